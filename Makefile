@@ -1,0 +1,74 @@
+# Everything a contributor does, by name. The first use makes a virtual environment and fills it.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+BENCH_PY := .bench-venv/bin/python
+PIP := -m pip install --quiet --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit check conformance bench docs format clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+demo: .venv/.ready ## Watch a thousand jobs survive a bad minute; exits 0 when every promise held
+	@$(PY) -m demo
+
+test: check ## Run everything: checks, all tests with real servers, then the table of guarantees
+	@echo "All tests ..."
+	@rm -f build/clauses.json; failed=0; $(PY) -m pytest || failed=1; $(PY) -m tools.conformance || failed=1; exit $$failed
+
+unit: .venv/.ready ## Run the tests that need no server; takes seconds
+	@$(PY) -m pytest tests/unit
+
+check: .venv/.ready ## Check format, lint, types and the direction of imports
+	@echo "Format ..." && $(PY) -m ruff format --check --quiet . || { echo "Run 'make format'."; exit 1; }
+	@echo "Lint ..." && $(PY) -m ruff check --quiet .
+	@echo "Types ..." && $(PY) -m mypy --no-error-summary
+	@echo "Imports ..." && { out=$$(.venv/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }; }
+
+conformance: .venv/.ready ## Run the tests that show a guarantee, and print which guarantees hold
+	@rm -f build/clauses.json; failed=0; $(PY) -m pytest -q -m clause || failed=1; $(PY) -m tools.conformance || failed=1; exit $$failed
+
+bench: .bench-venv/.ready ## Measure Holdfast beside its peers, in an environment of their own
+	@$(BENCH_PY) -m bench
+
+docs: .venv/.docs-ready ## Build the documentation into site/; a broken link is an error
+	@$(PY) -m mkdocs build --strict --quiet && echo "Open site/index.html"
+
+format: .venv/.ready ## Format the code, and repair what lint can repair
+	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .
+
+clean: ## Remove what was built; the virtual environments stay
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src tests tools demo bench -type d -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/.ready: pyproject.toml
+	@$(call make_venv,.venv)
+	@echo "Installing Holdfast and its tools into .venv ..."
+	@$(PY) $(PIP) --editable ".[dev]"
+	@touch $@
+
+.venv/.docs-ready: .venv/.ready
+	@echo "Installing what the documentation needs into .venv ..."
+	@$(PY) $(PIP) --editable ".[docs]"
+	@touch $@
+
+.bench-venv/.ready: bench/requirements.txt pyproject.toml
+	@$(call make_venv,.bench-venv)
+	@echo "Installing Holdfast and its peers into .bench-venv ..."
+	@$(BENCH_PY) $(PIP) --requirement bench/requirements.txt
+	@touch $@
+
+# Debian ships Python without the part that fills a virtual environment: root can fetch it, others are told.
+define make_venv
+test -x $(1)/bin/python || { \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| { echo "Holdfast needs Python 3.11 or newer. Say which: make PYTHON=python3.11 ..."; exit 1; }; \
+	echo "Making $(1) ..."; \
+	$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+		|| { test "$$(id -u)" = 0 && { apt-get update && apt-get install -y python3-venv; } >/dev/null 2>&1; } \
+		|| { echo "Python's venv module is incomplete. On Debian: apt-get install python3-venv"; exit 1; }; \
+	$(PYTHON) -m venv $(1); \
+}
+endef

@@ -1,0 +1,108 @@
+"""Which cases are measured, in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.case import Case
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+SIZES = (100, 500, 2_000)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How many jobs each measure takes: enough to be steady, few enough to end."""
+
+    drain: int
+    stages: int
+    slow_drain: int
+    slow_stages: int
+    pickup: int
+    one: int
+    tasks: int
+    bulk: int
+
+
+FULL = Amounts(
+    drain=20_000,
+    stages=5_000,
+    slow_drain=1_000,
+    slow_stages=300,
+    pickup=200,
+    one=2_000,
+    tasks=5_000,
+    bulk=20_000,
+)
+QUICK = Amounts(
+    drain=5_000, stages=1_500, slow_drain=300, slow_stages=100, pickup=50, one=500, tasks=2_000, bulk=5_000
+)
+
+
+def cases(amounts: Amounts) -> Iterator[Case]:
+    """Yield all cases; those to be compared stand next to each other."""
+    yield from _drains(amounts)
+    yield from _stages(amounts)
+    for engine in ("holdfast", "pgqueuer"):
+        yield Case("pickup", engine, amounts.pickup)
+    yield from _submits(amounts)
+    yield from _on_sqlite(amounts)
+
+
+def _drains(amounts: Amounts) -> Iterator[Case]:
+    for size in (*SIZES, None):
+        yield Case("drain", "holdfast", amounts.drain, size=size)
+        yield Case("drain", "pgqueuer", amounts.drain, size=size)
+        if size:
+            yield Case("drain", "pgqueuer", amounts.drain, size=size, variant="pool")
+    for size in (100, None):
+        yield Case("drain", "dbos", amounts.slow_drain, size=size)
+
+
+def _stages(amounts: Amounts) -> Iterator[Case]:
+    for size in (*SIZES, None):
+        yield Case("stages", "holdfast", amounts.stages, size=size)
+    for size, variant in ((20, ""), (10, "threads"), (None, "")):
+        yield Case("stages", "dbos", amounts.slow_stages, size=size, variant=variant)
+
+
+def _submits(amounts: Amounts) -> Iterator[Case]:
+    yield Case("submit-one", "holdfast", amounts.one)
+    yield Case("submit-one", "pgqueuer", amounts.one)
+    yield Case("submit-tasks", "holdfast", amounts.tasks)
+    yield Case("submit-tasks", "pgqueuer", amounts.tasks, variant="pool")
+    for size in (1_000, 5_000, 20_000):
+        if size <= amounts.bulk:
+            yield Case("submit-bulk", "holdfast", amounts.bulk, size=size)
+            yield Case("submit-bulk", "pgqueuer", amounts.bulk, size=size)
+
+
+def _on_sqlite(amounts: Amounts) -> Iterator[Case]:
+    for size in (*SIZES, None):
+        yield Case("drain", "holdfast", amounts.drain, "sqlite", size)
+    for size in (*SIZES, None):
+        yield Case("stages", "holdfast", amounts.stages, "sqlite", size)
+    yield Case("submit-one", "holdfast", amounts.one, "sqlite")
+    yield Case("submit-tasks", "holdfast", amounts.tasks, "sqlite")
+    yield Case("submit-bulk", "holdfast", amounts.bulk, "sqlite")
+
+
+def chosen(
+    amounts: Amounts, *, only: Collection[str], stores: Collection[str], engines: Collection[str]
+) -> list[Case]:
+    """Return the cases asked for; *only* may name a family, such as `submit`."""
+
+    def wanted(case: Case) -> bool:
+        family = case.measure.split("-")[0]
+        named = not only or case.measure in only or family in only
+        return named and case.store in stores and case.engine in engines
+
+    return [case for case in cases(amounts) if wanted(case)]
+
+
+def in_turn(chosen_cases: list[Case], round_number: int) -> list[Case]:
+    """Return the cases of one round; every other round goes backwards, so that none is always first."""
+    return chosen_cases if round_number % 2 else chosen_cases[::-1]

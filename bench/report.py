@@ -1,0 +1,163 @@
+"""Medians, ratios and bars from the raw records of a run."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from bench.engines import ENGINES
+
+Record = dict[str, Any]
+
+HEADLINE = {"pickup": "p50_ms"}
+"""The figure a measure is judged by, where it is not `per_second`."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """What the rounds of one setting gave, by round."""
+
+    measure: str
+    store: str
+    engine: str
+    setting: str
+    results: dict[int, dict[str, float]]
+
+    def values(self, figure: str) -> list[float]:
+        return [result[figure] for result in self.results.values() if figure in result]
+
+    def median(self, figure: str | None = None) -> float:
+        return statistics.median(self.values(figure or self.headline))
+
+    @property
+    def headline(self) -> str:
+        return HEADLINE.get(self.measure, "per_second")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What Holdfast asks of itself: its *measure* beside another's."""
+
+    title: str
+    measure: str
+    beside: tuple[str, str, str]
+    """Measure, store and engine on the other side."""
+    at_least: float | None = None
+    at_most: float | None = None
+    store: str = "postgres"
+
+    def met_by(self, ratio: float) -> bool:
+        return ratio >= self.at_least if self.at_least is not None else ratio <= (self.at_most or 0)
+
+    @property
+    def wanted(self) -> str:
+        return f"≥ {self.at_least:g}" if self.at_least is not None else f"≤ {self.at_most:g}"
+
+
+BARS = (
+    Bar("drain, beside PgQueuer", "drain", ("drain", "postgres", "pgqueuer"), at_least=2),
+    Bar("three stages, beside DBOS", "stages", ("stages", "postgres", "dbos"), at_least=30),
+    Bar("pickup p50, beside PgQueuer", "pickup", ("pickup", "postgres", "pgqueuer"), at_most=1.1),
+    Bar("submit_many, beside PgQueuer's lists", "submit-bulk", ("submit-bulk", "postgres", "pgqueuer"), at_least=1.5),
+    Bar("one by one, beside PgQueuer", "submit-one", ("submit-one", "postgres", "pgqueuer"), at_least=1),
+    Bar("100 tasks, beside own one by one", "submit-tasks", ("submit-one", "postgres", "holdfast"), at_least=5),
+    Bar("SQLite drain, beside own on PostgreSQL", "drain", ("drain", "postgres", "holdfast"), at_least=1, store="sqlite"),
+)  # fmt: skip
+
+
+class Report:
+    """The records of a run, grouped; every table is made from it."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.failures = [record for record in records if "error" in record]
+        grouped: dict[tuple[str, str, str, str], dict[int, dict[str, float]]] = defaultdict(dict)
+        for record in records:
+            if "result" in record:
+                grouped[tuple(record["key"])][record["round"]] = record["result"]
+        self.series = [Series(*key, results) for key, results in grouped.items()]
+
+    def best(self, measure: str, store: str, engine: str) -> Series | None:
+        """Return the setting with the best median, the engine's defaults among them."""
+        found = [s for s in self.series if (s.measure, s.store, s.engine) == (measure, store, engine)]
+        if not found:
+            return None
+        pick = min if measure in HEADLINE else max
+        return pick(found, key=lambda series: series.median())
+
+    def ratio(self, bar: Bar) -> float | None:
+        """Return the median over the rounds of ours divided by theirs, each at its best setting."""
+        ours, theirs = self.best(bar.measure, bar.store, "holdfast"), self.best(*bar.beside)
+        if ours is None or theirs is None:
+            return None
+        rounds = ours.results.keys() & theirs.results.keys()
+        ratios = [ours.results[r][ours.headline] / theirs.results[r][theirs.headline] for r in rounds]
+        return statistics.median(ratios) if ratios else None
+
+    def bars(self) -> list[dict[str, Any]]:
+        ratios = [(bar, self.ratio(bar)) for bar in BARS]
+        return [
+            {"title": bar.title, "wanted": bar.wanted, "ratio": ratio, "met": bar.met_by(ratio)}
+            for bar, ratio in ratios
+            if ratio is not None
+        ]
+
+    def text(self) -> str:
+        parts = [self._figures(), self._bars(), self._memory(), self._failed()]
+        return "\n\n".join(part for part in parts if part)
+
+    def _figures(self) -> str:
+        rows = [("measure", "store", "engine", "setting", "median", "from", "to", "")]
+        for series in sorted(self.series, key=lambda s: (s.measure, s.store)):
+            values = series.values(series.headline)
+            best = series is self.best(series.measure, series.store, series.engine)
+            rows.append(
+                (series.measure, series.store, ENGINES[series.engine], series.setting,
+                 _figure(series.median(), series.headline), _figure(min(values), series.headline),
+                 _figure(max(values), series.headline), self._remark(series, best=best))
+            )  # fmt: skip
+        return _table(rows)
+
+    def _remark(self, series: Series, *, best: bool) -> str:
+        if series.measure == "pickup":
+            return f"p95 {series.median('p95_ms'):.2f} ms"
+        return "best" if best else ""
+
+    def _bars(self) -> str:
+        rows = [("bar", "wanted", "ratio", "")]
+        rows += [
+            (bar["title"], bar["wanted"], f"{bar['ratio']:.2f}", "met" if bar["met"] else "MISSED")
+            for bar in self.bars()
+        ]
+        return _table(rows) if len(rows) > 1 else ""
+
+    def _memory(self) -> str:
+        rows = [("worker's memory", "store", "before", "idle", "peak draining")]
+        for store in ("postgres", "sqlite"):
+            for engine, name in ENGINES.items():
+                drained = self.best("drain", store, engine) or self.best("stages", store, engine)
+                idle = self.best("pickup", store, engine)
+                if drained:
+                    rows.append((name, store, _mb(drained, "rss_before_mb"), _mb(idle, "rss_idle_mb"),
+                                 _mb(drained, "rss_peak_mb")))  # fmt: skip
+        return _table(rows) if len(rows) > 1 else ""
+
+    def _failed(self) -> str:
+        return "\n".join(f"FAILED {' '.join(record['key'])}: {record['error']}" for record in self.failures)
+
+
+def _figure(value: float, figure: str) -> str:
+    return f"{value:.2f} ms" if figure.endswith("_ms") else f"{value:,.0f}/s"
+
+
+def _mb(series: Series | None, figure: str) -> str:
+    return f"{series.median(figure):.0f} MB" if series else "-"
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\n".join([lines[0], "-" * (sum(widths) + 2 * len(widths) - 2), *lines[1:]])

@@ -1,0 +1,138 @@
+"""A private PostgreSQL, and a fresh database for each measurement."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SETTINGS = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "shared_buffers": "256MB",
+    "max_wal_size": "4GB",
+    "max_connections": "200",
+    "listen_addresses": "",
+}
+
+
+class Databases:
+    """Hands out empty databases; stops the server and removes its folder when left, however that happens."""
+
+    def __init__(self, stores: set[str]) -> None:
+        self._stores = stores
+        self._count = 0
+        self._server: subprocess.Popen[bytes] | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
+        self._account = _unprivileged() if os.getuid() == 0 else None
+
+    def __enter__(self) -> Self:
+        # A terminated benchmark must still come past __exit__.
+        signal.signal(signal.SIGTERM, _leave)
+        if "postgres" in self._stores:
+            try:
+                self._start()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.send_signal(signal.SIGINT)
+            try:
+                self._server.wait(30)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextmanager
+    def fresh(self, store: str) -> Iterator[str]:
+        """Yield the address of an empty database that goes away afterwards."""
+        self._count += 1
+        name = f"bench_{self._count}"
+        if store == "sqlite":
+            yield f"sqlite:///{self._folder}/{name}.db"
+            for file in self._folder.glob(f"{name}.db*"):
+                file.unlink()
+            return
+        self._sql(f"CREATE DATABASE {name}")
+        # Start each measurement with the same distance to the next checkpoint.
+        self._sql("CHECKPOINT")
+        try:
+            yield f"postgresql://postgres@/{name}?host={self._folder}"
+        finally:
+            self._sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def version(self) -> str:
+        return self._sql("SHOW server_version").strip()
+
+    def _start(self) -> None:
+        if self._account:
+            os.chown(self._folder, self._account.pw_uid, self._account.pw_gid)
+        data = self._folder / "data"
+        self._run(["initdb", "-D", str(data), "-A", "trust", "-U", "postgres", "--no-sync"])
+        options = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        log = (self._folder / "server.log").open("wb")
+        self._server = subprocess.Popen(
+            [_binary("postgres"), "-D", str(data), f"-cunix_socket_directories={self._folder}", *options],
+            stdout=log, stderr=log, start_new_session=True, **self._identity(),
+        )  # fmt: skip
+        self._await_ready()
+
+    def _await_ready(self) -> None:
+        for _ in range(200):
+            ready = subprocess.run([_binary("pg_isready"), "-q", "-h", str(self._folder)], check=False)
+            if ready.returncode == 0:
+                return
+            time.sleep(0.05)
+        raise RuntimeError((self._folder / "server.log").read_text())
+
+    def _sql(self, statement: str) -> str:
+        return self._run(["psql", "-h", str(self._folder), "-U", "postgres", "-qAtc", statement])
+
+    def _run(self, command: list[str]) -> str:
+        done = subprocess.run(
+            [_binary(command[0]), *command[1:]],
+            cwd=self._folder, check=True, capture_output=True, text=True, timeout=120, **self._identity(),
+        )  # fmt: skip
+        return done.stdout
+
+    def _identity(self) -> dict[str, object]:
+        if self._account is None:
+            return {}
+        return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(143)
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    """PostgreSQL refuses to run as root, so root lends it another name."""
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise RuntimeError("run the benchmark as a user other than root: there is no user postgres or nobody")
+
+
+def _binary(name: str) -> str:
+    found = shutil.which(name) or next(
+        (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)), None
+    )
+    if found is None:
+        raise RuntimeError(f"PostgreSQL's {name} was not found: install the server, or put it on the PATH")
+    return found

@@ -1,0 +1,78 @@
+"""Holdfast keeps work that calls services which fail.
+
+Decorate a function; from then on each call of it is a job that is never lost, is retried with
+sense, and ends where a person can see and repair it.
+"""
+
+from holdfast.core.backoff import Backoff
+from holdfast.core.errors import (
+    BadResponse,
+    ConfigError,
+    HoldfastError,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    KeyReused,
+    MediaInvalid,
+    PayloadInvalid,
+    PayloadTooLarge,
+    Permanent,
+    PolicyRejected,
+    ResultTimeout,
+    Retryable,
+    SchemaError,
+    StageFailed,
+    StageMismatch,
+    StateRefused,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnknownJob,
+    VersionRefused,
+    WithinUnsupported,
+)
+from holdfast.core.failures import ErrorClass, Failure, PublicCode
+from holdfast.core.jobs import Event, EventKind, Job, JobFilter
+from holdfast.core.rules import Rule, rule
+from holdfast.core.states import Status
+from holdfast.face import Holdfast, JobFunction, JobHandle, StageFunction
+
+__all__ = [
+    "Backoff",
+    "BadResponse",
+    "ConfigError",
+    "ErrorClass",
+    "Event",
+    "EventKind",
+    "Failure",
+    "Holdfast",
+    "HoldfastError",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobFilter",
+    "JobFunction",
+    "JobHandle",
+    "JobNotFound",
+    "KeyReused",
+    "MediaInvalid",
+    "PayloadInvalid",
+    "PayloadTooLarge",
+    "Permanent",
+    "PolicyRejected",
+    "PublicCode",
+    "ResultTimeout",
+    "Retryable",
+    "Rule",
+    "SchemaError",
+    "StageFailed",
+    "StageFunction",
+    "StageMismatch",
+    "StateRefused",
+    "Status",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "UnknownJob",
+    "VersionRefused",
+    "WithinUnsupported",
+    "rule",
+]

@@ -1,0 +1,76 @@
+"""Settings: an argument before the environment, the environment before the default.
+
+The names in the environment are those that operators of such services know already
+(`RETRY_MAX_ATTEMPTS`, `WORKER_LEASE_TTL_SEC` …). A value that makes no sense stops the start
+with one line that names it.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from holdfast.core.backoff import Backoff, RetryPolicy
+from holdfast.core.errors import ConfigError
+from holdfast.engine.options import WorkerOptions
+
+
+class Settings(BaseSettings):
+    """What can be set without touching code."""
+
+    model_config = SettingsConfigDict(case_sensitive=False, extra="ignore", populate_by_name=True)
+
+    database_url: str = Field("sqlite:///holdfast.db", description="Where jobs live")
+    retry_max_attempts: int = Field(
+        3, ge=1, le=10_000, description="Attempts per job or stage, the first included"
+    )
+    retry_base_delay_ms: int = Field(
+        5_000, ge=0, le=300_000, description="Wait after the first failed attempt"
+    )
+    retry_jitter_max_ms: int = Field(5_000, ge=0, le=300_000, description="Most that chance adds to a wait")
+    worker_lease_ttl_sec: float = Field(
+        90, gt=0, le=86_400, description="How long a claim lasts without extension"
+    )
+    worker_concurrency: int = Field(100, ge=1, le=100_000, description="Attempts that a worker runs at once")
+    worker_grace_sec: float = Field(30, ge=0, le=86_400, description="How long a shutdown waits for attempts")
+    worker_poll_sec: float = Field(
+        1, gt=0, le=60, description="How often an idle worker looks without a hint"
+    )
+    log_level: str = Field(
+        "INFO", pattern="(?i)^(debug|info|warning|error)$", description="Least level that is logged"
+    )
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """The policy of jobs and stages that declare none."""
+        backoff = Backoff.additive(
+            base=timedelta(milliseconds=self.retry_base_delay_ms),
+            jitter=timedelta(milliseconds=self.retry_jitter_max_ms),
+        )
+        return RetryPolicy(self.retry_max_attempts, backoff)
+
+    @property
+    def worker_options(self) -> WorkerOptions:
+        """How a worker behaves that is told nothing else."""
+        return WorkerOptions(
+            slots=self.worker_concurrency,
+            lease=timedelta(seconds=self.worker_lease_ttl_sec),
+            grace=timedelta(seconds=self.worker_grace_sec),
+            poll=timedelta(seconds=self.worker_poll_sec),
+        )
+
+
+def load_settings(**arguments: Any) -> Settings:
+    """Read the settings; *arguments* that are not `None` go first.
+
+    Raises `ConfigError` with one line that names the first bad value.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        shown = name if name in given else name.upper()
+        raise ConfigError(f"{shown}={first['input']!r} is not usable: {first['msg']}") from None

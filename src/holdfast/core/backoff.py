@@ -1,0 +1,132 @@
+"""How long to wait before the next attempt.
+
+Every shape is the same thing: a step that grows with each attempt, and a band around it from which chance
+picks. The band is cut to fit under the ceiling *before* the pick, so that delays near the ceiling stay
+spread out and never gather on it.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+
+from holdfast.core.durations import Length, duration
+from holdfast.core.failures import Failure
+
+CEILING = timedelta(seconds=300)
+"""The longest that any retry waits, whatever a backoff or a service asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """A growing wait with chance in it. Use one of the named shapes.
+
+    The step is `initial` after the first attempt and grows by `factor` up to `ceiling`. The delay lies
+    between `step * (1 - below)` and `step * (1 + above) + extra`, never above `ceiling`.
+    Raises `ValueError` if that describes no wait of at most 300 s.
+    """
+
+    initial: timedelta
+    factor: float = 1.0
+    ceiling: timedelta = CEILING
+    below: float = 0.0
+    above: float = 0.0
+    extra: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be kept."""
+        if not timedelta(0) <= self.ceiling <= CEILING:
+            raise ValueError(f"A backoff's ceiling lies between 0 and 300 s, not at {_seconds(self.ceiling)}")
+        if not timedelta(0) <= self.initial <= self.ceiling:
+            raise ValueError(
+                f"A backoff starts between 0 s and its ceiling of {_seconds(self.ceiling)}, not at {_seconds(self.initial)}"
+            )
+        if not 1 <= self.factor < math.inf:
+            raise ValueError(f"A backoff grows by a factor of 1 or more, not by {self.factor}")
+        if not (0 <= self.below <= 1 and 0 <= self.above <= 1):
+            raise ValueError(f"Jitter is a part of the delay, from 0 to 1, not {max(self.below, self.above)}")
+        if not timedelta(0) <= self.extra <= self.ceiling:
+            raise ValueError(
+                f"Jitter lies between 0 s and the ceiling of {_seconds(self.ceiling)}, not at {_seconds(self.extra)}"
+            )
+
+    @classmethod
+    def exponential(
+        cls, initial: Length = 2, factor: float = 2, ceiling: Length = CEILING, jitter: float = 0.2
+    ) -> "Backoff":
+        """Return a wait that multiplies, give or take the part *jitter* of it.
+
+        >>> Backoff.exponential().delay(3, roll=0.5)
+        datetime.timedelta(seconds=8)
+        """
+        return cls(duration(initial), factor, duration(ceiling), below=jitter, above=jitter)
+
+    @classmethod
+    def additive(cls, base: Length = 5, jitter: Length = 5, ceiling: Length = CEILING) -> "Backoff":
+        """Return a wait that doubles, with up to *jitter* on top.
+
+        >>> [Backoff.additive().delay(attempt, roll=1).seconds for attempt in (1, 2, 3)]
+        [10, 15, 25]
+        """
+        return cls(duration(base), 2.0, duration(ceiling), extra=duration(jitter))
+
+    @classmethod
+    def full_jitter(cls, initial: Length = 1, ceiling: Length = 60) -> "Backoff":
+        """Return a wait anywhere between nothing and a step that doubles.
+
+        >>> [Backoff.full_jitter().delay(attempt, roll=1).seconds for attempt in (1, 2, 3, 10)]
+        [1, 2, 4, 60]
+        """
+        return cls(duration(initial), 2.0, duration(ceiling), below=1.0)
+
+    @classmethod
+    def constant(cls, seconds: Length) -> "Backoff":
+        """Return a wait that is always the same."""
+        return cls(duration(seconds))
+
+    @classmethod
+    def none(cls) -> "Backoff":
+        """Return no wait at all: the next attempt is due at once."""
+        return cls(timedelta(0))
+
+    def delay(self, attempt: int, *, roll: float) -> timedelta:
+        """Return how long to wait after attempt number *attempt*, from 1, has failed.
+
+        *roll*, from 0 to 1, picks a point in the band. Any attempt number is fine, however high.
+        """
+        step, ceiling, extra = self._step(attempt), self.ceiling.total_seconds(), self.extra.total_seconds()
+        high = min(step * (1 + self.above) + extra, ceiling)
+        low = min(step * (1 - self.below), high - extra)
+        return timedelta(seconds=low + roll * (high - low))
+
+    def _step(self, attempt: int) -> float:
+        first, last = self.initial.total_seconds(), self.ceiling.total_seconds()
+        if first == 0 or self.factor == 1:
+            return first
+        # The exponent is bounded first: a power of two thousand would overflow.
+        enough = math.ceil(math.log(last / first) / math.log(self.factor))
+        return min(first * self.factor ** min(max(attempt, 1) - 1, enough), last)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How many attempts there are, the first included, and how long to wait between them."""
+
+    attempts: int
+    backoff: Backoff
+
+    def __post_init__(self) -> None:
+        """Refuse a policy under which nothing would ever run."""
+        if not isinstance(self.attempts, int) or isinstance(self.attempts, bool) or self.attempts < 1:
+            raise ValueError(f"A job needs at least one attempt, not {self.attempts!r}: the first one counts")
+
+    def delay(self, attempt: int, failure: Failure, *, roll: float) -> timedelta:
+        """Return how long to wait after *failure* ended attempt number *attempt*.
+
+        The longer of the backoff and of what the service asked for, at most 300 s. A job never comes back
+        before the time it was asked to wait, whatever the *roll*.
+        """
+        return min(max(self.backoff.delay(attempt, roll=roll), failure.wait or timedelta(0)), CEILING)
+
+
+def _seconds(length: timedelta) -> str:
+    return f"{length.total_seconds():g} s"

@@ -1,0 +1,267 @@
+"""Every exception of the library.
+
+HoldfastError
+ |
+ |   raised by a handler, to say what its failure means
+ +-- Retryable
+ |    +-- BadResponse
+ +-- Permanent
+ |    +-- MediaInvalid
+ |    +-- PolicyRejected
+ |
+ |   raised to whoever submits
+ +-- SubmitError
+ |    +-- PayloadInvalid
+ |    +-- PayloadTooLarge
+ |    +-- KeyReused
+ |    +-- VersionRefused
+ |    +-- UnknownJob
+ |
+ |   raised to whoever asks about a job
+ +-- JobNotFound
+ +-- JobFailed
+ +-- JobCancelled
+ +-- ResultTimeout (also a TimeoutError)
+ +-- StateRefused
+ |
+ |   raised inside a job function
+ +-- StageFailed
+ +-- StageMismatch
+ |
+ |   raised to whoever sets it up
+ +-- ConfigError
+ +-- WithinUnsupported
+ +-- StoreUnavailable
+ +-- StoreReadOnly
+ +-- SchemaError
+      +-- SchemaMissing
+      +-- SchemaTooOld
+      +-- SchemaTooNew
+
+What a handler raises never reaches the worker: it becomes a `Failure`, which is data.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from holdfast.core.failures import ErrorClass, Failure, PublicCode
+from holdfast.core.hints import positive
+
+
+class HoldfastError(Exception):
+    """The root of the tree: catch it to catch all that the library raises."""
+
+
+class Retryable(HoldfastError):
+    """Raise it in a handler when another attempt may succeed.
+
+    *after* is the least time to wait, in seconds or as a `timedelta`; one that is not positive counts as
+    none. The attempts of the job's policy still bound the retries.
+
+    >>> Retryable("the index is being rebuilt", after=30).wait
+    datetime.timedelta(seconds=30)
+    """
+
+    default_class = ErrorClass.UNKNOWN
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        error_class: ErrorClass | None = None,
+        after: timedelta | float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.error_class = error_class or self.default_class
+        self.wait = positive(after)
+
+    def as_failure(self) -> Failure:
+        """Return the failure that this says; the classifier adds message and stack."""
+        return replace(Failure.of(self.error_class, ""), retryable=True, wait=self.wait)
+
+
+class BadResponse(Retryable):
+    """Raise it when a service answered with success, but with nothing that can be used.
+
+    It is retried twice, since a model that answered badly may do better; then look at the prompt or the parser.
+    """
+
+    default_class = ErrorClass.BAD_RESPONSE
+
+
+class Permanent(HoldfastError):
+    """Raise it in a handler when no further attempt can succeed: the job is dead-lettered at once.
+
+    Correct the data or the code, then replay the dead letter.
+    """
+
+    default_class = ErrorClass.UNKNOWN
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        error_class: ErrorClass | None = None,
+        code: PublicCode | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.error_class = error_class or self.default_class
+        self.code = code
+
+    def as_failure(self) -> Failure:
+        """Return the failure that this says; the classifier adds message and stack."""
+        failure = replace(Failure.of(self.error_class, ""), retryable=False, wait=None)
+        return failure if self.code is None else replace(failure, code=self.code)
+
+
+class MediaInvalid(Permanent):
+    """Raise it when a file is not what it should be: audio that cannot be decoded, a PDF that is none.
+
+    Pass `code=PublicCode.NOT_PDF` for the latter. The owner has to send another file.
+    """
+
+    default_class = ErrorClass.MEDIA_INVALID
+
+
+class PolicyRejected(Permanent):
+    """Raise it when a rule forbids the work: moderation, an explicit deny.
+
+    A person decides whether the rule was right; a retry would meet it again.
+    """
+
+    default_class = ErrorClass.POLICY_REJECTED
+
+
+class SubmitError(HoldfastError):
+    """The submission was refused, and no job was made. Correct the call and submit again."""
+
+
+class PayloadInvalid(SubmitError):
+    """An argument does not fit the function, or cannot be stored as strict JSON.
+
+    The message names the place. Correct the argument, or the annotation.
+    """
+
+
+class PayloadTooLarge(SubmitError):
+    """The arguments, or a result, exceed the size that is stored.
+
+    Keep the data elsewhere and pass its address, or raise the limit.
+    """
+
+
+class KeyReused(SubmitError):
+    """The idempotency key belongs to a job with another payload, and keys are strict.
+
+    Choose a new key, or ask for a rerun under a higher version.
+    """
+
+
+class VersionRefused(SubmitError):
+    """The subject already has a job of a higher version, or a rerun was not asked for.
+
+    Submit a version above the latest, with `rerun=True`.
+    """
+
+
+class UnknownJob(SubmitError):
+    """No job is registered under this name.
+
+    Import the module that declares it before submitting, or add the old name to `aliases=`.
+    """
+
+
+class JobNotFound(HoldfastError):
+    """There is no such job for this owner: never submitted, purged, or somebody else's."""
+
+
+class JobFailed(HoldfastError):
+    """The job ended without a result. `failure` says why; once that is repaired, retry or replay the job."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+    def __str__(self) -> str:
+        return f"the job failed with {self.failure.error_class}: {self.failure.message}"
+
+
+class JobCancelled(HoldfastError):
+    """The job was cancelled before it had a result. Submit it anew if it is wanted after all."""
+
+
+class ResultTimeout(HoldfastError, TimeoutError):
+    """The job had no result in the time the caller was willing to wait.
+
+    The job goes on: ask for its result again, with more time.
+    """
+
+
+class StateRefused(HoldfastError):
+    """The job is in a state that the asked-for change does not start from, and nothing was changed.
+
+    Read the job again: somebody else may have been quicker.
+    """
+
+
+class StageFailed(HoldfastError):
+    """A stage has failed for good. A job function may catch it to go on without that stage.
+
+    Left alone, it ends the job with the stage's `failure`.
+    """
+
+    def __init__(self, stage: str, failure: Failure) -> None:
+        super().__init__(stage, failure)
+        self.stage = stage
+        self.failure = failure
+
+    def __str__(self) -> str:
+        return f"stage {self.stage!r} failed with {self.failure.error_class}: {self.failure.message}"
+
+
+class StageMismatch(HoldfastError):
+    """A stored stage does not belong to the call that now asks for it: the job's code changed meanwhile.
+
+    Give the changed stage a new name or an explicit key, or restart the job from the beginning.
+    """
+
+
+class ConfigError(HoldfastError):
+    """A setting is missing or contradicts another. The message names it and what it may be."""
+
+
+class WithinUnsupported(HoldfastError):
+    """`within=` was given a connection in which the store cannot write.
+
+    Pass an open transaction on the database that the store uses.
+    """
+
+
+class StoreUnavailable(HoldfastError):
+    """The database could not be reached, or gave up in the middle.
+
+    Try again once it is back. A submission that met this may have been stored: repeat it with the same key.
+    """
+
+
+class StoreReadOnly(HoldfastError):
+    """The database refuses to be written to.
+
+    After a failover, wait or point the address at the primary; for a file, check the folder's permissions.
+    """
+
+
+class SchemaError(HoldfastError):
+    """The tables in the database do not fit this version of the library."""
+
+
+class SchemaMissing(SchemaError):
+    """The database holds none of the library's tables yet. Apply the schema first."""
+
+
+class SchemaTooOld(SchemaError):
+    """The tables are older than this code needs. Apply the schema's migrations."""
+
+
+class SchemaTooNew(SchemaError):
+    """The tables no longer serve code as old as this. Upgrade the library."""

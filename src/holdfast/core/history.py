@@ -1,0 +1,58 @@
+"""A job's history, from what its row tells and what was written down.
+
+The row is the record of where a job is: when it was submitted, who runs it since when, how it
+ended. Only what a row forgets is stored as an event, so the common job costs no event row at all
+and the history can never disagree with the state.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.core.jobs import Event, EventKind, Job
+from holdfast.core.stages import StageKey, StageStatus
+from holdfast.core.states import Status
+
+
+class StageMark(NamedTuple):
+    """When a stage was stored, done or failed."""
+
+    at: datetime
+    key: StageKey
+    attempt: int
+    status: StageStatus
+
+
+def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> list[Event]:
+    """Join the events of *job*, in the order in which they happened."""
+    events = [Event(EventKind.QUEUED, job.created_at), *stored, *_present(job)]
+    events += [_stage_event(mark) for mark in stages]
+    # The sort is stable: of two events in the same microsecond the one told first happened first.
+    return sorted(events, key=lambda event: event.at)
+
+
+def _present(job: Job) -> list[Event]:
+    """Tell the lap that the row still stands for."""
+    events = []
+    if job.leased_by is not None and job.last_attempt_at is not None:
+        meta = {"attempt": job.last_attempt, "worker": job.leased_by}
+        events.append(Event(EventKind.PROCESSING, job.last_attempt_at, meta))
+    if job.finished_at is not None:
+        events.append(_end(job, job.finished_at))
+    return events
+
+
+def _end(job: Job, at: datetime) -> Event:
+    match job.status:
+        case Status.FAILED:
+            meta = job.failure.summary() if job.failure else {}
+            return Event(EventKind.FAILED, at, meta | ({"stage": job.stage} if job.stage else {}))
+        case Status.CANCELLED:
+            return Event(EventKind.CANCELLED, at)
+        case _:
+            return Event(EventKind.COMPLETED, at, {"attempt": job.last_attempt})
+
+
+def _stage_event(mark: StageMark) -> Event:
+    meta = {"stage": str(mark.key), "attempt": mark.attempt, "status": mark.status.value}
+    return Event(EventKind.STAGE, mark.at, meta)

@@ -1,0 +1,49 @@
+"""A stage of a job: how it is known again, and what the store remembers of it."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from holdfast.core.errors import StageMismatch
+from holdfast.core.failures import Failure
+
+
+class StageStatus(StrEnum):
+    """What the store knows of a stage."""
+
+    STARTED = "started"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class StageKey(NamedTuple):
+    """A stage within its job: its name, and which call of it this is.
+
+    The call is `#2` for the second one in order, or the key its caller chose.
+    """
+
+    name: str
+    call: str
+
+    def __str__(self) -> str:
+        return self.name if self.call == "#1" else f"{self.name}[{self.call}]"
+
+
+class StageRow(NamedTuple):
+    """A stage as stored: done with a result, failed for good, or started with others beside it."""
+
+    job_id: str
+    key: StageKey
+    status: StageStatus
+    attempt: int
+    fingerprint: str
+    result: str | None = None
+    failure: Failure | None = None
+
+
+def ensure_same(row: StageRow, fingerprint: str) -> None:
+    """Refuse to answer a call from a row that was stored for other arguments."""
+    if row.fingerprint != fingerprint:
+        raise StageMismatch(
+            f"stage {row.key} was stored with other arguments than the code calls it with now; "
+            "give the changed stage a new name or an explicit key, or restart the job"
+        )

@@ -1,0 +1,99 @@
+"""The words of a failure: one line that may be shown, and a stack for operators.
+
+Text is redacted before it is cut, since half a secret is no longer recognised as one.
+"""
+
+import re
+import traceback
+from collections.abc import Callable, Mapping
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.evidence import names
+
+LINE_LIMIT = 500
+STACK_LIMIT = 8_000
+
+_FRAMES = 40
+_LINKS = 20
+_PATH = re.compile(
+    r"(?<![\w/:.])(?:/(?:app|data|etc|home|mnt|opt|private|proc|root|srv|tmp|usr|Users|var)/|[A-Za-z]:\\)[^\s'\",;)]*"
+)
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+
+def line(error: BaseException, redact: Callable[[str], str]) -> str:
+    """Return what *error* says on one line of at most 500 characters: no secret, no path, no traceback.
+
+    >>> line(FileNotFoundError(2, "No such file or directory", "/srv/in/a.pdf"), redact=str)
+    'FileNotFoundError: No such file or directory'
+    """
+    text = redact(_told(error)).partition("Traceback (most recent call last)")[0]
+    flat = " ".join(_PATH.sub("<path>", _printable(text)).split())
+    return _cut(flat) or type(error).__name__
+
+
+def stack(error: BaseException, redact: Callable[[str], str]) -> str:
+    """Return the tracebacks of *error* and of what led to it, the first cause first, without local variables.
+
+    At most 8,000 characters, of which the last ones are kept: they tell what happened.
+    """
+    text = _printable(redact("\n".join(_traced(link) for link in reversed(_links(error)))))
+    return text if len(text) <= STACK_LIMIT else "…" + text[1 - STACK_LIMIT :]
+
+
+def _told(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        said = _without_input(error) or _without_filename(error) or str(error)
+    except Exception:  # noqa: BLE001 - somebody else's __str__ may do anything
+        said = ""
+    if isinstance(error, HoldfastError):
+        return said or name
+    return f"{name}: {said}" if said else name
+
+
+def _without_input(error: BaseException) -> str | None:
+    """Tell what pydantic found wrong, and where, but not the value: payloads stay out of messages."""
+    errors = getattr(error, "errors", None)
+    if "pydantic_core.ValidationError" not in names(type(error)) or errors is None:
+        return None
+    found = errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found if isinstance(one, Mapping)
+    )
+
+
+def _without_filename(error: BaseException) -> str | None:
+    return error.strerror if isinstance(error, OSError) and error.filename is not None else None
+
+
+def _traced(error: BaseException) -> str:
+    try:
+        frames = "".join(traceback.format_tb(error.__traceback__, limit=-_FRAMES))
+    except Exception:  # noqa: BLE001 - a stack that cannot be told must not hide the failure
+        frames = ""
+    notes = getattr(error, "__notes__", None)
+    return "\n".join([frames + _told(error), *(str(note) for note in notes or () if isinstance(note, str))])
+
+
+def _links(error: BaseException) -> list[BaseException]:
+    """Return *error*, then what it came from, then what that came from; members of a group count as causes."""
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(found) < _LINKS:
+        link = waiting.pop(0)
+        if link is None or any(link is seen for seen in found):
+            continue
+        found.append(link)
+        members = link.exceptions if isinstance(link, BaseExceptionGroup) else ()
+        waiting += [*members, link.__cause__, None if link.__suppress_context__ else link.__context__]
+    return found
+
+
+def _printable(text: str) -> str:
+    """Drop what a database or a terminal would choke on; line ends and tabs stay."""
+    return _UNPRINTABLE.sub("", text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LINE_LIMIT else text[: LINE_LIMIT - 1] + "…"

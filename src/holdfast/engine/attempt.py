@@ -1,0 +1,176 @@
+"""One attempt at one job: it runs the function, and whatever happens becomes a transition."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from holdfast.core.classify import Classifier
+from holdfast.core.errors import StageFailed, StageMismatch
+from holdfast.core.failures import Failure, stage_mismatch, timed_out, worker_lost
+from holdfast.core.jobs import Claim
+from holdfast.core.stages import StageKey, StageRow
+from holdfast.core.states import Status
+from holdfast.core.transitions import Finish, Transition, cancel, complete, fail, release
+from holdfast.engine.calling import TookTooLongError, call
+from holdfast.engine.context import CURRENT
+from holdfast.engine.registry import JobSpec, StageSpec
+from holdfast.engine.settling import Settler
+from holdfast.engine.stages import Interrupted, LeaseLost, Stages
+from holdfast.ports import Dice, Executor, Journal
+
+UNKNOWN_JOB_PAUSE = timedelta(seconds=30)
+
+
+class Interruption(StrEnum):
+    """Why the engine stops an attempt from outside."""
+
+    SHUTDOWN = "shutdown"
+    CANCEL = "cancel"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What every attempt of a worker uses."""
+
+    settler: Settler
+    classifier: Classifier
+    dice: Dice
+    executor: Executor
+    journal: Journal
+    closing: Callable[[], bool]
+
+
+class Attempt:
+    """Runs the function of a claimed job. It never raises: what went wrong is data."""
+
+    __slots__ = ("_begun", "_interruption", "_spec", "_stages", "_tools", "claim", "loop", "task")
+
+    def __init__(
+        self, claim: Claim, spec: JobSpec | None, stored: dict[StageKey, StageRow], tools: Tools
+    ) -> None:
+        self.claim = claim
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._spec = spec
+        self._tools = tools
+        self._stages: Stages | dict[StageKey, StageRow] = stored
+        self._interruption: Interruption | None = None
+        self._begun = False
+        self.task: asyncio.Task[None] | None = None
+
+    def interrupt(self, why: Interruption) -> None:
+        """Stop the attempt. What it writes then depends on *why*."""
+        if self._interruption is not None:
+            return
+        self._interruption = why
+        # A task that is cancelled before its first step never gets to say what became of its job.
+        if self._begun and self.task is not None:
+            self.task.cancel()
+
+    async def run(self) -> Transition | None:
+        """Run to an end; `None` means that nothing may be written."""
+        spec = self._spec
+        if self._interruption is not None:
+            return self._stopped()
+        if spec is None:
+            return release(self.claim, f"no job named {self.claim.name!r} here", delay=UNKNOWN_JOB_PAUSE)
+        if self.claim.cancel_requested:
+            return cancel(self.claim)
+        if self.claim.attempt > spec.crash_budget and self.claim.losses:
+            return Finish(self.claim.id, self.claim.token, Status.FAILED, failure=worker_lost())
+
+        self._begun = True
+        self.loop = asyncio.get_running_loop()
+        CURRENT.set(self)
+        try:
+            return complete(self.claim, await self._result(spec))
+        except BaseException as error:  # noqa: BLE001 - the edge of an attempt: SystemExit too is only its failure
+            return self._ended_by(error, spec)
+        finally:
+            if isinstance(self._stages, Stages):
+                await self._stages.close()
+
+    async def _result(self, spec: JobSpec) -> str:
+        args, kwargs = spec.shape.load_args(self.claim.args)
+        value = await call(
+            spec.function,
+            args,
+            kwargs,
+            is_async=spec.is_async,
+            timeout=spec.timeout,
+            executor=self._tools.executor,
+        )
+        return spec.shape.dump_result(value)
+
+    async def run_stage(
+        self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a stage of this job, or answer from what is stored of it."""
+        if not isinstance(self._stages, Stages):
+            self._stages = Stages(self, self._stages, self._tools)
+        if self._spec is not None:
+            self._spec.saw_stage(stage)
+        return await self._stages.run(stage, key, args, kwargs)
+
+    def interrupted(self) -> bool:
+        """Whether the engine is stopping this attempt, so that a cancellation is not its own fault."""
+        return self._interruption is not None or self._tools.closing()
+
+    def _ended_by(self, error: BaseException, spec: JobSpec) -> Transition | None:
+        """Decide what follows from an error that came out of the function."""
+        if self._interruption is not None or (self._tools.closing() and _cancelled(error)):
+            return self._stopped()
+        inner = _find(error, (Interrupted, LeaseLost, StageFailed))
+        match inner:
+            case LeaseLost():
+                return None
+            case Interrupted():
+                return inner.change
+            case StageFailed():
+                return Finish(
+                    self.claim.id, self.claim.token, Status.FAILED, failure=inner.failure, stage=inner.stage
+                )
+        failure = self.failure_of(error)
+        return fail(
+            self.claim, failure, spec.policy, roll=self._tools.dice.roll(), attempt=self.claim.attempt
+        )
+
+    def _stopped(self) -> Transition | None:
+        match self._interruption:
+            case Interruption.CANCEL:
+                return cancel(self.claim)
+            case Interruption.LOST:
+                return None
+            case _:
+                return release(self.claim, "worker shut down")
+
+    def failure_of(self, error: BaseException) -> Failure:
+        """Turn an error into a value, and report a thread that could not be stopped."""
+        match error:
+            case TookTooLongError():
+                if error.in_thread:
+                    self._tools.journal.warning("thread left behind", job_id=self.claim.id)
+                return timed_out(error.after)
+            case StageMismatch():
+                return stage_mismatch(str(error))
+            case _:
+                return self._tools.classifier.classify(error)
+
+
+def _cancelled(error: BaseException) -> bool:
+    return isinstance(error, asyncio.CancelledError)
+
+
+def _find(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException | None:
+    """Look for one of the engine's own signals, also inside a task group's bundle."""
+    if isinstance(error, kinds):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            found = _find(member, kinds)
+            if found is not None:
+                return found
+    return None

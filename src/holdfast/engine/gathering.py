@@ -1,0 +1,72 @@
+"""Writes that gather by themselves.
+
+While one write is under way, what comes next waits together, and the following write takes all
+of it. Alone, nobody waits; under load, batches form without a timer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Gatherer(Generic[T, R]):
+    """Hands batches to *write*, which answers each item in order, one batch at a time."""
+
+    def __init__(self, write: Callable[[list[T]], Awaitable[Sequence[R]]], *, limit: int, name: str) -> None:
+        self._write = write
+        self._limit = limit
+        self._name = name
+        self._items: list[T] = []
+        self._answers: list[asyncio.Future[R] | None] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    def post(self, item: T) -> None:
+        """Have *item* written, and ask no questions."""
+        self._items.append(item)
+        self._answers.append(None)
+        self._kick()
+
+    async def ask(self, item: T) -> R:
+        """Have *item* written, and wait for its answer."""
+        return await self.put(item)
+
+    def put(self, item: T) -> "asyncio.Future[R]":
+        """Have *item* written; the answer comes through the future."""
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._items.append(item)
+        self._answers.append(answer)
+        self._kick()
+        return answer
+
+    async def drain(self) -> None:
+        """Wait until everything has been written."""
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
+
+    def _kick(self) -> None:
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush(), name=self._name)
+
+    async def _flush(self) -> None:
+        try:
+            while self._items:
+                items, self._items = self._items[: self._limit], self._items[self._limit :]
+                answers, self._answers = self._answers[: self._limit], self._answers[self._limit :]
+                await self._write_batch(items, answers)
+        finally:
+            self._flushing = None
+
+    async def _write_batch(self, items: list[T], answers: list[asyncio.Future[R] | None]) -> None:
+        try:
+            results = await self._write(items)
+        except Exception as error:  # noqa: BLE001 - it belongs to those who wait for the answer
+            for answer in answers:
+                if answer is not None and not answer.done():
+                    answer.set_exception(error)
+            return
+        for answer, result in zip(answers, results, strict=True):
+            if answer is not None and not answer.done():
+                answer.set_result(result)

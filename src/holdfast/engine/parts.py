@@ -1,0 +1,22 @@
+"""What the engine is put together from."""
+
+from dataclasses import dataclass
+
+from holdfast.core.classify import Classifier
+from holdfast.engine.registry import Registry
+from holdfast.ports import Clock, Dice, Executor, Ids, Journal, Metrics, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The ports and rules that everything in one process shares."""
+
+    store: Store
+    registry: Registry
+    classifier: Classifier
+    clock: Clock
+    dice: Dice
+    ids: Ids
+    executor: Executor
+    journal: Journal
+    metrics: Metrics

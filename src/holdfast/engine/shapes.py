@@ -1,0 +1,116 @@
+"""A function's arguments and result as JSON, checked against its annotations."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypedDict
+
+from holdfast.core.errors import PayloadInvalid
+from holdfast.core.payload import DEFAULT_LIMIT, encode
+
+_BY_NAME = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+
+
+class Shape:
+    """How one function is called and answers. *what* names it in refusals: "job 'review'"."""
+
+    def __init__(self, function: Callable[..., Any], *, what: str, limit: int = DEFAULT_LIMIT) -> None:
+        self.what = what
+        self._limit = limit
+        self._signature = inspect.signature(function)
+        self._parameters = self._signature.parameters
+        self._named_only = all(parameter.kind in _BY_NAME for parameter in self._parameters.values())
+        self._has_defaults = any(p.default is not Parameter.empty for p in self._parameters.values())
+        hints = _hints(function)
+        self._args: TypeAdapter[dict[str, Any]] = TypeAdapter(_arguments_type(self._parameters, hints))
+        self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
+
+    def dump_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Write the arguments of a call. Raises `PayloadInvalid` if the function would not take them."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise PayloadInvalid(f"{self.what}: {error}") from None
+        if self._has_defaults:
+            # Stored with the call: a job runs with the defaults of the code that submitted it.
+            bound.apply_defaults()
+        checked = self._checked(self._args, bound.arguments, "argument")
+        return encode(self._plain(self._args, checked), what=f"{self.what}: an argument", limit=self._limit)
+
+    def load_args(self, text: str) -> tuple[list[Any], dict[str, Any]]:
+        """Read arguments back, as positional and named ones."""
+        values = self._args.validate_json(text)
+        if self._named_only:
+            return [], values
+        return _spread(self._parameters, values)
+
+    def dump_result(self, value: Any) -> str:
+        """Write what the function returned. Raises `PayloadInvalid` if it is not what it declares."""
+        checked = self._checked(self._result, value, "result")
+        return encode(self._plain(self._result, checked), what=f"{self.what}: the result", limit=self._limit)
+
+    def load_result(self, text: str) -> Any:
+        """Read a result back, with the type that the function declares."""
+        return self._result.validate_json(text)
+
+    def _checked(self, adapter: TypeAdapter[Any], value: Any, what: str) -> Any:
+        try:
+            return adapter.validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise PayloadInvalid(
+                f"{self.what}: {what} {place}: {first['msg']}".replace(" : ", ": ")
+            ) from None
+
+    def _plain(self, adapter: TypeAdapter[Any], value: Any) -> Any:
+        try:
+            return adapter.dump_python(value, warnings=False)
+        except (PydanticSerializationError, ValueError) as error:
+            raise PayloadInvalid(f"{self.what}: cannot be written as strict JSON: {error}") from None
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{function.__qualname__}: an annotation cannot be resolved ({error}); "
+            "import the name at run time, not only for type checking"
+        ) from None
+
+
+def _arguments_type(parameters: Mapping[str, Parameter], hints: dict[str, Any]) -> Any:
+    fields: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        hint = hints.get(name, Any)
+        match parameter.kind:
+            case Parameter.VAR_POSITIONAL:
+                fields[name] = NotRequired[list[hint]]  # type: ignore[valid-type]  # made at run time
+            case Parameter.VAR_KEYWORD:
+                fields[name] = NotRequired[dict[str, hint]]  # type: ignore[valid-type]  # made at run time
+            case _:
+                fields[name] = hint if parameter.default is Parameter.empty else NotRequired[hint]
+    return TypedDict("Arguments", fields)  # type: ignore[operator]  # made at run time
+
+
+def _spread(parameters: Mapping[str, Parameter], values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        if name not in values:
+            continue
+        match parameter.kind:
+            case Parameter.VAR_POSITIONAL:
+                positional += values[name]
+            case Parameter.VAR_KEYWORD:
+                named |= values[name]
+            case Parameter.KEYWORD_ONLY:
+                named[name] = values[name]
+            case _:
+                positional.append(values[name])
+    return positional, named

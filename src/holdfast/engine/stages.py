@@ -1,0 +1,193 @@
+"""The stages of one attempt: run once, stored, and answered from the store ever after.
+
+A stage that runs alone needs no note that it began: the job's attempt count is its own. As soon
+as two run side by side, each gets a row with a count of its own before it starts, so that a crash
+or a failure of one takes nothing from the other.
+"""
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.core.errors import StageFailed
+from holdfast.core.failures import Failure, worker_lost
+from holdfast.core.payload import fingerprint
+from holdfast.core.stages import StageKey, StageRow, StageStatus, ensure_same
+from holdfast.core.transitions import StageWrite, Transition, exhausted, fail
+from holdfast.engine.calling import call
+from holdfast.engine.registry import StageSpec
+
+if TYPE_CHECKING:
+    from holdfast.engine.attempt import Attempt, Tools
+
+
+class Interrupted(BaseException):
+    """Unwinds the job's function when a stage is to be tried again later.
+
+    Not an `Exception`: code that catches those would hide a retry that has budget left.
+    """
+
+    def __init__(self, change: Transition) -> None:
+        super().__init__("the stage will be tried again")
+        self.change = change
+
+
+class LeaseLost(BaseException):
+    """Unwinds the job's function when another worker has the job now."""
+
+
+class _Running(NamedTuple):
+    task: asyncio.Task[Any] | None
+    mark: str
+
+
+class _Now(NamedTuple):
+    """A stage that runs at this moment, and which attempt at it this is."""
+
+    stage: StageSpec
+    place: StageKey
+    mark: str
+    number: int
+
+
+class Stages:
+    """What is known of a job's stages while one attempt runs."""
+
+    def __init__(self, attempt: "Attempt", stored: dict[StageKey, StageRow], tools: "Tools") -> None:
+        self._attempt = attempt
+        self._stored = stored
+        self._tools = tools
+        self._calls: Counter[str] = Counter()
+        self._running: dict[StageKey, _Running] = {}
+        self._alone: StageKey | None = None
+        self._noted: dict[StageKey, StageWrite] = {}
+
+    async def run(
+        self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Give the stage's result, stored before or computed now."""
+        place = self._place(stage, key)
+        text = stage.shape.dump_args(args, kwargs)
+        mark = fingerprint(text)
+        row = self._stored.get(place)
+        if row is not None:
+            ensure_same(row, mark)
+            if row.status is StageStatus.DONE:
+                return stage.shape.load_result(row.result or "null")
+            if row.status is StageStatus.FAILED and row.failure is not None:
+                raise StageFailed(str(place), row.failure)
+        return await self._run_now(stage, place, mark, text)
+
+    def _place(self, stage: StageSpec, key: str | None) -> StageKey:
+        self._calls[stage.name] += 1
+        return StageKey(stage.name, key if key is not None else f"#{self._calls[stage.name]}")
+
+    async def _run_now(self, stage: StageSpec, place: StageKey, mark: str, text: str) -> Any:
+        self._running[place] = _Running(asyncio.current_task(), mark)
+        try:
+            now = _Now(stage, place, mark, await self._begin(place, mark))
+            if now.number > stage.policy.attempts:
+                raise await self._give_up(now, worker_lost())
+            result = await self._computed(now, text)
+            await self._done(now, result)
+            return stage.shape.load_result(result)
+        finally:
+            self._running.pop(place, None)
+
+    async def _begin(self, place: StageKey, mark: str) -> int:
+        """Count this attempt at the stage, with a note of its own if it does not run alone."""
+        await asyncio.sleep(0)  # stages that start together see each other here
+        row = self._stored.get(place)
+        if len(self._running) == 1 and row is None:
+            self._alone = place
+            return self._attempt.claim.attempt
+        if self._alone in self._running and self._alone is not None:
+            await self._note(self._alone, self._running[self._alone].mark, self._attempt.claim.attempt)
+            self._alone = None
+        number = 1 if row is None else row.attempt + 1
+        await self._note(place, mark, number)
+        return number
+
+    async def _note(self, place: StageKey, mark: str, number: int) -> None:
+        claim = self._attempt.claim
+        note = StageWrite(claim.id, claim.token, place, StageStatus.STARTED, number, mark)
+        self._noted[place] = note
+        await self._write(note)
+
+    async def _computed(self, now: _Now, text: str) -> str:
+        """Call the stage's function; an error ends in a later attempt, or in `StageFailed`."""
+        stage = now.stage
+        try:
+            args, kwargs = stage.shape.load_args(text)
+            value = await call(
+                stage.function,
+                args,
+                kwargs,
+                is_async=stage.is_async,
+                timeout=stage.timeout,
+                executor=self._tools.executor,
+            )
+            return stage.shape.dump_result(value)
+        except (StageFailed, Interrupted, LeaseLost):
+            raise
+        except BaseException as error:
+            # The edge of an attempt: SystemExit too is only its failure. A cancellation from outside is not.
+            if isinstance(error, asyncio.CancelledError) and self._cancelled_from_outside():
+                raise
+            raise await self._failed(now, error) from error
+
+    def _cancelled_from_outside(self) -> bool:
+        task = asyncio.current_task()
+        return self._attempt.interrupted() or (task is not None and task.cancelling() > 0)
+
+    async def _done(self, now: _Now, result: str) -> None:
+        await self._record(now, StageStatus.DONE, result=result)
+        self._attempt.claim = self._attempt.claim._replace(attempt=1, losses=0)
+
+    async def _failed(self, now: _Now, error: BaseException) -> BaseException:
+        """Decide on a failed stage: unwind the job for another attempt, or tell its function."""
+        failure = self._attempt.failure_of(error)
+        if exhausted(failure, now.stage.policy, attempt=now.number):
+            return await self._give_up(now, failure)
+        self._noted.pop(now.place, None)  # its attempt is spent
+        return Interrupted(
+            fail(
+                self._attempt.claim,
+                failure,
+                now.stage.policy,
+                roll=self._tools.dice.roll(),
+                attempt=now.number,
+                stage=str(now.place),
+            )
+        )
+
+    async def _give_up(self, now: _Now, failure: Failure) -> StageFailed:
+        """Write down that the stage is beyond its budget, so that no later attempt tries it again."""
+        await self._record(now, StageStatus.FAILED, failure=failure)
+        return StageFailed(str(now.place), failure)
+
+    async def _record(
+        self, now: _Now, status: StageStatus, *, result: str | None = None, failure: Failure | None = None
+    ) -> None:
+        claim = self._attempt.claim
+        await self._write(
+            StageWrite(claim.id, claim.token, now.place, status, now.number, now.mark, result, failure)
+        )
+        self._noted.pop(now.place, None)
+        self._stored[now.place] = StageRow(claim.id, now.place, status, now.number, now.mark, result, failure)
+
+    async def _write(self, change: StageWrite) -> None:
+        if not await self._tools.settler.store_stage(change):
+            raise LeaseLost
+
+    async def close(self) -> None:
+        """Stop what still runs when the attempt is over, and give its noted attempts back."""
+        left = {place: stage.task for place, stage in self._running.items() if stage.task is not None}
+        for task in left.values():
+            task.cancel()
+        if left:
+            await asyncio.wait(left.values(), timeout=5)
+        for place in left:
+            note = self._noted.get(place)
+            if note is not None:
+                await self._tools.settler.store_stage(note._replace(attempt=note.attempt - 1))

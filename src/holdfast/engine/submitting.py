@@ -1,0 +1,69 @@
+"""Submissions of one process share their inserts."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from holdfast.core.jobs import Receipt, Submission
+from holdfast.engine.gathering import Gatherer
+from holdfast.engine.patience import Patience
+from holdfast.ports import Journal, Metrics, Store
+from holdfast.ports.store import Refusal
+
+BATCH = 1_000
+PATIENCE = timedelta(seconds=30)
+
+
+class Submitter:
+    """Stores submissions durably, and says which job stands for each."""
+
+    def __init__(self, store: Store, patience: Patience, *, journal: Journal, metrics: Metrics) -> None:
+        self._store = store
+        self._patience = patience
+        self._journal = journal
+        self._metrics = metrics
+        self._gatherer: Gatherer[Submission, Receipt | Refusal] = Gatherer(
+            self._write, limit=BATCH, name="holdfast submitter"
+        )
+
+    async def submit(self, submission: Submission) -> Receipt:
+        """Store one job. Once this returns, no crash loses it."""
+        return self._told(submission, await self._gatherer.ask(submission))
+
+    async def submit_many(self, batch: Sequence[Submission]) -> list[Receipt]:
+        """Store many jobs, in as few statements as the store allows."""
+        return self._all_told(batch, await self._write(batch))
+
+    async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt]:
+        """Store jobs in the caller's own transaction: they exist when it commits."""
+        return self._all_told(batch, await self._store.submit_within(connection, batch))
+
+    async def drain(self) -> None:
+        """Wait until what was submitted is stored."""
+        await self._gatherer.drain()
+
+    async def _write(self, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+        answers = await self._patience.insist(
+            lambda tries: self._store.submit(batch, again=tries > 0), within=PATIENCE
+        )
+        self._metrics.count("jobs_created", sum(_is_new(answer) for answer in answers))
+        return answers
+
+    def _all_told(self, batch: Sequence[Submission], answers: Sequence[Receipt | Refusal]) -> list[Receipt]:
+        return [self._told(item, answer) for item, answer in zip(batch, answers, strict=True)]
+
+    def _told(self, submission: Submission, answer: Receipt | Refusal) -> Receipt:
+        if isinstance(answer, Refusal):
+            raise answer.error
+        if answer.payload_differs:
+            self._journal.warning(
+                "key reused with another payload",
+                job_id=answer.id,
+                name=submission.name,
+                owner=submission.owner,
+            )
+        return answer
+
+
+def _is_new(answer: Receipt | Refusal) -> bool:
+    return isinstance(answer, Receipt) and not answer.existing

@@ -1,0 +1,66 @@
+"""The sweeper: it wakes parked jobs when their time has come, and reclaims those of dead workers."""
+
+import asyncio
+from contextlib import suppress
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.engine.options import WorkerOptions
+from holdfast.ports import Dice, Journal, Metrics, Store
+
+BATCH = 1_000
+
+
+class Sweeper:
+    """Makes due jobs ready. Every worker has one; the store keeps them out of each other's way."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: WorkerOptions,
+        news: asyncio.Event,
+        *,
+        dice: Dice,
+        journal: Journal,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._options = options
+        self._news = news
+        self._dice = dice
+        self._journal = journal
+        self._metrics = metrics
+        self._sooner = asyncio.Event()
+
+    async def run(self) -> None:
+        """Sweep when the next job is due, and at every poll."""
+        while True:
+            try:
+                pause = await self.run_once()
+            except StoreUnavailable as error:
+                self._journal.warning("sweep put off", message=str(error))
+                pause = self._options.poll.total_seconds()
+            await self._rest(pause)
+
+    async def run_once(self) -> float:
+        """Sweep once; return the seconds until it is worth sweeping again."""
+        self._sooner.clear()
+        promotion = await self._store.promote(limit=BATCH)
+        reclaimed = await self._store.reclaim(limit=BATCH)
+        if promotion.promoted or reclaimed:
+            self._news.set()
+        if reclaimed:
+            self._metrics.count("jobs_reclaimed", len(reclaimed))
+            self._journal.warning("reclaimed", jobs=len(reclaimed), job_id=reclaimed[0])
+        if promotion.promoted == BATCH or len(reclaimed) == BATCH:
+            return 0
+        pause = self._options.poll.total_seconds() * (0.5 + self._dice.roll())
+        return pause if promotion.next_due is None else min(pause, promotion.next_due.total_seconds())
+
+    def hurry(self) -> None:
+        """Look again soon: a job was parked that may be due before the next sweep."""
+        self._sooner.set()
+
+    async def _rest(self, pause: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._sooner.wait()

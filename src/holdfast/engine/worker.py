@@ -1,0 +1,219 @@
+"""The worker: it claims as many jobs as it has room for, runs them, and lets go cleanly.
+
+Three loops run side by side: this one claims and starts attempts; the `Keeper` extends leases and
+hears cancellations; the `Sweeper` wakes parked jobs and reclaims those of dead workers. Attempts
+end on their own and leave their transition with the `Settler`, which writes them in batches.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from datetime import timedelta
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.jobs import Claim
+from holdfast.core.stages import StageKey, StageRow
+from holdfast.engine.attempt import Attempt, Interruption, Tools
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.options import WorkerOptions
+from holdfast.engine.parts import Parts
+from holdfast.engine.patience import Patience
+from holdfast.engine.settling import Outcome, Settler
+from holdfast.engine.sweeper import Sweeper
+from holdfast.ports import Hint, HintKind
+
+SOLO_AFTER = 2
+"""Leases lost in a row after which a job is run alone: if it kills its process, it kills nobody else."""
+
+
+class Worker:
+    """Claims, runs and settles jobs until it is told to stop."""
+
+    def __init__(self, name: str, parts: Parts, options: WorkerOptions) -> None:
+        self.name = name
+        self.options = options
+        self.ready = asyncio.Event()
+        self._store = parts.store
+        self._registry = parts.registry
+        self._clock = parts.clock
+        self._dice = parts.dice
+        self._journal = parts.journal
+        self._patience = Patience(parts.clock, parts.dice)
+        self._held: dict[str, Attempt] = {}
+        self._solo: deque[Attempt] = deque()
+        self._running = 0
+        self._news = asyncio.Event()
+        self._stopping = False
+        self._hurry = asyncio.Event()
+        self._main: asyncio.Task[None] | None = None
+        self._keeper = Keeper(name, parts.store, self._held, options, journal=parts.journal)
+        self._sweeper = Sweeper(
+            parts.store, options, self._news, dice=parts.dice, journal=parts.journal, metrics=parts.metrics
+        )
+        self._settler = Settler(
+            parts.store,
+            name,
+            self._patience,
+            parked=self._sweeper.hurry,
+            journal=parts.journal,
+            metrics=parts.metrics,
+        )
+        self._tools = Tools(
+            settler=self._settler,
+            classifier=parts.classifier,
+            dice=parts.dice,
+            executor=parts.executor,
+            journal=parts.journal,
+            closing=self._closing,
+        )
+
+    def _closing(self) -> bool:
+        """Whether a cancellation that comes now is the end of the process, not a handler's doing."""
+        return self._stopping or (self._main is not None and self._main.cancelling() > 0)
+
+    @property
+    def running(self) -> int:
+        """How many attempts are under way."""
+        return self._running
+
+    def stop(self) -> None:
+        """Claim nothing more and finish what is in hand; asked twice, let go of it at once."""
+        if self._stopping:
+            self._hurry.set()
+        self._stopping = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Work until told to stop, then finish what is in hand within the grace time, or give it back."""
+        self._main = asyncio.current_task()
+        deafen = self._store.listen(self._hear)
+        helpers = [
+            asyncio.create_task(self._keeper.run(), name=f"{self.name} keeper"),
+            asyncio.create_task(self._sweeper.run(), name=f"{self.name} sweeper"),
+        ]
+        self._journal.info("worker started", worker=self.name, slots=self.options.slots)
+        try:
+            while not self._stopping:
+                if await self.run_once() == 0:
+                    await self._rest()
+        finally:
+            self._stopping = True
+            await self._let_go()
+            deafen()
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.wait(helpers)
+            self._journal.info("worker stopped", worker=self.name)
+
+    async def run_once(self) -> int:
+        """Claim what there is room for and start it; return how many jobs that were."""
+        self._news.clear()
+        if self._solo:
+            return self._start_solo()
+        started = 0
+        for queue in self.options.queues:
+            room = self._room()
+            if room <= 0:
+                break
+            claims = await self._claim(queue, room)
+            await self._start(claims)
+            started += len(claims)
+        self.ready.set()
+        return started
+
+    def _room(self) -> int:
+        slots = self.options.slots
+        return min(slots - self._running, 2 * slots - self._running - self._settler.unsettled)
+
+    async def _claim(self, queue: str, room: int) -> list[Claim]:
+        try:
+            return await self._store.claim(self.name, queue, limit=room, lease=self.options.lease)
+        except StoreUnavailable as error:
+            self._journal.warning("store unavailable", worker=self.name, message=str(error))
+            await asyncio.sleep(self._patience.pause(4))
+            return []
+
+    async def _start(self, claims: list[Claim]) -> None:
+        stored = await self._stored_stages(claims)
+        for claim in claims:
+            attempt = Attempt(claim, self._registry.get(claim.name), stored.get(claim.id, {}), self._tools)
+            self._held[claim.id] = attempt
+            if claim.losses >= SOLO_AFTER:
+                self._solo.append(attempt)
+            else:
+                self._launch(attempt)
+
+    async def _stored_stages(self, claims: list[Claim]) -> dict[str, dict[StageKey, StageRow]]:
+        wanted = [claim.id for claim in claims if claim.stages]
+        if not wanted:
+            return {}
+        rows = await self._patience.insist(lambda _: self._store.stages(wanted))
+        found: dict[str, dict[StageKey, StageRow]] = {}
+        for row in rows:
+            found.setdefault(row.job_id, {})[row.key] = row
+        return found
+
+    def _start_solo(self) -> int:
+        """Run a suspect once everybody else is done and written down."""
+        if self._running or self._settler.unsettled:
+            return 0
+        self._launch(self._solo.popleft())
+        return 1
+
+    def _launch(self, attempt: Attempt) -> None:
+        self._running += 1
+        # The attempt holds its task while it runs, and the worker holds the attempt.
+        attempt.task = asyncio.create_task(self._run(attempt))
+
+    async def _run(self, attempt: Attempt) -> None:
+        change, number, began = None, attempt.claim.attempt, self._clock.monotonic()
+        try:
+            change = await attempt.run()
+        finally:
+            self._running -= 1
+            if self._held.get(attempt.claim.id) is attempt:
+                del self._held[attempt.claim.id]
+            if change is not None:
+                self._settler.post(Outcome(change, number, self._clock.monotonic() - began))
+            self._news.set()
+
+    async def _rest(self) -> None:
+        """Wait for news or for the next poll, whichever comes first."""
+        pause = self.options.poll.total_seconds() * (1 + self._dice.roll())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._news.wait()
+
+    def _hear(self, hint: Hint) -> None:
+        match hint.kind:
+            case HintKind.READY:
+                self._news.set()
+            case HintKind.CANCEL:
+                self._keeper.cancel(hint.subject)
+            case HintKind.FINISHED:
+                return
+
+    async def _let_go(self) -> None:
+        """Finish within the grace time, else give jobs back with their attempt; the store is left last."""
+        while self._solo:
+            self._solo[0].interrupt(Interruption.SHUTDOWN)
+            self._launch(self._solo.popleft())
+        await self._finish(self.options.grace)
+        for attempt in list(self._held.values()):
+            attempt.interrupt(Interruption.SHUTDOWN)
+        await self._finish(timedelta(seconds=5))
+        try:
+            async with asyncio.timeout(10):
+                await self._settler.drain()
+        except TimeoutError:
+            self._journal.error("unsettled at shutdown", worker=self.name, jobs=self._settler.unsettled)
+
+    async def _finish(self, limit: timedelta) -> None:
+        tasks = [attempt.task for attempt in self._held.values() if attempt.task is not None]
+        if not tasks:
+            return
+        hurry = asyncio.create_task(self._hurry.wait())
+        done = asyncio.ensure_future(asyncio.wait(tasks))
+        await asyncio.wait([hurry, done], timeout=limit.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (hurry, done):
+            waiting.cancel()

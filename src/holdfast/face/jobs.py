@@ -1,0 +1,161 @@
+"""Jobs: functions whose calls are stored before they run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from holdfast.core.durations import Length, duration
+from holdfast.core.errors import PayloadInvalid
+from holdfast.core.jobs import Submission
+from holdfast.core.payload import fingerprint
+from holdfast.engine.registry import JobSpec
+from holdfast.face.handles import JobHandle
+
+if TYPE_CHECKING:
+    from holdfast.face.holdfast import Holdfast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LONGEST_WORD = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """How one submission differs from the job's declaration."""
+
+    key: str | None = None
+    subject: str | None = None
+    version: int | None = None
+    rerun: bool = False
+    strict_keys: bool | None = None
+    owner: str = ""
+    queue: str | None = None
+    priority: int | None = None
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    trace: str | None = None
+    within: Any = None
+
+
+class JobFunction(Generic[P, R]):
+    """A job. `submit` has the function's own signature; calling it runs the function, here and now."""
+
+    def __init__(self, hold: "Holdfast", spec: JobSpec, *, options: SubmitOptions = SubmitOptions()) -> None:  # noqa: B008 - a frozen value
+        self._hold = hold
+        self._options = options
+        self.spec = spec
+        self.name = spec.name
+        update_wrapper(self, spec.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self.spec.function(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        key: str | None = None,
+        subject: str | None = None,
+        version: int | None = None,
+        rerun: bool = False,
+        strict_keys: bool | None = None,
+        owner: str = "",
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: Length | None = None,
+        run_at: datetime | None = None,
+        within: Any = None,
+    ) -> "JobFunction[P, R]":
+        """Give the same job with options for what is submitted through it.
+
+        *key*: a second submission with it returns the first job. *subject* and *version*: a version
+        runs once; a higher one runs with *rerun*. *owner*: who may see it. *delay* or *run_at*: not
+        before then. *within*: a connection in whose transaction the job is stored.
+        """
+        made = SubmitOptions(
+            key=_word(key, "key"),
+            subject=_word(subject, "subject"),
+            version=version,
+            rerun=rerun,
+            strict_keys=strict_keys,
+            owner=_word(owner, "owner") or "",
+            queue=_word(queue, "queue"),
+            priority=_priority(priority),
+            delay=None if delay is None else duration(delay),
+            run_at=_aware(run_at),
+            within=within,
+        )
+        _refuse_contradictions(made)
+        return JobFunction(self._hold, self.spec, options=made)
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Store a call of the function. Once this returns, it will run.
+
+        Raises `PayloadInvalid` for arguments that the function would not take or that cannot be
+        stored, `KeyReused`, `VersionRefused`, or `StoreUnavailable` if the store did not answer in
+        time: then the outcome is unknown, and a submission with the same key is safe.
+        """
+        [handle] = await self._hold.submit(
+            self.spec.name, [self._submission(args, kwargs)], self._options.within
+        )
+        return handle
+
+    async def submit_many(self, calls: Iterable[Sequence[Any]]) -> list[JobHandle[R]]:
+        """Store many calls, each given as its positional arguments, in as few writes as possible."""
+        if self._options.key is not None or self._options.subject is not None:
+            raise PayloadInvalid("a key or a subject stands for one job; submit those one by one")
+        batch = [self._submission(tuple(args), {}) for args in calls]
+        return await self._hold.submit(self.spec.name, batch, self._options.within)
+
+    def _submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
+        text, options, spec = self.spec.shape.dump_args(args, kwargs), self._options, self.spec
+        unique = options.key is not None or options.subject is not None
+        strict = self._hold.strict_keys if options.strict_keys is None else options.strict_keys
+        return Submission(
+            id=self._hold.new_id(),
+            name=spec.name,
+            queue=options.queue or spec.queue,
+            owner=options.owner,
+            args=text,
+            priority=spec.priority if options.priority is None else options.priority,
+            delay=options.delay,
+            run_at=options.run_at,
+            key=options.key,
+            subject=options.subject,
+            version=options.version,
+            rerun=options.rerun,
+            strict_keys=strict,
+            fingerprint=fingerprint(text) if unique else None,
+            trace=options.trace,
+        )
+
+
+def _word(text: str | None, what: str) -> str | None:
+    if text is None:
+        return None
+    if not isinstance(text, str) or len(text) > LONGEST_WORD or not text.isprintable():
+        raise PayloadInvalid(f"{what} must be printable text of at most {LONGEST_WORD} characters")
+    return text
+
+
+def _priority(priority: int | None) -> int | None:
+    if priority is not None and not -32_768 <= priority <= 32_767:
+        raise PayloadInvalid("priority must be between -32768 and 32767; the highest runs first")
+    return priority
+
+
+def _aware(instant: datetime | None) -> datetime | None:
+    if instant is not None and instant.tzinfo is None:
+        raise PayloadInvalid("run_at must have a time zone; use an aware datetime")
+    return instant
+
+
+def _refuse_contradictions(options: SubmitOptions) -> None:
+    if (options.subject is None) != (options.version is None):
+        raise PayloadInvalid("subject and version belong together; give both or neither")
+    if options.rerun and options.subject is None:
+        raise PayloadInvalid("rerun needs a subject and a version")
+    if options.delay is not None and options.run_at is not None:
+        raise PayloadInvalid("delay and run_at exclude each other; give one of them")

@@ -1,0 +1,62 @@
+"""Stages: plain functions that, inside a job, run once and keep their result."""
+
+import asyncio
+import inspect
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.context import CURRENT
+from holdfast.engine.registry import StageSpec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StageFunction(Generic[P, R]):
+    """A stage. Outside a job it is the function it was made from, and just runs."""
+
+    def __init__(self, spec: StageSpec, *, key: str | None = None) -> None:
+        self.spec = spec
+        self._key = key
+        update_wrapper(self, spec.function)
+        if spec.is_async:
+            # Frameworks ask this before they call; without it they would take the stage for a sync function.
+            self._is_coroutine_marker = inspect.iscoroutinefunction(spec.function)
+
+    def options(self, *, key: str) -> "StageFunction[P, R]":
+        """Know this call by *key* instead of by its order: for stages that run side by side."""
+        return StageFunction(self.spec, key=key)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        attempt = CURRENT.get()
+        if attempt is None:
+            return cast("R", self.spec.function(*args, **kwargs))
+        if self.spec.is_async:
+            return cast("R", attempt.run_stage(self.spec, self._key, args, kwargs))
+        return cast("R", self._from_thread(attempt, args, kwargs))
+
+    async def in_thread(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a stage that is a plain function from an async job, in a thread."""
+        attempt = CURRENT.get()
+        if attempt is None:
+            return cast("R", await asyncio.to_thread(self.spec.function, *args, **kwargs))
+        return cast("R", await attempt.run_stage(self.spec, self._key, args, kwargs))
+
+    def _from_thread(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if attempt.loop is None or _on_loop(attempt.loop):
+            raise TypeError(
+                f"stage {self.spec.name!r} is a plain function and its job is async; "
+                f"call it as `await {self.spec.name}.in_thread(...)`"
+            )
+        future = asyncio.run_coroutine_threadsafe(
+            attempt.run_stage(self.spec, self._key, args, kwargs), attempt.loop
+        )
+        return future.result()
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

@@ -1,0 +1,167 @@
+"""The store: where jobs live, and the only truth about them.
+
+Each method is one complete operation: it happens whole or not at all, and is decided by the
+store's own clock. Every write for a claimed job carries its lease token; one that no longer
+matches changes nothing and is reported.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.core.jobs import Claim, Event, Job, JobFilter, Receipt, Submission
+from holdfast.core.stages import StageRow
+from holdfast.core.states import Status
+from holdfast.core.transitions import Transition
+
+
+class HintKind(StrEnum):
+    """What a hint is about."""
+
+    READY = "ready"
+    FINISHED = "finished"
+    CANCEL = "cancel"
+
+
+class Hint(NamedTuple):
+    """News that may spare somebody a wait. Hints get lost: nothing may depend on one."""
+
+    kind: HintKind
+    subject: str
+
+
+class Promotion(NamedTuple):
+    """How many parked jobs became ready, and how long until the next one is due."""
+
+    promoted: int
+    next_due: timedelta | None
+
+
+class Extension(NamedTuple):
+    """What a worker learns when it extends its leases."""
+
+    lost: frozenset[str]
+    cancel_requested: frozenset[str]
+
+
+class SchemaState(NamedTuple):
+    """The schema that is in the database, beside the one that this code wants."""
+
+    found: int
+    wanted: int
+    min_compatible: int
+
+    @property
+    def current(self) -> bool:
+        """Whether nothing is left to apply."""
+        return self.found >= self.wanted
+
+
+class Refusal(NamedTuple):
+    """A submission that was turned away, while its neighbours went through."""
+
+    error: Exception
+
+
+class Store(Protocol):
+    """What every store can do. One contract suite runs against all of them."""
+
+    async def open(self) -> None:
+        """Connect. Raises `StoreUnavailable` or `SchemaError` with what to do about it."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect, after what is under way."""
+        ...
+
+    async def apply_schema(self) -> SchemaState:
+        """Bring the database to this code's schema, and tell what it was before."""
+        ...
+
+    async def schema_state(self) -> SchemaState:
+        """Tell which schema the database has."""
+        ...
+
+    async def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
+        """Store *batch* durably; an answer for each, in order.
+
+        After `StoreUnavailable` the outcome is unknown; sent *again*, the same submissions make
+        no second job, whatever became of the first try.
+        """
+        ...
+
+    async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+        """Store *batch* in the transaction that *connection* is in: durable when its owner commits."""
+        ...
+
+    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
+        """Take up to *limit* ready jobs, by priority, then oldest first, and spend an attempt of each."""
+        ...
+
+    async def settle(self, worker: str, batch: Sequence[Transition]) -> list[bool]:
+        """Write what became of claimed jobs; for each, whether its token still matched."""
+        ...
+
+    async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
+        """Push the leases of these (job, token) pairs forward, in one statement."""
+        ...
+
+    async def cancel_requests(self, worker: str) -> list[str]:
+        """List the jobs of *worker* that somebody wants cancelled."""
+        ...
+
+    async def promote(self, *, limit: int) -> Promotion:
+        """Make parked jobs ready whose time has come."""
+        ...
+
+    async def reclaim(self, *, limit: int) -> list[str]:
+        """Put jobs whose lease ran out back into their queue, and name them."""
+        ...
+
+    async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
+        """End a queued job, or ask the worker of a running one to stop.
+
+        Returns `cancelled`, or `processing` if the request was left with the worker.
+        Raises `StateRefused` if the job had ended, `JobNotFound` if it is not *owner*'s.
+        """
+        ...
+
+    async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
+        """Bring a failed job back as a new generation, its attempts zeroed, its finished stages kept.
+
+        Raises `StateRefused` if the job has not failed, `JobNotFound` if it is not *owner*'s.
+        """
+        ...
+
+    async def get(self, job_id: str, *, owner: str | None = None) -> Job:
+        """Read one job. Raises `JobNotFound` if it is absent or not *owner*'s."""
+        ...
+
+    async def find(self, wanted: JobFilter) -> list[Job]:
+        """List jobs, newest first."""
+        ...
+
+    async def events(self, job_id: str) -> list[Event]:
+        """Read a job's history, in order."""
+        ...
+
+    async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
+        """Read what is stored of the stages of these jobs."""
+        ...
+
+    async def await_ends(self, job_ids: Sequence[str]) -> list[str]:
+        """Name those of *job_ids* that have ended, and ask for a hint when the others do."""
+        ...
+
+    async def counts(self) -> dict[tuple[str, Status], int]:
+        """Count live jobs by queue and state, and ended ones by state under the queue's name."""
+        ...
+
+    async def facts(self) -> dict[str, str]:
+        """Tell what a doctor asks: version, durability settings, connections."""
+        ...
+
+    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
+        """Pass hints to *hear* until the returned function is called."""
+        ...

@@ -1,0 +1,58 @@
+"""Time, chance, names and threads: everything that would make two runs differ.
+
+All of it comes in from outside, so that a test can run the whole engine on a simulated
+clock with loaded dice.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """A source of time. Where it matters, the store's own clock decides, never this one."""
+
+    def now(self) -> datetime:
+        """Return the present instant, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back, for measuring lengths."""
+        ...
+
+
+class Dice(Protocol):
+    """A source of chance."""
+
+    def roll(self) -> float:
+        """Return a number from 0 up to, not including, 1."""
+        ...
+
+
+class Ids(Protocol):
+    """A source of names that nobody used before."""
+
+    def job_id(self) -> str:
+        """Return a UUID in text form; later ones sort after earlier ones of the same process."""
+        ...
+
+    def worker_id(self) -> str:
+        """Return a name for a worker that a person can trace to a host and process."""
+        ...
+
+
+class Executor(Protocol):
+    """Somewhere to run a function that blocks."""
+
+    def run(self, function: Callable[[], T]) -> Awaitable[T]:
+        """Run *function* off the event loop.
+
+        Cancelling the wait leaves the function running: a thread cannot be stopped.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of idle threads. A thread that is still busy ends with the process."""
+        ...

@@ -1,0 +1,1 @@
+"""Where jobs live: SQLite in a file, PostgreSQL for many machines."""

@@ -1,0 +1,46 @@
+"""Bringing a PostgreSQL database to this code's schema, all or nothing."""
+
+from holdfast.core.errors import SchemaMissing
+from holdfast.ports import SchemaState
+from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.sqlfiles import migrations
+from holdfast.stores.versions import MIN_COMPATIBLE, ensure_fit
+
+_LOCK = 0x686F6C64  # "hold": two machines that apply at once take turns
+
+
+class Schema:
+    """The schema's versions and its migrations."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._migrations = migrations(__package__)
+        self._wanted = self._migrations[-1][0]
+
+    async def ensure_usable(self) -> None:
+        """Raise a `SchemaError` that says what to run, if the schema does not fit."""
+        ensure_fit(await self.state())
+
+    async def state(self) -> SchemaState:
+        """Tell the version found; 0 if there is none."""
+        try:
+            rows = await self._connections.fetch("SELECT schema_version, min_compatible FROM holdfast.meta")
+        except SchemaMissing:
+            return SchemaState(0, self._wanted, 0)
+        return SchemaState(rows[0]["schema_version"], self._wanted, rows[0]["min_compatible"])
+
+    async def apply(self) -> SchemaState:
+        """Run what is missing in one transaction, and tell what was found before."""
+        async with self._connections.borrow() as connection, connection.transaction():
+            await connection.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            before = await self.state()
+            for version, script in self._migrations:
+                if version > before.found:
+                    await connection.execute(script)
+                    await connection.execute(
+                        "UPDATE holdfast.meta SET schema_version = $1, min_compatible = $2",
+                        version,
+                        MIN_COMPATIBLE,
+                    )
+        return before

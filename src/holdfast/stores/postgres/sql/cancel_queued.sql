@@ -1,0 +1,21 @@
+-- Ends a job that nobody runs. The row is locked by the delete: if a claim came first, none matches.
+WITH clock AS MATERIALIZED (
+    SELECT holdfast.holdfast_now() AS now
+), ended AS (
+    DELETE FROM holdfast.jobs
+     WHERE id = $1::uuid
+       AND status = 'queued'
+       AND ($2::text IS NULL OR owner = $2)
+    RETURNING *
+), kept AS (
+    INSERT INTO holdfast.finished (
+        id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,
+        created_at, queued_at, finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token,
+        leased_by, subject, version, trace)
+    SELECT id, name, queue, owner, 'cancelled', priority, attempt, generation, lease_token, losses, stages,
+           created_at, queued_at, clock.now, started_at, last_attempt, NULL, deadline_at, timed_out_token,
+           NULL, subject, version, trace
+      FROM ended, clock
+)
+SELECT id::text, CASE WHEN awaited THEN pg_notify('holdfast', 'finished:' || id::text) END
+  FROM ended

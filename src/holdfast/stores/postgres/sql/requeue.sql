@@ -1,0 +1,29 @@
+-- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so
+-- the worker that let go can write nothing more. The lap that ends here is written to the history.
+WITH clock AS MATERIALIZED (
+    SELECT holdfast.holdfast_now() AS now
+), back AS (
+    UPDATE holdfast.jobs AS job
+       SET status = 'queued',
+           attempt = job.attempt - want.given_back,
+           lease_token = job.lease_token + 1,
+           losses = 0,
+           leased_by = NULL,
+           lease_expires_at = NULL,
+           retry_after = clock.now + want.delay,
+           updated_at = clock.now
+      FROM clock,
+           unnest($2::text[], $3::bigint[], $4::interval[], $5::integer[], $6::text[], $7::text[])
+           AS want (id, token, delay, given_back, kind, meta)
+     WHERE job.id = want.id::uuid
+       AND job.lease_token = want.token
+    RETURNING job.id, job.last_attempt, job.last_attempt_at, want.kind, want.meta
+), history AS (
+    INSERT INTO holdfast.job_events (job_id, at, kind, meta)
+    SELECT id, last_attempt_at, 'processing', json_build_object('attempt', last_attempt, 'worker', $1::text)::text
+      FROM back
+     UNION ALL
+    SELECT id, clock.now, kind, meta
+      FROM back, clock
+)
+SELECT id::text FROM back

@@ -1,0 +1,31 @@
+-- Brings a failed job back as a new generation. Token and generation go on from where they were:
+-- a worker of the old generation still matches nothing. Finished stages stay, failed ones go.
+WITH clock AS MATERIALIZED (
+    SELECT holdfast.holdfast_now() AS now
+), failed AS (
+    DELETE FROM holdfast.finished
+     WHERE id = $1::uuid
+       AND status = 'failed'
+       AND ($2::text IS NULL OR owner = $2)
+    RETURNING *
+), history AS (
+    INSERT INTO holdfast.job_events (job_id, at, kind, meta)
+    SELECT id, last_attempt_at, 'processing', json_build_object('attempt', last_attempt, 'worker', leased_by)::text
+      FROM failed
+     WHERE leased_by IS NOT NULL
+     UNION ALL
+    SELECT id, finished_at, 'failed', failure
+      FROM failed
+     UNION ALL
+    SELECT id, clock.now, 'replayed', json_build_object('generation', generation + 1)::text
+      FROM failed, clock
+), forgotten AS (
+    DELETE FROM holdfast.stages WHERE job_id = $1::uuid AND status <> 'done' AND EXISTS (SELECT FROM failed)
+)
+INSERT INTO holdfast.jobs (
+    id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
+    started_at, deadline_at, subject, version, trace)
+SELECT id, name, queue, owner, priority, generation + 1, lease_token + 1, stages, created_at, clock.now, clock.now,
+       started_at, deadline_at, subject, version, trace
+  FROM failed, clock
+RETURNING pg_notify('holdfast', 'ready:' || queue)

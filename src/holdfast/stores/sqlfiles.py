@@ -1,0 +1,30 @@
+"""SQL lives in files: one query, one file, named like what it does."""
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+
+class Statements:
+    """The queries of one store, read once.
+
+    >>> Statements("holdfast.stores.postgres")["claim"].startswith("--")
+    True
+    """
+
+    def __init__(self, package: str) -> None:
+        self._texts = {file.name[:-4]: file.read_text() for file in _sql_files(package, "sql")}
+
+    def __getitem__(self, name: str) -> str:
+        return self._texts[name]
+
+
+def migrations(package: str) -> list[tuple[int, str]]:
+    """Give the migrations of one store as (version, script), in order."""
+    files = sorted(_sql_files(package, "migrations"), key=lambda file: file.name)
+    return [(int(file.name[:4]), file.read_text()) for file in files]
+
+
+def _sql_files(package: str, folder: str) -> list[Traversable]:
+    return [
+        file for file in resources.files(package).joinpath(folder).iterdir() if file.name.endswith(".sql")
+    ]

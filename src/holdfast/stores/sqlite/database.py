@@ -1,0 +1,66 @@
+"""Connections to a SQLite file, and what their errors mean to a caller."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.core.errors import SchemaMissing, StoreReadOnly, StoreUnavailable
+
+BUSY_MS = 10_000
+
+
+def connect(path: str, *, writes: bool) -> sqlite3.Connection:
+    """Open the file, with every acknowledged write safe from a loss of power."""
+    with translated(path):
+        _ensure_folder(path)
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.row_factory = sqlite3.Row
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -16000")
+        if not writes:
+            connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _ensure_folder(path: str) -> None:
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise StoreUnavailable(
+            f"the folder {str(folder)!r} for the SQLite file does not exist; create it first"
+        )
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn the driver's errors into ones that say what to do next."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise _meaning(error, path) from error
+    except sqlite3.DatabaseError as error:
+        if "not a database" in str(error) or "malformed" in str(error):
+            raise StoreUnavailable(f"{path!r} is not a usable SQLite file: {error}") from error
+        raise
+
+
+def _meaning(error: sqlite3.OperationalError, path: str) -> Exception:
+    text = str(error)
+    if "no such table" in text:
+        return SchemaMissing(
+            "the file has no Holdfast schema; run `holdfast schema apply`, or call apply_schema()"
+        )
+    if "readonly" in text:
+        return StoreReadOnly(f"the SQLite file {path!r} is read-only; make the file and its folder writable")
+    if "locked" in text or "busy" in text:
+        return StoreUnavailable(
+            f"another process holds the write lock of {path!r}; try again when it is done"
+        )
+    if "unable to open" in text:
+        return StoreUnavailable(f"cannot open the SQLite file {path!r}; check that its folder can be written")
+    return StoreUnavailable(f"SQLite cannot go on with {path!r}: {text}")

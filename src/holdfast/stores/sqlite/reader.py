@@ -1,0 +1,80 @@
+"""Reads beside the writer, and news from other processes on the same file."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.ports import Executor, Hint, HintKind
+from holdfast.stores.sqlite.database import connect, translated
+
+WATCH = 0.1
+
+
+class Reader:
+    """A read-only connection, and the hints of everybody who writes."""
+
+    def __init__(self, path: str, executor: Executor) -> None:
+        self._path = path
+        self._executor = executor
+        self._connection: sqlite3.Connection | None = None
+        self._ears: list[Callable[[Hint], None]] = []
+        self._watching: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Open the file once."""
+        if self._connection is None:
+            self._connection = await self._executor.run(lambda: connect(self._path, writes=False))
+
+    async def close(self) -> None:
+        """Stop watching, let go of the file."""
+        task, self._watching = self._watching, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._executor.run(connection.close)
+
+    async def rows(self, sql: str, values: Mapping[str, Any]) -> list[sqlite3.Row]:
+        """Read rows."""
+        return await self._executor.run(lambda: self._read(sql, values))
+
+    async def json(self, sql: str, values: Mapping[str, Any]) -> Any:
+        """Read one value of JSON."""
+        [row] = await self.rows(sql, values)
+        return json.loads(row[0])
+
+    def _read(self, sql: str, values: Mapping[str, Any]) -> list[sqlite3.Row]:
+        if self._connection is None:
+            raise StoreUnavailable("the store was closed; open a new Holdfast")
+        with translated(self._path):
+            return self._connection.execute(sql, values).fetchall()
+
+    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
+        """Pass hints to *hear* until the returned function is called."""
+        self._ears.append(hear)
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch(), name="holdfast sqlite watcher")
+        return lambda: self._ears.remove(hear)
+
+    def tell(self, hint: Hint) -> None:
+        """Pass on what this process did."""
+        for hear in list(self._ears):
+            hear(hint)
+
+    async def _watch(self) -> None:
+        """Notice that somebody committed: SQLite has no notifications, but a cheap version number."""
+        seen = None
+        while True:
+            await asyncio.sleep(WATCH)
+            try:
+                [row] = await self.rows("PRAGMA data_version", {})
+            except StoreUnavailable:
+                continue  # whoever reads or writes will say what is wrong
+            if seen not in (None, row[0]):
+                self.tell(Hint(HintKind.READY, ""))
+                self.tell(Hint(HintKind.FINISHED, ""))
+            seen = row[0]

@@ -1,0 +1,42 @@
+"""Bringing a SQLite file to this code's schema, all or nothing."""
+
+import sqlite3
+
+from holdfast.ports import SchemaState
+from holdfast.stores.sqlfiles import migrations
+from holdfast.stores.versions import MIN_COMPATIBLE
+
+MIGRATIONS = migrations(__package__)
+WANTED = MIGRATIONS[-1][0]
+
+
+def state(connection: sqlite3.Connection) -> SchemaState:
+    """Tell the version found; 0 if there is none."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_meta'").fetchone():
+        return SchemaState(0, WANTED, 0)
+    row = connection.execute("SELECT schema_version, min_compatible FROM holdfast_meta").fetchone()
+    return SchemaState(row["schema_version"], WANTED, row["min_compatible"])
+
+
+def apply(connection: sqlite3.Connection) -> SchemaState:
+    """Run what is missing inside the transaction that is open, and tell what was found before."""
+    before = state(connection)
+    for version, script in MIGRATIONS:
+        if version > before.found:
+            for statement in statements(script):
+                connection.execute(statement)
+            connection.execute(
+                "UPDATE holdfast_meta SET schema_version = ?, min_compatible = ?", (version, MIN_COMPATIBLE)
+            )
+    return before
+
+
+def statements(script: str) -> list[str]:
+    """Split a script: `executescript` would commit the transaction that is open."""
+    found, current = [], ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            found.append(current)
+            current = ""
+    return found

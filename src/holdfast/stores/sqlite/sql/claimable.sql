@@ -1,0 +1,13 @@
+-- Reads what a claim takes, as one row of JSON: the interpreter's lock is then taken once, not once
+-- per job. Runs in the same immediate transaction as take.sql, so nobody comes between.
+SELECT json_group_array(id),
+       json_group_array(json_array(id, name, queue, owner, args, attempt + 1, generation, lease_token + 1,
+                                   losses, stages, cancel_requested, trace))
+  FROM (SELECT job.*, payload.args
+          FROM holdfast_jobs AS job INDEXED BY holdfast_jobs_ready
+         CROSS JOIN holdfast_payloads AS payload ON payload.job_id = job.id
+         WHERE job.queue = :queue
+           AND job.status = 'queued'
+           AND job.retry_after IS NULL
+         ORDER BY job.priority DESC, job.created_at, job.id
+         LIMIT :limit)

@@ -1,0 +1,3 @@
+SELECT json_group_array(value)
+  FROM json_each(:ids)
+ WHERE EXISTS (SELECT 1 FROM holdfast_finished WHERE id = value)

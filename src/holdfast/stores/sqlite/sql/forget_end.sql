@@ -1,0 +1,1 @@
+DELETE FROM holdfast_finished WHERE id = :id

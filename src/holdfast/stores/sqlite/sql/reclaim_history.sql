@@ -1,0 +1,9 @@
+INSERT INTO holdfast_job_events (job_id, at, kind, meta)
+SELECT id, at, kind, meta
+  FROM (SELECT id, last_attempt_at AS at, 'processing' AS kind,
+               json_object('attempt', last_attempt, 'worker', leased_by) AS meta, 1 AS part
+          FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids))
+         UNION ALL
+        SELECT id, :now, 'queued', json_object('reason', 'lease lost', 'losses', losses + 1), 2
+          FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids)))
+ ORDER BY id, part

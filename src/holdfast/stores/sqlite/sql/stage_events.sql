@@ -1,0 +1,4 @@
+SELECT stored_at, name, call, attempt, status
+  FROM holdfast_stages
+ WHERE job_id = :id AND status <> 'started'
+ ORDER BY stored_at

@@ -1,0 +1,4 @@
+SELECT job_id, name, call, status, attempt, fingerprint, result, failure
+  FROM json_each(:ids) AS wanted
+ CROSS JOIN holdfast_stages ON job_id = wanted.value
+ ORDER BY stored_at

@@ -1,0 +1,4 @@
+SELECT json_group_array(id)
+  FROM json_each(:ids) AS held
+ CROSS JOIN holdfast_jobs AS job ON job.id = held.value
+ WHERE job.cancel_requested = 1

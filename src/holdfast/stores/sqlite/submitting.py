@@ -1,0 +1,97 @@
+"""Storing submissions in SQLite, inside a transaction of ours or of the caller's."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.core.errors import KeyReused, VersionRefused
+from holdfast.core.idempotency import Earlier, admit_version, stand_in
+from holdfast.core.jobs import Receipt, Submission
+from holdfast.ports.store import Refusal
+from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.sqlite.times import micros, micros_of
+
+SQL = Statements(__package__)
+
+
+def submit(
+    connection: sqlite3.Connection, batch: Sequence[Submission], *, now: datetime, again: bool = False
+) -> list[Receipt | Refusal]:
+    """Store *batch*: all of it in the open transaction, which the caller ends."""
+    at = micros(now)
+    known = _known(connection, batch) if again else frozenset()
+    answers: dict[str, Receipt | Refusal] = {}
+    for item in batch:
+        if item.unique and item.id not in known:
+            answer = _earlier(connection, item, at)
+            if answer is not None:
+                answers[item.id] = answer
+    _insert(connection, [item for item in batch if item.id not in answers and item.id not in known], at)
+    return [answers.get(item.id) or Receipt(item.id) for item in batch]
+
+
+def _known(connection: sqlite3.Connection, batch: Sequence[Submission]) -> frozenset[str]:
+    ids = json.dumps([item.id for item in batch])
+    [text] = connection.execute(SQL["known_jobs"], {"ids": ids}).fetchone()
+    return frozenset(json.loads(text))
+
+
+def _insert(connection: sqlite3.Connection, batch: Sequence[Submission], at: int) -> None:
+    if batch:
+        values = {"batch": json.dumps([_row(item) for item in batch], ensure_ascii=False), "now": at}
+        connection.execute(SQL["submit"], values)
+        connection.execute(SQL["submit_payloads"], values)
+
+
+def _row(item: Submission) -> list[Any]:
+    delay: timedelta | None = item.delay
+    return [
+        item.id,
+        item.name,
+        item.queue,
+        item.owner,
+        item.args,
+        item.priority,
+        None if delay is None else micros_of(delay),
+        None if item.run_at is None else micros(item.run_at),
+        item.subject,
+        item.version,
+        item.trace,
+    ]
+
+
+def _earlier(connection: sqlite3.Connection, item: Submission, at: int) -> Receipt | Refusal | None:
+    """Answer with the job that stands for *item* already; else take its key and version for it."""
+    try:
+        receipt = _by_key(connection, item) or _by_version(connection, item)
+    except (KeyReused, VersionRefused) as refusal:
+        return Refusal(refusal)
+    if receipt is None:
+        values = {**item._asdict(), "now": at}
+        if item.key is not None:
+            connection.execute(SQL["take_key"], _only(values, "owner name key id fingerprint now"))
+        if item.subject is not None:
+            connection.execute(
+                SQL["add_version"], _only(values, "owner name subject version id fingerprint now")
+            )
+    return receipt
+
+
+def _by_key(connection: sqlite3.Connection, item: Submission) -> Receipt | None:
+    if item.key is None:
+        return None
+    row = connection.execute(SQL["taken_key"], _only(item._asdict(), "owner name key")).fetchone()
+    return None if row is None else stand_in(item, Earlier(row[0], row[1]))
+
+
+def _by_version(connection: sqlite3.Connection, item: Submission) -> Receipt | None:
+    if item.subject is None:
+        return None
+    row = connection.execute(SQL["latest_version"], _only(item._asdict(), "owner name subject")).fetchone()
+    return admit_version(item, None if row is None else Earlier(row[0], row[1], row[2]))
+
+
+def _only(values: dict[str, Any], names: str) -> dict[str, Any]:
+    return {name: values[name] for name in names.split()}

@@ -1,0 +1,101 @@
+"""One writer, many writes: what waits together is committed together.
+
+While one transaction is under way, further operations gather; the next transaction takes them
+all. A lone write waits for nobody, and under load one fsync serves hundreds.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.ports import Executor
+from holdfast.stores.sqlite.database import connect, translated
+
+T = TypeVar("T")
+Operation = Callable[[sqlite3.Connection], T]
+
+
+class _Waiting(NamedTuple):
+    operation: Operation[Any]
+    answer: asyncio.Future[Any]
+
+
+class Writer:
+    """Runs write operations in gathered transactions, off the event loop."""
+
+    def __init__(self, path: str, executor: Executor) -> None:
+        self._path = path
+        self._executor = executor
+        self._connection: sqlite3.Connection | None = None
+        self._waiting: list[_Waiting] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Open the file once."""
+        if self._connection is None:
+            self._connection = await self._executor.run(lambda: connect(self._path, writes=True))
+
+    async def close(self) -> None:
+        """Finish what waits, then let go of the file."""
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._executor.run(connection.close)
+
+    async def write(self, operation: Operation[T]) -> T:
+        """Run *operation* in a transaction, perhaps with others; return once it is durable."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(operation, answer))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush(), name="holdfast sqlite writer")
+        return await answer
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                outcomes = await self._executor.run(lambda batch=batch: self._commit(batch))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                for waiting, outcome in zip(batch, outcomes, strict=True):
+                    _answer(waiting.answer, outcome)
+        finally:
+            self._flushing = None
+
+    def _commit(self, batch: list[_Waiting]) -> list[Any]:
+        """Try all in one transaction; if one of them spoils it, each in its own."""
+        try:
+            return self._transact([waiting.operation for waiting in batch])
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked for the write
+            if len(batch) == 1:
+                return [_Failed(error)]
+        return [outcome for waiting in batch for outcome in self._commit([waiting])]
+
+    def _transact(self, operations: list[Operation[Any]]) -> list[Any]:
+        connection = self._connection
+        if connection is None:
+            raise StoreUnavailable("the store was closed; open a new Holdfast")
+        with translated(self._path):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                outcomes = [operation(connection) for operation in operations]
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        return outcomes
+
+
+class _Failed(NamedTuple):
+    error: Exception
+
+
+def _answer(answer: asyncio.Future[Any], outcome: Any) -> None:
+    if answer.done():
+        return  # whoever asked has gone; the write stands all the same
+    if isinstance(outcome, _Failed):
+        answer.set_exception(outcome.error)
+    else:
+        answer.set_result(outcome)

@@ -1,0 +1,1 @@
+"""Logs and figures, for people and machines that watch."""

@@ -1,0 +1,45 @@
+"""The journal as structured log lines.
+
+Every line has `event` and what applies of `job_id`, `status`, `attempt`, `duration_ms`,
+`gateway_status`, `error_class`, `error_code` and `breaker`. Routine changes are DEBUG.
+"""
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+
+class StructuredJournal:
+    """Writes one JSON object per line, or lines for a terminal, from *level* upwards."""
+
+    def __init__(self, *, level: str = "INFO", stream: TextIO | None = None, as_json: bool = True) -> None:
+        number = logging.getLevelNamesMapping()[level.upper()]
+        self._verbose = number <= logging.DEBUG
+        self._log = structlog.wrap_logger(
+            structlog.WriteLogger(stream or sys.stderr),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(number),
+            cache_logger_on_first_use=True,
+        )
+
+    @property
+    def verbose(self) -> bool:
+        return self._verbose
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._log.debug(event, **fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._log.info(event, **fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._log.warning(event, **fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._log.error(event, **fields)

@@ -1,0 +1,77 @@
+"""The one place that knows concrete parts, and puts them together."""
+
+from collections.abc import Sequence
+from urllib.parse import unquote, urlsplit
+
+from holdfast.config import Settings
+from holdfast.core.classify import Classifier
+from holdfast.core.errors import ConfigError
+from holdfast.core.redaction import Redact, redact
+from holdfast.core.rules import Rule
+from holdfast.engine.parts import Parts
+from holdfast.engine.registry import Registry
+from holdfast.ports import Clock, Journal, Metrics, Store
+from holdfast.telemetry.figures import Figures
+from holdfast.telemetry.logs import StructuredJournal
+from holdfast.wiring.system import SystemClock, SystemDice, SystemIds
+from holdfast.wiring.threads import Threads
+
+
+def assemble(
+    settings: Settings,
+    *,
+    registry: Registry,
+    rules: Sequence[Rule] = (),
+    redactor: Redact = redact,
+    journal: Journal | None = None,
+    metrics: Metrics | None = None,
+) -> Parts:
+    """Put the real parts together, as *settings* want them."""
+    clock = SystemClock()
+    return Parts(
+        store=open_store(settings.database_url, clock=clock),
+        registry=registry,
+        classifier=Classifier(*rules, redact=redactor),
+        clock=clock,
+        dice=SystemDice(),
+        ids=SystemIds(),
+        executor=Threads("holdfast-handler"),
+        journal=journal or StructuredJournal(level=settings.log_level),
+        metrics=metrics or Figures(),
+    )
+
+
+def open_store(url: str, *, clock: Clock) -> Store:
+    """Make the store that *url* names, without connecting to it yet."""
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        return _sqlite(url, clock)
+    if scheme in ("postgresql", "postgres"):
+        return _postgres(url)
+    raise ConfigError(f"database_url={url!r} is not usable: it begins with sqlite:/// or postgresql://")
+
+
+def _sqlite(url: str, clock: Clock) -> Store:
+    from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - only what is used is loaded
+
+    path = unquote(url.removeprefix("sqlite:///"))
+    if path == url or path in ("", ":memory:"):
+        raise ConfigError(
+            f"database_url={url!r} is not usable: write sqlite:///file.db, or sqlite:////full/path.db"
+        )
+    return SqliteStore(
+        path,
+        clock=clock,
+        writing=Threads("holdfast-sqlite-writer", limit=1),
+        reading=Threads("holdfast-sqlite-reader", limit=1),
+    )
+
+
+def _postgres(url: str) -> Store:
+    try:
+        from holdfast.stores.postgres.store import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "PostgreSQL needs the driver asyncpg; install it with: pip install 'holdfast[postgres]'"
+        ) from error
+    return PostgresStore(url)

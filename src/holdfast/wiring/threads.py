@@ -1,0 +1,99 @@
+"""Threads for functions that block."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 10
+
+
+class Threads:
+    """Daemon threads, made when needed and kept for a while.
+
+    The standard pool counts a thread that hangs against its size for ever, and waits for it at
+    exit. Here a hanging thread is one more thread, and ends with the process.
+    """
+
+    def __init__(self, name: str, *, limit: int | None = None) -> None:
+        self._name = name
+        self._limit = limit
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._count = 0
+
+    def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def call() -> None:
+            try:
+                outcome: T | None = function()
+                error: BaseException | None = None
+            except StopIteration as stray:
+                outcome, error = (
+                    None,
+                    RuntimeError(f"the function raised {stray!r}"),
+                )  # a future cannot carry it
+            except BaseException as caught:  # noqa: BLE001 - it belongs to whoever waits for the answer
+                outcome, error = None, caught
+            _hand_over(loop, answer, outcome, error)
+
+        self._dispatch(call)
+        return answer
+
+    def close(self) -> None:
+        with self._lock:
+            for _ in range(self._count):
+                self._calls.put(None)
+
+    def _dispatch(self, call: Callable[[], None]) -> None:
+        with self._lock:
+            self._calls.put(call)
+            if self._idle > 0:
+                self._idle -= 1
+            elif self._limit is None or self._count < self._limit:
+                self._count += 1
+                threading.Thread(target=self._work, name=f"{self._name}-{self._count}", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                call = self._calls.get(timeout=IDLE_SECONDS)
+            except Empty:
+                call = None
+            if call is None and self._leaves():
+                return
+            if call is not None:
+                call()
+                with self._lock:
+                    self._idle += 1
+
+    def _leaves(self) -> bool:
+        with self._lock:
+            if not self._calls.empty():
+                return False
+            self._idle = max(self._idle - 1, 0)
+            self._count -= 1
+            return True
+
+
+def _hand_over(
+    loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", outcome: Any, error: Any
+) -> None:
+    def settle() -> None:
+        if answer.done():
+            return  # the wait was given up; what the function did stands
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(outcome)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        return  # the loop is closed: nobody waits any more

@@ -1,0 +1,55 @@
+"""A provider that fails on purpose: an HTTP server with scripted faults and a log of what truly happened.
+
+It stands beside the engine and knows nothing of it. Tests and demos call it as they would call an
+outside service, and afterwards compare what the engine believes with what this log says took place.
+"""
+
+from holdfast_simulator.codec import ScriptError
+from holdfast_simulator.faults import (
+    DOWN,
+    Close,
+    Fault,
+    Hang,
+    Hint,
+    InvalidJson,
+    Moment,
+    OverloadedStream,
+    RateLimit,
+    Refuse,
+    Reset,
+    Slow,
+    Status,
+    Truncate,
+    WrongSchema,
+)
+from holdfast_simulator.log import Counts, Entry, count, read_log
+from holdfast_simulator.models import chat_text
+from holdfast_simulator.script import Rule, Script
+from holdfast_simulator.server import Simulator
+
+__all__ = [
+    "DOWN",
+    "Close",
+    "Counts",
+    "Entry",
+    "Fault",
+    "Hang",
+    "Hint",
+    "InvalidJson",
+    "Moment",
+    "OverloadedStream",
+    "RateLimit",
+    "Refuse",
+    "Reset",
+    "Rule",
+    "Script",
+    "ScriptError",
+    "Simulator",
+    "Slow",
+    "Status",
+    "Truncate",
+    "WrongSchema",
+    "chat_text",
+    "count",
+    "read_log",
+]

@@ -1,0 +1,69 @@
+"""How a fault changes the answer that a client gets to see."""
+
+import json
+from datetime import datetime
+from http import HTTPStatus
+from typing import assert_never
+
+from holdfast_simulator.faults import (
+    Close,
+    Fault,
+    Hang,
+    InvalidJson,
+    OverloadedStream,
+    RateLimit,
+    Refuse,
+    Reset,
+    Slow,
+    Status,
+    Truncate,
+    WrongSchema,
+)
+from holdfast_simulator.http import Answer, error_answer, event, events_answer, json_answer
+from holdfast_simulator.rate_limits import rate_limit_answer
+
+
+def disguise(fault: Fault, answer: Answer | None, *, now: datetime) -> Answer | None:  # noqa: PLR0911 - one return for each fault
+    """Return what is shown in place of *answer*, or None when nothing is to be sent."""
+    match fault:
+        case Hang() | Reset() | Close() | Refuse():
+            return None
+        case Slow() | Truncate():
+            return answer
+        case Status():
+            return _scripted(fault)
+        case RateLimit():
+            return rate_limit_answer(fault, now=now)
+        case WrongSchema():
+            return json_answer(200, fault.body)
+        case InvalidJson():
+            return Answer(200, fault.text.encode())
+        case OverloadedStream():
+            return _overloaded()
+        case _:
+            assert_never(fault)
+
+
+def _scripted(fault: Status) -> Answer:
+    match fault.body:
+        case None:
+            plain = error_answer(fault.status, _code(fault.status), f"scripted {fault.status}")
+            return Answer(fault.status, plain.body, headers=fault.headers)
+        case str() as text:
+            return Answer(fault.status, text.encode(), content_type="text/plain", headers=fault.headers)
+        case value:
+            return Answer(fault.status, json.dumps(value).encode(), headers=fault.headers)
+
+
+def _code(status: int) -> str:
+    try:
+        return HTTPStatus(status).name.lower()
+    except ValueError:
+        return "overloaded_error" if status == 529 else "error"
+
+
+def _overloaded() -> Answer:
+    choice = {"index": 0, "delta": {"content": "Answer "}, "finish_reason": None}
+    begun = {"id": "chatcmpl-overloaded", "object": "chat.completion.chunk", "choices": [choice]}
+    broken = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    return events_answer(event(begun), event(broken, name="error"))

@@ -1,0 +1,172 @@
+"""How long a failed attempt waits for the next."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.backoff import CEILING, Backoff, RetryPolicy
+from holdfast.core.failures import ErrorClass, Failure
+
+ATTEMPTS = st.integers(min_value=1, max_value=10_000)
+ROLLS = st.floats(min_value=0, max_value=1)
+SHAPES = st.sampled_from(
+    [
+        Backoff.exponential(),
+        Backoff.exponential(initial="1ms", factor=1.01, ceiling="1m", jitter=1),
+        Backoff.exponential(initial=1, factor=1e300),
+        Backoff.additive(),
+        Backoff.additive(base=300, jitter=300),
+        Backoff.full_jitter(),
+        Backoff.full_jitter(initial=300, ceiling=300),
+        Backoff.constant("5m"),
+        Backoff.none(),
+    ]
+)
+
+
+def a_failure(wait: timedelta | None = None) -> Failure:
+    return replace(Failure.of(ErrorClass.RATE_LIMITED, "slow down"), wait=wait)
+
+
+def seconds(backoff: Backoff, attempt: int, roll: float) -> float:
+    return backoff.delay(attempt, roll=roll).total_seconds()
+
+
+@pytest.mark.clause("RET-1")
+def test_grading_waits_two_four_eight_seconds_give_or_take_a_fifth() -> None:
+    backoff = Backoff.exponential()
+
+    assert [seconds(backoff, attempt, 0.5) for attempt in (1, 2, 3)] == [2, 4, 8]
+    assert [seconds(backoff, attempt, 0.0) for attempt in (1, 2, 3)] == pytest.approx([1.6, 3.2, 6.4])
+    assert [seconds(backoff, attempt, 1.0) for attempt in (1, 2, 3)] == pytest.approx([2.4, 4.8, 9.6])
+
+
+@pytest.mark.clause("RET-1")
+@given(ATTEMPTS, ROLLS)
+def test_grading_stays_within_a_fifth_of_its_formula_and_under_the_ceiling(attempt: int, roll: float) -> None:
+    formula = min(2 ** min(attempt, 20), 300)
+
+    delay = seconds(Backoff.exponential(), attempt, roll)
+
+    assert 0.8 * formula <= delay + 1e-6
+    assert delay <= min(1.2 * formula, 300) + 1e-6
+
+
+@pytest.mark.clause("RET-2")
+@given(ROLLS)
+def test_the_converter_doubles_five_seconds_and_adds_up_to_five(roll: float) -> None:
+    backoff = Backoff.additive()
+
+    delays = [seconds(backoff, number + 1, roll) for number in (0, 1, 2)]
+
+    assert delays == pytest.approx([5 * 2**number + 5 * roll for number in (0, 1, 2)], abs=1e-5)
+
+
+@pytest.mark.clause("RET-3")
+@given(ATTEMPTS, ROLLS)
+def test_the_criticiser_waits_anywhere_up_to_a_step_that_doubles_to_a_minute(
+    attempt: int, roll: float
+) -> None:
+    step = min(60, 2 ** min(attempt - 1, 20))
+
+    delay = seconds(Backoff.full_jitter(), attempt, roll)
+
+    assert delay == pytest.approx(roll * step, abs=1e-5)
+
+
+@given(SHAPES, ATTEMPTS, ROLLS)
+def test_no_delay_is_negative_or_above_the_ceiling(backoff: Backoff, attempt: int, roll: float) -> None:
+    delay = backoff.delay(attempt, roll=roll)
+
+    assert timedelta(0) <= delay <= backoff.ceiling <= CEILING
+
+
+@given(SHAPES, ATTEMPTS)
+def test_the_longest_delay_never_shrinks_from_one_attempt_to_the_next(backoff: Backoff, attempt: int) -> None:
+    assert backoff.delay(attempt, roll=1) <= backoff.delay(attempt + 1, roll=1)
+
+
+@pytest.mark.parametrize("backoff", [Backoff.exponential(), Backoff.additive(), Backoff.full_jitter()])
+def test_attempt_two_thousand_has_a_delay_like_any_other(backoff: Backoff) -> None:
+    assert backoff.delay(2_000, roll=1) == backoff.ceiling
+
+
+@pytest.mark.parametrize("backoff", [Backoff.exponential(), Backoff.additive(), Backoff.full_jitter()])
+def test_delays_at_the_ceiling_stay_spread_out(backoff: Backoff) -> None:
+    delays = [backoff.delay(50, roll=part / 100) for part in range(101)]
+
+    assert len(set(delays)) == 101
+
+
+def test_a_constant_wait_ignores_attempt_and_chance() -> None:
+    backoff = Backoff.constant("45s")
+
+    assert {backoff.delay(attempt, roll=roll) for attempt in (1, 9) for roll in (0, 1)} == {
+        timedelta(seconds=45)
+    }
+
+
+def test_no_backoff_is_no_wait() -> None:
+    assert Backoff.none().delay(7, roll=1) == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Backoff.exponential(ceiling="10m"), "ceiling"),
+        (lambda: Backoff.exponential(initial=10, ceiling=5), "starts between"),
+        (lambda: Backoff.exponential(factor=0.5), "factor"),
+        (lambda: Backoff.exponential(factor=float("nan")), "factor"),
+        (lambda: Backoff.exponential(jitter=1.5), "Jitter"),
+        (lambda: Backoff.exponential(jitter=-0.1), "Jitter"),
+        (lambda: Backoff.additive(jitter=301), "Jitter"),
+        (lambda: Backoff.full_jitter(initial="soon"), "length of time"),
+        (lambda: Backoff.constant(-1), "negative"),
+        (lambda: Backoff.constant("6m"), "starts between"),
+        (lambda: RetryPolicy(0, Backoff.none()), "at least one attempt"),
+        (lambda: RetryPolicy(True, Backoff.none()), "at least one attempt"),
+    ],
+)
+def test_a_policy_that_cannot_be_kept_is_refused_when_it_is_written(
+    make: Callable[[], object], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        make()
+
+
+@pytest.mark.clause("RET-4")
+@given(SHAPES, ATTEMPTS, ROLLS, st.none() | st.timedeltas(min_value=timedelta(microseconds=1)))
+def test_a_retry_waits_the_longer_of_backoff_and_hint_up_to_five_minutes(
+    backoff: Backoff, attempt: int, roll: float, hint: timedelta | None
+) -> None:
+    delay = RetryPolicy(4, backoff).delay(attempt, a_failure(hint), roll=roll)
+
+    assert delay == min(CEILING, max(backoff.delay(attempt, roll=roll), hint or timedelta(0)))
+
+
+@pytest.mark.clause("RET-4")
+@given(ROLLS)
+def test_jitter_never_undercuts_a_hint(roll: float) -> None:
+    hint = timedelta(seconds=8)
+
+    delay = RetryPolicy(4, Backoff.exponential()).delay(3, a_failure(hint), roll=roll)
+
+    assert delay >= hint
+
+
+@pytest.mark.clause("RET-5")
+def test_a_delay_follows_from_the_failure_and_the_chance_of_its_own_attempt() -> None:
+    policy = RetryPolicy(5, Backoff.full_jitter())
+
+    delays = [
+        policy.delay(2, a_failure(), roll=0.5),
+        policy.delay(2, a_failure(), roll=1.0),
+        policy.delay(2, a_failure(timedelta(seconds=30)), roll=1.0),
+        policy.delay(3, a_failure(), roll=0.25),
+    ]
+
+    assert delays == [timedelta(seconds=wait) for wait in (1, 2, 30, 1)]

@@ -1,0 +1,145 @@
+"""The library's own exceptions: one tree, and each says what to do."""
+
+import inspect
+import pickle
+from datetime import timedelta
+
+import pytest
+
+from holdfast.core import errors
+from holdfast.core.classify import Classifier
+from holdfast.core.errors import (
+    BadResponse,
+    HoldfastError,
+    JobFailed,
+    MediaInvalid,
+    Permanent,
+    PolicyRejected,
+    ResultTimeout,
+    Retryable,
+    StageFailed,
+    SubmitError,
+)
+from holdfast.core.failures import ErrorClass, PublicCode, worker_lost
+
+EVERY_ERROR = [
+    kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HoldfastError)
+]
+RETRYABLE = {"Retryable", "BadResponse", "ResultTimeout", "StoreUnavailable", "StoreReadOnly"}
+
+ABSTRACT = {HoldfastError, SubmitError, StageFailed}  # of the last, the stage's own failure decides
+
+
+def an_error(kind: type[HoldfastError]) -> HoldfastError:
+    if kind is JobFailed:
+        return JobFailed(worker_lost())
+    if kind is StageFailed:
+        return StageFailed("fetch", worker_lost())
+    return kind("scripted")
+
+
+def drawn_tree() -> dict[str, str]:
+    """Read the drawing at the top of the module: each name with its parent."""
+    parents, branch = {}, {-1: "HoldfastError"}
+    for line in (errors.__doc__ or "").splitlines():
+        if "+-- " in line:
+            depth, name = line.index("+"), line.split("+-- ")[1].split()[0]
+            parents[name] = branch[max(above for above in branch if above < depth)]
+            branch = {above: drawn for above, drawn in branch.items() if above < depth} | {depth: name}
+    return parents
+
+
+def test_the_tree_is_drawn_as_it_is() -> None:
+    real = {kind.__name__: kind.__mro__[1].__name__ for kind in EVERY_ERROR if kind is not HoldfastError}
+
+    assert drawn_tree() == real
+
+
+@pytest.mark.parametrize("kind", EVERY_ERROR)
+def test_every_error_explains_itself(kind: type[HoldfastError]) -> None:
+    assert inspect.getdoc(kind) != inspect.getdoc(kind.__mro__[1])
+
+
+@pytest.mark.parametrize("kind", EVERY_ERROR)
+def test_every_error_survives_the_way_between_two_processes(kind: type[HoldfastError]) -> None:
+    error = an_error(kind)
+
+    again = pickle.loads(pickle.dumps(error))
+
+    assert type(again) is kind
+    assert str(again) == str(error)
+
+
+@pytest.mark.clause("FAIL-2")
+@pytest.mark.parametrize("kind", [kind for kind in EVERY_ERROR if kind not in ABSTRACT])
+def test_only_errors_that_pass_by_themselves_are_retried(kind: type[HoldfastError]) -> None:
+    failure = Classifier().classify(an_error(kind))
+
+    assert failure.retryable == (kind.__name__ in RETRYABLE)
+
+
+def test_a_handler_says_when_to_try_again() -> None:
+    failure = Classifier().classify(
+        Retryable("index is being rebuilt", error_class=ErrorClass.CONFLICT, after=30)
+    )
+
+    assert failure.retryable
+    assert failure.error_class is ErrorClass.CONFLICT
+    assert failure.wait == timedelta(seconds=30)
+    assert failure.message == "index is being rebuilt"
+
+
+@pytest.mark.parametrize(
+    "after", [0, -5, float("nan"), float("inf"), None, timedelta(0), timedelta(seconds=-1)]
+)
+def test_a_wait_that_is_none_does_not_replace_the_failure_by_another(after: float | timedelta | None) -> None:
+    assert Retryable("later", after=after).wait is None
+
+
+def test_a_handler_says_that_nothing_will_help() -> None:
+    error = Permanent("no such course", error_class=ErrorClass.NOT_FOUND, code=PublicCode.FORBIDDEN)
+
+    failure = Classifier().classify(error)
+
+    assert not failure.retryable
+    assert (failure.error_class, failure.code) == (ErrorClass.NOT_FOUND, PublicCode.FORBIDDEN)
+
+
+def test_a_permanent_failure_stays_one_whatever_its_class_usually_means() -> None:
+    failure = Classifier().classify(Permanent("give up", error_class=ErrorClass.RATE_LIMITED))
+
+    assert not failure.retryable
+
+
+@pytest.mark.clause("FAIL-2")
+def test_a_bad_answer_is_retried_twice() -> None:
+    failure = Classifier().classify(BadResponse("the answer is no JSON"))
+
+    assert (failure.error_class, failure.retryable, failure.retries) == (ErrorClass.BAD_RESPONSE, True, 2)
+
+
+@pytest.mark.clause("FAIL-2")
+def test_undecodable_media_and_rejected_content_are_final() -> None:
+    classifier = Classifier()
+
+    media = classifier.classify(MediaInvalid("not a PDF", code=PublicCode.NOT_PDF))
+    policy = classifier.classify(PolicyRejected("moderation said no"))
+
+    assert (media.error_class, media.code, media.retryable) == (
+        ErrorClass.MEDIA_INVALID,
+        PublicCode.NOT_PDF,
+        False,
+    )
+    assert (policy.error_class, policy.retryable) == (ErrorClass.POLICY_REJECTED, False)
+
+
+def test_a_result_timeout_is_an_ordinary_timeout_to_its_catcher() -> None:
+    with pytest.raises(TimeoutError):
+        raise ResultTimeout("no result within 60 s")
+
+
+def test_a_failed_job_tells_why() -> None:
+    error = JobFailed(worker_lost())
+
+    assert str(error) == "the job failed with WORKER_LOST: the worker was lost during the attempt"
+    assert error.failure == worker_lost()
