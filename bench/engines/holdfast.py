@@ -87,5 +87,5 @@ class Bench:
     async def _count(self, query: str) -> int:
         if self._case.store == "sqlite":
             with closing(sqlite3.connect(self._case.url.removeprefix("sqlite:///"))) as connection:
-                return connection.execute(query.format("")).fetchone()[0]
+                return connection.execute(query.format("holdfast_")).fetchone()[0]
         return await self._monitor.fetchval(query.format("holdfast."))

@@ -34,12 +34,13 @@ from holdfast.core.failures import ErrorClass, Failure, PublicCode
 from holdfast.core.jobs import Event, EventKind, Job, JobFilter
 from holdfast.core.rules import Rule, rule
 from holdfast.core.states import Status
-from holdfast.face import Holdfast, JobFunction, JobHandle, StageFunction
+from holdfast.face import Current, Holdfast, JobFunction, JobHandle, StageFunction, current
 
 __all__ = [
     "Backoff",
     "BadResponse",
     "ConfigError",
+    "Current",
     "ErrorClass",
     "Event",
     "EventKind",
@@ -74,5 +75,6 @@ __all__ = [
     "UnknownJob",
     "VersionRefused",
     "WithinUnsupported",
+    "current",
     "rule",
 ]

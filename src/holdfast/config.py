@@ -6,7 +6,7 @@ with one line that names it.
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -40,6 +40,7 @@ class Settings(BaseSettings):
     log_level: str = Field(
         "INFO", pattern="(?i)^(debug|info|warning|error)$", description="Least level that is logged"
     )
+    log_format: Literal["json", "text"] = Field("json", description="What a log line looks like")
 
     @property
     def retry_policy(self) -> RetryPolicy:

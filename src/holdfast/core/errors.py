@@ -32,7 +32,7 @@ HoldfastError
  +-- ConfigError
  +-- WithinUnsupported
  +-- StoreUnavailable
- +-- StoreReadOnly
+ |    +-- StoreReadOnly
  +-- SchemaError
       +-- SchemaMissing
       +-- SchemaTooOld
@@ -244,8 +244,8 @@ class StoreUnavailable(HoldfastError):
     """
 
 
-class StoreReadOnly(HoldfastError):
-    """The database refuses to be written to.
+class StoreReadOnly(StoreUnavailable):
+    """The database refuses to be written to. A worker waits for the end of it, as for one that is away.
 
     After a failover, wait or point the address at the primary; for a file, check the folder's permissions.
     """

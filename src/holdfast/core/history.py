@@ -25,21 +25,22 @@ class StageMark(NamedTuple):
 
 def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> list[Event]:
     """Join the events of *job*, in the order in which they happened."""
-    events = [Event(EventKind.QUEUED, job.created_at), *stored, *_present(job)]
-    events += [_stage_event(mark) for mark in stages]
+    events = [Event(EventKind.QUEUED, job.created_at), *stored, *_running(job)]
+    events += [*map(_stage_event, stages), *_ended(job)]
     # The sort is stable: of two events in the same microsecond the one told first happened first.
     return sorted(events, key=lambda event: event.at)
 
 
-def _present(job: Job) -> list[Event]:
+def _running(job: Job) -> list[Event]:
     """Tell the lap that the row still stands for."""
-    events = []
-    if job.leased_by is not None and job.last_attempt_at is not None:
-        meta = {"attempt": job.last_attempt, "worker": job.leased_by}
-        events.append(Event(EventKind.PROCESSING, job.last_attempt_at, meta))
-    if job.finished_at is not None:
-        events.append(_end(job, job.finished_at))
-    return events
+    if job.leased_by is None or job.last_attempt_at is None:
+        return []
+    meta = {"attempt": job.last_attempt, "worker": job.leased_by}
+    return [Event(EventKind.PROCESSING, job.last_attempt_at, meta)]
+
+
+def _ended(job: Job) -> list[Event]:
+    return [] if job.finished_at is None else [_end(job, job.finished_at)]
 
 
 def _end(job: Job, at: datetime) -> Event:

@@ -41,22 +41,23 @@ class Tools:
     dice: Dice
     executor: Executor
     journal: Journal
+    loop: asyncio.AbstractEventLoop
     closing: Callable[[], bool]
 
 
 class Attempt:
     """Runs the function of a claimed job. It never raises: what went wrong is data."""
 
-    __slots__ = ("_begun", "_interruption", "_spec", "_stages", "_tools", "claim", "loop", "task")
+    __slots__ = ("_begun", "_interruption", "_spec", "_stages", "_stored", "_tools", "claim", "task")
 
     def __init__(
-        self, claim: Claim, spec: JobSpec | None, stored: dict[StageKey, StageRow], tools: Tools
+        self, claim: Claim, spec: JobSpec | None, stored: dict[StageKey, StageRow] | None, tools: Tools
     ) -> None:
         self.claim = claim
-        self.loop: asyncio.AbstractEventLoop | None = None
         self._spec = spec
         self._tools = tools
-        self._stages: Stages | dict[StageKey, StageRow] = stored
+        self._stored = stored
+        self._stages: Stages | None = None
         self._interruption: Interruption | None = None
         self._begun = False
         self.task: asyncio.Task[None] | None = None
@@ -83,37 +84,34 @@ class Attempt:
             return Finish(self.claim.id, self.claim.token, Status.FAILED, failure=worker_lost())
 
         self._begun = True
-        self.loop = asyncio.get_running_loop()
         CURRENT.set(self)
         try:
-            return complete(self.claim, await self._result(spec))
+            args, kwargs = spec.shape.load_args(self.claim.args)
+            if spec.is_async and spec.timeout is None:
+                value = await spec.function(*args, **kwargs)
+            else:
+                value = await call(spec, args, kwargs, executor=self._tools.executor)
+            return complete(self.claim, spec.shape.dump_result(value))
         except BaseException as error:  # noqa: BLE001 - the edge of an attempt: SystemExit too is only its failure
             return self._ended_by(error, spec)
         finally:
-            if isinstance(self._stages, Stages):
+            if self._stages is not None:
                 await self._stages.close()
-
-    async def _result(self, spec: JobSpec) -> str:
-        args, kwargs = spec.shape.load_args(self.claim.args)
-        value = await call(
-            spec.function,
-            args,
-            kwargs,
-            is_async=spec.is_async,
-            timeout=spec.timeout,
-            executor=self._tools.executor,
-        )
-        return spec.shape.dump_result(value)
 
     async def run_stage(
         self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run a stage of this job, or answer from what is stored of it."""
-        if not isinstance(self._stages, Stages):
-            self._stages = Stages(self, self._stages, self._tools)
+        if self._stages is None:
+            self._stages = Stages(self, self._stored or {}, self._tools)
         if self._spec is not None:
             self._spec.saw_stage(stage)
         return await self._stages.run(stage, key, args, kwargs)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop on which the attempt runs."""
+        return self._tools.loop
 
     def interrupted(self) -> bool:
         """Whether the engine is stopping this attempt, so that a cancellation is not its own fault."""

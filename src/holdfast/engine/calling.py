@@ -2,11 +2,11 @@
 
 import asyncio
 import contextvars
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from holdfast.engine.registry import JobSpec, StageSpec
 from holdfast.ports import Executor
 
 
@@ -20,36 +20,25 @@ class TookTooLongError(Exception):
 
 
 async def call(
-    function: Callable[..., Any],
-    args: list[Any],
-    kwargs: dict[str, Any],
-    *,
-    is_async: bool,
-    timeout: timedelta | None,
-    executor: Executor,
+    spec: JobSpec | StageSpec, args: list[Any], kwargs: dict[str, Any], *, executor: Executor
 ) -> Any:
-    """Call *function* and wait for it, at most *timeout*."""
-    if timeout is None:
-        return await _called(function, args, kwargs, is_async=is_async, executor=executor)
-    limit = asyncio.timeout(timeout.total_seconds())
+    """Call the function of *spec* and wait for it, at most its timeout."""
+    if spec.timeout is None:
+        return await _called(spec, args, kwargs, executor)
+    limit = asyncio.timeout(spec.timeout.total_seconds())
     try:
         async with limit:
-            return await _called(function, args, kwargs, is_async=is_async, executor=executor)
+            return await _called(spec, args, kwargs, executor)
     except TimeoutError:
         if limit.expired():
-            raise TookTooLongError(timeout, in_thread=not is_async) from None
+            raise TookTooLongError(spec.timeout, in_thread=not spec.is_async) from None
         raise
 
 
 async def _called(
-    function: Callable[..., Any],
-    args: list[Any],
-    kwargs: dict[str, Any],
-    *,
-    is_async: bool,
-    executor: Executor,
+    spec: JobSpec | StageSpec, args: list[Any], kwargs: dict[str, Any], executor: Executor
 ) -> Any:
-    if is_async:
-        return await function(*args, **kwargs)
+    if spec.is_async:
+        return await spec.function(*args, **kwargs)
     context = contextvars.copy_context()
-    return await executor.run(partial(context.run, partial(function, *args, **kwargs)))
+    return await executor.run(partial(context.run, partial(spec.function, *args, **kwargs)))

@@ -1,6 +1,5 @@
 """What a process can run: the jobs and stages that were declared in it."""
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,12 +18,8 @@ class StageSpec:
     function: Callable[..., Any]
     shape: Shape
     policy: RetryPolicy
+    is_async: bool
     timeout: timedelta | None = None
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the function runs on the event loop; otherwise it gets a thread."""
-        return inspect.iscoroutinefunction(self.function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +32,8 @@ class JobSpec:
     policy: RetryPolicy
     queue: str
     priority: int
+    is_async: bool
     timeout: timedelta | None = None
-    is_async: bool = True
     _budgets: set[int] = field(default_factory=set)
 
     def saw_stage(self, stage: StageSpec) -> None:
@@ -65,6 +60,8 @@ class Registry:
         """Declare a job. A name means one thing in a process."""
         if spec.name in self._jobs:
             raise ConfigError(f"a job named {spec.name!r} is declared twice; give one of them another name")
+        if not -32_768 <= spec.priority <= 32_767:
+            raise ConfigError(f"priority of job {spec.name!r} must be between -32768 and 32767")
         self._jobs[spec.name] = spec
 
     def get(self, name: str) -> JobSpec | None:

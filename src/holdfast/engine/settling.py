@@ -31,6 +31,7 @@ class Settler:
         worker: str,
         patience: Patience,
         *,
+        written: Callable[[], None],
         parked: Callable[[], None],
         journal: Journal,
         metrics: Metrics,
@@ -41,6 +42,7 @@ class Settler:
         self._journal = journal
         self._metrics = metrics
         self._gatherer: Gatherer[Outcome, bool] = Gatherer(self._write, limit=BATCH, name="holdfast settler")
+        self._written = written
         self._parked = parked
         self.unsettled = 0
 
@@ -62,6 +64,7 @@ class Settler:
         changes = [outcome.change for outcome in batch]
         applied = await self._patience.insist(lambda _: self._store.settle(self._worker, changes))
         self.unsettled -= sum(not isinstance(change, StageWrite) for change in changes)
+        self._written()
         self._tell(batch, applied)
         return applied
 

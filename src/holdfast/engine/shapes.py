@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from holdfast.core.errors import PayloadInvalid
 from holdfast.core.payload import DEFAULT_LIMIT, encode
 
+_PLAIN = (int, str, float, bool, type(None))
 _BY_NAME = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
 
 
@@ -24,26 +25,32 @@ class Shape:
         self._signature = inspect.signature(function)
         self._parameters = self._signature.parameters
         self._named_only = all(parameter.kind in _BY_NAME for parameter in self._parameters.values())
-        self._has_defaults = any(p.default is not Parameter.empty for p in self._parameters.values())
+        self._names = tuple(self._parameters)
         hints = _hints(function)
-        self._args: TypeAdapter[dict[str, Any]] = TypeAdapter(_arguments_type(self._parameters, hints))
-        self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
+        self._args = _Codec(
+            _arguments_type(self._parameters, hints), [hints.get(name) for name in self._names]
+        )
+        self._result = _Codec(hints.get("return", Any), [hints.get("return")])
 
     def dump_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Write the arguments of a call. Raises `PayloadInvalid` if the function would not take them."""
+        checked = self._checked(self._args, self._bound(args, kwargs), "argument")
+        return encode(checked, what=f"{self.what}: an argument", limit=self._limit)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if self._named_only and not kwargs and len(args) == len(self._names):
+            return dict(zip(self._names, args, strict=True))
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise PayloadInvalid(f"{self.what}: {error}") from None
-        if self._has_defaults:
-            # Stored with the call: a job runs with the defaults of the code that submitted it.
-            bound.apply_defaults()
-        checked = self._checked(self._args, bound.arguments, "argument")
-        return encode(self._plain(self._args, checked), what=f"{self.what}: an argument", limit=self._limit)
+        # Stored with the call: a job runs with the defaults of the code that submitted it.
+        bound.apply_defaults()
+        return bound.arguments
 
     def load_args(self, text: str) -> tuple[list[Any], dict[str, Any]]:
         """Read arguments back, as positional and named ones."""
-        values = self._args.validate_json(text)
+        values: dict[str, Any] = self._args.read(text)
         if self._named_only:
             return [], values
         return _spread(self._parameters, values)
@@ -51,27 +58,39 @@ class Shape:
     def dump_result(self, value: Any) -> str:
         """Write what the function returned. Raises `PayloadInvalid` if it is not what it declares."""
         checked = self._checked(self._result, value, "result")
-        return encode(self._plain(self._result, checked), what=f"{self.what}: the result", limit=self._limit)
+        return encode(checked, what=f"{self.what}: the result", limit=self._limit)
 
     def load_result(self, text: str) -> Any:
         """Read a result back, with the type that the function declares."""
-        return self._result.validate_json(text)
+        return self._result.read(text)
 
-    def _checked(self, adapter: TypeAdapter[Any], value: Any, what: str) -> Any:
+    def _checked(self, codec: "_Codec", value: Any, what: str) -> Any:
         try:
-            return adapter.validate_python(value)
+            return codec.plain(value)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"])
             raise PayloadInvalid(
                 f"{self.what}: {what} {place}: {first['msg']}".replace(" : ", ": ")
             ) from None
-
-    def _plain(self, adapter: TypeAdapter[Any], value: Any) -> Any:
-        try:
-            return adapter.dump_python(value, warnings=False)
         except (PydanticSerializationError, ValueError) as error:
             raise PayloadInvalid(f"{self.what}: cannot be written as strict JSON: {error}") from None
+
+
+class _Codec:
+    """A type's way to plain values and back, with the detours left out that its parts do not need."""
+
+    def __init__(self, kind: Any, parts: list[Any]) -> None:
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        self.read = adapter.validator.validate_json
+        self._check = adapter.validator.validate_python
+        self._dump = adapter.serializer.to_python
+        self._is_plain = all(part in _PLAIN for part in parts)
+
+    def plain(self, value: Any) -> Any:
+        """Check *value* and take it apart into what JSON knows."""
+        checked = self._check(value)
+        return checked if self._is_plain else self._dump(checked, warnings=False)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from holdfast.core.payload import fingerprint
 from holdfast.core.stages import StageKey, StageRow, StageStatus, ensure_same
 from holdfast.core.transitions import StageWrite, Transition, exhausted, fail
 from holdfast.engine.calling import call
+from holdfast.engine.context import STAGE, RunningStage
 from holdfast.engine.registry import StageSpec
 
 if TYPE_CHECKING:
@@ -117,16 +118,10 @@ class Stages:
     async def _computed(self, now: _Now, text: str) -> str:
         """Call the stage's function; an error ends in a later attempt, or in `StageFailed`."""
         stage = now.stage
+        outer = STAGE.set(RunningStage(now.place, now.number))
         try:
             args, kwargs = stage.shape.load_args(text)
-            value = await call(
-                stage.function,
-                args,
-                kwargs,
-                is_async=stage.is_async,
-                timeout=stage.timeout,
-                executor=self._tools.executor,
-            )
+            value = await call(stage, args, kwargs, executor=self._tools.executor)
             return stage.shape.dump_result(value)
         except (StageFailed, Interrupted, LeaseLost):
             raise
@@ -135,6 +130,8 @@ class Stages:
             if isinstance(error, asyncio.CancelledError) and self._cancelled_from_outside():
                 raise
             raise await self._failed(now, error) from error
+        finally:
+            STAGE.reset(outer)
 
     def _cancelled_from_outside(self) -> bool:
         task = asyncio.current_task()

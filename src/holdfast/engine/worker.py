@@ -13,6 +13,7 @@ from datetime import timedelta
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs import Claim
 from holdfast.core.stages import StageKey, StageRow
+from holdfast.core.transitions import release
 from holdfast.engine.attempt import Attempt, Interruption, Tools
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.options import WorkerOptions
@@ -22,8 +23,12 @@ from holdfast.engine.settling import Outcome, Settler
 from holdfast.engine.sweeper import Sweeper
 from holdfast.ports import Hint, HintKind
 
+SHARES = 2
 SOLO_AFTER = 2
-"""Leases lost in a row after which a job is run alone: if it kills its process, it kills nobody else."""
+"""Leases lost in a row after which a job is run alone: if it kills its process, it kills nobody else.
+
+One whose next crash would be its last runs alone even earlier.
+"""
 
 
 class Worker:
@@ -41,10 +46,12 @@ class Worker:
         self._patience = Patience(parts.clock, parts.dice)
         self._held: dict[str, Attempt] = {}
         self._solo: deque[Attempt] = deque()
+        self._alone = False
         self._running = 0
         self._news = asyncio.Event()
         self._stopping = False
         self._hurry = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._main: asyncio.Task[None] | None = None
         self._keeper = Keeper(name, parts.store, self._held, options, journal=parts.journal)
         self._sweeper = Sweeper(
@@ -54,6 +61,7 @@ class Worker:
             parts.store,
             name,
             self._patience,
+            written=self._news.set,
             parked=self._sweeper.hurry,
             journal=parts.journal,
             metrics=parts.metrics,
@@ -64,6 +72,7 @@ class Worker:
             dice=parts.dice,
             executor=parts.executor,
             journal=parts.journal,
+            loop=self._loop,
             closing=self._closing,
         )
 
@@ -108,8 +117,8 @@ class Worker:
     async def run_once(self) -> int:
         """Claim what there is room for and start it; return how many jobs that were."""
         self._news.clear()
-        if self._solo:
-            return self._start_solo()
+        if self._solo or self._alone:
+            return await self._start_solo()
         started = 0
         for queue in self.options.queues:
             room = self._room()
@@ -122,8 +131,9 @@ class Worker:
         return started
 
     def _room(self) -> int:
-        slots = self.options.slots
-        return min(slots - self._running, 2 * slots - self._running - self._settler.unsettled)
+        """How many jobs to claim now: never all slots at once, so that one part runs while the next is claimed."""
+        slots, running = self.options.slots, self._running
+        return min(slots - running, 2 * slots - running - self._settler.unsettled, max(1, slots // SHARES))
 
     async def _claim(self, queue: str, room: int) -> list[Claim]:
         try:
@@ -135,10 +145,16 @@ class Worker:
 
     async def _start(self, claims: list[Claim]) -> None:
         stored = await self._stored_stages(claims)
+        suspects = {claim.id for claim in claims if self._is_suspect(claim)}
+        if suspects:
+            await self._recount([claim for claim in claims if claim.id in suspects], begun=False)
         for claim in claims:
-            attempt = Attempt(claim, self._registry.get(claim.name), stored.get(claim.id, {}), self._tools)
+            attempt = Attempt(claim, self._registry.get(claim.name), stored.get(claim.id), self._tools)
+            older = self._held.get(claim.id)
+            if older is not None:
+                older.interrupt(Interruption.LOST)  # it slept through its lease, and the job came back to us
             self._held[claim.id] = attempt
-            if claim.losses >= SOLO_AFTER:
+            if claim.id in suspects:
                 self._solo.append(attempt)
             else:
                 self._launch(attempt)
@@ -153,17 +169,34 @@ class Worker:
             found.setdefault(row.job_id, {})[row.key] = row
         return found
 
-    def _start_solo(self) -> int:
-        """Run a suspect once everybody else is done and written down."""
-        if self._running or self._settler.unsettled:
+    def _is_suspect(self, claim: Claim) -> bool:
+        """Whether the job may be what took its workers down."""
+        spec = self._registry.get(claim.name)
+        if spec is None or not claim.losses or claim.attempt > spec.crash_budget:
+            return False  # such a claim runs no code of the job
+        return claim.losses >= SOLO_AFTER or claim.attempt == spec.crash_budget
+
+    async def _recount(self, claims: list[Claim], *, begun: bool) -> list[bool]:
+        """Spend the attempts of suspects when they begin, not while they wait: another suspect may crash first."""
+        counts = [(claim.id, claim.token, claim.attempt if begun else claim.attempt - 1) for claim in claims]
+        return await self._patience.insist(lambda _: self._store.recount(counts))
+
+    async def _start_solo(self) -> int:
+        """Run a suspect once everybody else is done and written down, and start nothing beside it."""
+        if self._running or self._settler.unsettled or not self._solo:
             return 0
-        self._launch(self._solo.popleft())
+        attempt = self._solo.popleft()
+        [self._alone] = await self._recount([attempt.claim], begun=True)
+        if self._alone:
+            self._launch(attempt)
+        elif self._held.get(attempt.claim.id) is attempt:
+            del self._held[attempt.claim.id]
         return 1
 
     def _launch(self, attempt: Attempt) -> None:
         self._running += 1
         # The attempt holds its task while it runs, and the worker holds the attempt.
-        attempt.task = asyncio.create_task(self._run(attempt))
+        attempt.task = self._loop.create_task(self._run(attempt))
 
     async def _run(self, attempt: Attempt) -> None:
         change, number, began = None, attempt.claim.attempt, self._clock.monotonic()
@@ -171,6 +204,7 @@ class Worker:
             change = await attempt.run()
         finally:
             self._running -= 1
+            self._alone = False
             if self._held.get(attempt.claim.id) is attempt:
                 del self._held[attempt.claim.id]
             if change is not None:
@@ -196,23 +230,27 @@ class Worker:
     async def _let_go(self) -> None:
         """Finish within the grace time, else give jobs back with their attempt; the store is left last."""
         while self._solo:
-            self._solo[0].interrupt(Interruption.SHUTDOWN)
-            self._launch(self._solo.popleft())
-        await self._finish(self.options.grace)
+            claim = self._solo.popleft().claim
+            del self._held[claim.id]
+            # Its attempt was not spent yet, so none is given back.
+            untouched = release(claim, "worker shut down")._replace(gives_back=False)
+            self._settler.post(Outcome(untouched, claim.attempt, 0.0))
+        await self._finish(self.options.grace, unless=self._hurry)
         for attempt in list(self._held.values()):
             attempt.interrupt(Interruption.SHUTDOWN)
-        await self._finish(timedelta(seconds=5))
+        # Nobody hurries this: an attempt that is being stopped still has to say what becomes of its job.
+        await self._finish(timedelta(seconds=5), unless=asyncio.Event())
         try:
             async with asyncio.timeout(10):
                 await self._settler.drain()
         except TimeoutError:
             self._journal.error("unsettled at shutdown", worker=self.name, jobs=self._settler.unsettled)
 
-    async def _finish(self, limit: timedelta) -> None:
+    async def _finish(self, limit: timedelta, *, unless: asyncio.Event) -> None:
         tasks = [attempt.task for attempt in self._held.values() if attempt.task is not None]
         if not tasks:
             return
-        hurry = asyncio.create_task(self._hurry.wait())
+        hurry = asyncio.create_task(unless.wait())
         done = asyncio.ensure_future(asyncio.wait(tasks))
         await asyncio.wait([hurry, done], timeout=limit.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
         for waiting in (hurry, done):

@@ -1,8 +1,9 @@
 """What a developer touches: `Holdfast`, the decorators, job handles."""
 
+from holdfast.face.current import Current, current
 from holdfast.face.handles import JobHandle
 from holdfast.face.holdfast import Holdfast
 from holdfast.face.jobs import JobFunction
 from holdfast.face.stages import StageFunction
 
-__all__ = ["Holdfast", "JobFunction", "JobHandle", "StageFunction"]
+__all__ = ["Current", "Holdfast", "JobFunction", "JobHandle", "StageFunction", "current"]

@@ -129,6 +129,7 @@ class Holdfast:
                 function=function,
                 shape=Shape(function, what=f"stage {known!r}"),
                 policy=self._policy_of(attempts, backoff),
+                is_async=inspect.iscoroutinefunction(function),
                 timeout=None if timeout is None else duration(timeout),
             )
             return StageFunction(spec)

@@ -39,6 +39,11 @@ class SubmitOptions:
     trace: str | None = None
     within: Any = None
 
+    @property
+    def unique(self) -> bool:
+        """Whether an earlier job may stand for the submission."""
+        return self.key is not None or self.subject is not None
+
 
 class JobFunction(Generic[P, R]):
     """A job. `submit` has the function's own signature; calling it runs the function, here and now."""
@@ -48,6 +53,9 @@ class JobFunction(Generic[P, R]):
         self._options = options
         self.spec = spec
         self.name = spec.name
+        self._queue = options.queue or spec.queue
+        self._priority = spec.priority if options.priority is None else options.priority
+        self._strict_keys = hold.strict_keys if options.strict_keys is None else options.strict_keys
         update_wrapper(self, spec.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -104,31 +112,31 @@ class JobFunction(Generic[P, R]):
 
     async def submit_many(self, calls: Iterable[Sequence[Any]]) -> list[JobHandle[R]]:
         """Store many calls, each given as its positional arguments, in as few writes as possible."""
-        if self._options.key is not None or self._options.subject is not None:
+        if self._options.unique:
             raise PayloadInvalid("a key or a subject stands for one job; submit those one by one")
         batch = [self._submission(tuple(args), {}) for args in calls]
         return await self._hold.submit(self.spec.name, batch, self._options.within)
 
     def _submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
-        text, options, spec = self.spec.shape.dump_args(args, kwargs), self._options, self.spec
-        unique = options.key is not None or options.subject is not None
-        strict = self._hold.strict_keys if options.strict_keys is None else options.strict_keys
+        text = self.spec.shape.dump_args(args, kwargs)
+        options = self._options
+        # By position: a bulk submission makes one of these per job, and names double the cost.
         return Submission(
-            id=self._hold.new_id(),
-            name=spec.name,
-            queue=options.queue or spec.queue,
-            owner=options.owner,
-            args=text,
-            priority=spec.priority if options.priority is None else options.priority,
-            delay=options.delay,
-            run_at=options.run_at,
-            key=options.key,
-            subject=options.subject,
-            version=options.version,
-            rerun=options.rerun,
-            strict_keys=strict,
-            fingerprint=fingerprint(text) if unique else None,
-            trace=options.trace,
+            self._hold.new_id(),
+            self.name,
+            self._queue,
+            options.owner,
+            text,
+            self._priority,
+            options.delay,
+            options.run_at,
+            options.key,
+            options.subject,
+            options.version,
+            options.rerun,
+            self._strict_keys,
+            fingerprint(text) if options.unique else None,
+            options.trace,
         )
 
 

@@ -44,7 +44,7 @@ class StageFunction(Generic[P, R]):
         return cast("R", await attempt.run_stage(self.spec, self._key, args, kwargs))
 
     def _from_thread(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if attempt.loop is None or _on_loop(attempt.loop):
+        if _on_loop(attempt.loop):
             raise TypeError(
                 f"stage {self.spec.name!r} is a plain function and its job is async; "
                 f"call it as `await {self.spec.name}.in_thread(...)`"

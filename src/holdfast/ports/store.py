@@ -107,6 +107,10 @@ class Store(Protocol):
         """Push the leases of these (job, token) pairs forward, in one statement."""
         ...
 
+    async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
+        """Set how many attempts leased jobs have spent: (job, token, attempts); for each, whether its token matched."""
+        ...
+
     async def cancel_requests(self, worker: str) -> list[str]:
         """List the jobs of *worker* that somebody wants cancelled."""
         ...
@@ -159,7 +163,7 @@ class Store(Protocol):
         ...
 
     async def facts(self) -> dict[str, str]:
-        """Tell what a doctor asks: version, durability settings, connections."""
+        """Tell what a doctor asks: version, durability settings, connections, and its own time as `now`."""
         ...
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:

@@ -64,6 +64,23 @@ def requeue_meta(change: Requeue) -> str:
     return json.dumps(meta)
 
 
-def columns(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any]]:
-    """Turn a batch of values into one list per column, as `unnest` wants them."""
-    return [[get(item) for item in batch] for get in getters]
+def columns(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any] | None]:
+    """Turn a batch of values into one list per column, as `unnest` wants them.
+
+    A column of nothing becomes `None`, which `unnest` fills up: the driver looks at every element
+    of a list, and most columns of most batches are empty.
+    """
+    return [_column([get(item) for item in batch]) for get in getters]
+
+
+def shared(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any]]:
+    """Like `columns`, for values that are never nothing: where all are alike, the first stands for all."""
+    return [_shared([get(item) for item in batch]) for get in getters]
+
+
+def _shared(values: list[Any]) -> list[Any]:
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
+def _column(values: list[Any]) -> list[Any] | None:
+    return None if values.count(None) == len(values) else values

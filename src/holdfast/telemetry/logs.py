@@ -15,14 +15,17 @@ class StructuredJournal:
     """Writes one JSON object per line, or lines for a terminal, from *level* upwards."""
 
     def __init__(self, *, level: str = "INFO", stream: TextIO | None = None, as_json: bool = True) -> None:
+        target = stream or sys.stderr
         number = logging.getLevelNamesMapping()[level.upper()]
         self._verbose = number <= logging.DEBUG
         self._log = structlog.wrap_logger(
-            structlog.WriteLogger(stream or sys.stderr),
+            structlog.WriteLogger(target),
             processors=[
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(),
+                structlog.processors.JSONRenderer()
+                if as_json
+                else structlog.dev.ConsoleRenderer(colors=target.isatty()),
             ],
             wrapper_class=structlog.make_filtering_bound_logger(number),
             cache_logger_on_first_use=True,

@@ -1,7 +1,8 @@
 """The one place that knows concrete parts, and puts them together."""
 
+import re
 from collections.abc import Sequence
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from holdfast.config import Settings
 from holdfast.core.classify import Classifier
@@ -36,28 +37,40 @@ def assemble(
         dice=SystemDice(),
         ids=SystemIds(),
         executor=Threads("holdfast-handler"),
-        journal=journal or StructuredJournal(level=settings.log_level),
+        journal=journal or StructuredJournal(level=settings.log_level, as_json=settings.log_format == "json"),
         metrics=metrics or Figures(),
     )
 
 
 def open_store(url: str, *, clock: Clock) -> Store:
     """Make the store that *url* names, without connecting to it yet."""
-    scheme = urlsplit(url).scheme
+    scheme = url.partition(":")[0].lower()
     if scheme == "sqlite":
         return _sqlite(url, clock)
     if scheme in ("postgresql", "postgres"):
         return _postgres(url)
-    raise ConfigError(f"database_url={url!r} is not usable: it begins with sqlite:/// or postgresql://")
+    raise ConfigError(
+        f"database_url={_shown(url)!r} is not usable: it begins with sqlite:/// or postgresql://"
+    )
+
+
+def sqlite_path(url: str) -> str | None:
+    """Give the file that *url* names; `None` if it names another kind of store."""
+    return unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+def _shown(url: str) -> str:
+    """Give an address as it may be told: without user, password and parameters."""
+    return re.sub("//.*@", "//…@", url).partition("?")[0]
 
 
 def _sqlite(url: str, clock: Clock) -> Store:
     from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - only what is used is loaded
 
-    path = unquote(url.removeprefix("sqlite:///"))
-    if path == url or path in ("", ":memory:"):
+    path = sqlite_path(url)
+    if path in (None, "", ":memory:"):
         raise ConfigError(
-            f"database_url={url!r} is not usable: write sqlite:///file.db, or sqlite:////full/path.db"
+            f"database_url={_shown(url)!r} is not usable: write sqlite:///file.db, or sqlite:////full/path.db"
         )
     return SqliteStore(
         path,

@@ -33,23 +33,15 @@ class SystemIds:
     def __init__(self) -> None:
         self._random = random.Random()  # noqa: S311 - names need to be unique, not secret
         self._last = 0
-        self._pid = os.getpid()
+        os.register_at_fork(after_in_child=self._random.seed)  # a child has inherited the dice
 
     def job_id(self) -> str:
-        if os.getpid() != self._pid:
-            self.__init__()  # type: ignore[misc]  # a fork has inherited the dice: seed them again
         # 48 bits of milliseconds and 12 of their fractions, never twice the same in this process.
         stamp = max((time.time_ns() << 12) // 1_000_000, self._last + 1)
         self._last = stamp
-        value = (
-            (stamp >> 12) << 80
-            | 0x7 << 76
-            | (stamp & 0xFFF) << 64
-            | 0b10 << 62
-            | self._random.getrandbits(62)
-        )
-        text = f"{value:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        millis, chance = stamp >> 12, self._random.getrandbits(62)
+        head = f"{millis >> 16:08x}-{millis & 0xFFFF:04x}-7{stamp & 0xFFF:03x}"
+        return f"{head}-{0x8000 | chance >> 48:04x}-{chance & 0xFFFFFFFFFFFF:012x}"
 
     def worker_id(self) -> str:
         return f"{socket.gethostname()}:{os.getpid()}:{self._random.getrandbits(24):06x}"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from holdfast.core.errors import SchemaMissing, StoreReadOnly, StoreUnavailable
+from holdfast.core.errors import ConfigError, SchemaMissing, StoreReadOnly, StoreUnavailable
 
 if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
+    Connection = asyncpg.Connection[asyncpg.Record]
 
 # A queue's statistics are always stale, so the planner is left no choice: its tables are joined
 # by primary key and read by index, whatever their estimated size. The time limits free the row
@@ -44,47 +44,47 @@ _GONE = (
 
 
 class Connections:
-    """A small pool: one connection each to claim, settle, submit, and one to spare."""
+    """A few connections: one each to claim, settle and submit, and some to spare.
+
+    The driver's own pool cleans a session whenever it comes back, which is another round trip after
+    every statement. Nothing here changes a session, and a connection that failed is not used again.
+    """
 
     def __init__(self, url: str, *, size: int, timeout: float) -> None:
         self._url = url
         self._size = size
         self._timeout = timeout
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._opening = asyncio.Lock()
+        self._idle: list[Connection] = []
+        self._free = asyncio.Semaphore(size)
+        self._closed = False
 
     async def open(self) -> None:
-        """Connect once. Raises `StoreUnavailable` if nobody answers."""
-        async with self._opening:
-            if self._pool is None:
-                self._pool = await self._connect()
+        """Connect, to see whether anybody answers. Raises `StoreUnavailable` if not."""
+        self._closed = False
+        async with self.borrow():
+            return
 
-    async def _connect(self) -> "asyncpg.Pool[asyncpg.Record]":
-        with translated():
-            return await asyncpg.create_pool(
-                self._url,
-                min_size=1,
-                max_size=self._size,
-                timeout=self._timeout,
-                command_timeout=60,
-                max_inactive_connection_lifetime=0,
-                server_settings=SESSION,
-            )
+    @property
+    def most(self) -> int:
+        """How many connections a process takes at most: these, and one to listen."""
+        return self._size + 1
 
     async def close(self) -> None:
-        """Disconnect, waiting for what is under way, but not for a server that is gone."""
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        try:
-            await asyncio.wait_for(pool.close(), 5)
-        except (TimeoutError, *_GONE):
-            pool.terminate()
+        """Disconnect, but do not wait long for a server that is gone."""
+        self._closed = True
+        while self._idle:
+            connection = self._idle.pop()
+            try:
+                await connection.close(timeout=5)
+            except _GONE:
+                connection.terminate()
 
-    async def lone(self) -> "asyncpg.Connection[asyncpg.Record]":
-        """Open a connection outside the pool, for listening."""
-        with translated():
-            return await asyncpg.connect(self._url, timeout=self._timeout, server_settings=SESSION)
+    async def lone(self) -> "Connection":
+        """Open a connection that is not lent to others, for listening."""
+        with translated(), _readable():
+            return await asyncpg.connect(
+                self._url, timeout=self._timeout, command_timeout=60, server_settings=SESSION
+            )
 
     async def fetch(self, sql: str, *values: Any) -> "list[asyncpg.Record]":
         """Run one statement in a transaction of its own."""
@@ -92,15 +92,26 @@ class Connections:
             return await connection.fetch(sql, *values)
 
     @asynccontextmanager
-    async def borrow(self) -> "AsyncIterator[PoolConnectionProxy[asyncpg.Record]]":
+    async def borrow(self) -> "AsyncIterator[Connection]":
         """Lend a connection. Errors come out as Holdfast's own."""
-        if self._pool is None:
-            await self.open()
-        if self._pool is None:
+        if self._closed:
             raise StoreUnavailable("the store was closed; open a new Holdfast")
-        with translated():
-            async with self._pool.acquire(timeout=self._timeout) as connection:
-                yield connection
+        async with self._free:
+            connection = await self._ready()
+            try:
+                with translated():
+                    yield connection
+            except BaseException:
+                connection.terminate()  # whatever state it is in, nobody else shall meet it
+                raise
+            self._idle.append(connection)
+
+    async def _ready(self) -> "Connection":
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await self.lone()
 
 
 @contextmanager
@@ -124,6 +135,18 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable(f"PostgreSQL refuses the connection: {_first_line(error)}") from error
     except _GONE as error:
         raise StoreUnavailable(f"PostgreSQL does not answer: {_first_line(error)}") from error
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Refuse an address that the driver cannot read. Its own words are not told: they may quote a password."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            "database_url is not usable: write postgresql://user:password@host:5432/name, "
+            "with special characters as in %40"
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """Jobs in PostgreSQL: every method is one statement, or one short transaction."""
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -22,11 +23,11 @@ from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import Connections, translated
 from holdfast.stores.postgres.hints import CHANNEL, Listener, Sender
 from holdfast.stores.postgres.schema import Schema
-from holdfast.stores.rows import columns, failure_text, job_from, requeue_meta, stage_from
+from holdfast.stores.rows import columns, failure_text, job_from, requeue_meta, shared, stage_from
 from holdfast.stores.sqlfiles import Statements
 
 _FINISH: list[Callable[[Any], Any]] = [
-    *map(attrgetter, ("id", "token", "status", "result")),
+    *map(attrgetter, ("id", "token", "result")),
     lambda change: failure_text(change.failure),
     attrgetter("stage"),
 ]
@@ -68,12 +69,13 @@ class PostgresStore:
         return await self._schema.state()
 
     async def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
-        plain = [item for item in batch if not item.unique]
-        unique = [item for item in batch if item.unique]
+        new = await self._missing(batch) if again else batch
+        plain = [item for item in new if not item.unique]
+        unique = [item for item in new if item.unique]
         if plain:
-            await self._submit_plain(await self._missing(plain) if again else plain)
+            await self._submit_plain(plain)
         if not unique:
-            return [Receipt(item.id) for item in plain]
+            return [Receipt(item.id) for item in batch]
         answers = dict(zip((item.id for item in unique), await self._submit_unique(unique), strict=True))
         return [answers.get(item.id, Receipt(item.id)) for item in batch]
 
@@ -83,6 +85,12 @@ class PostgresStore:
         return [item for item in batch if item.id not in known]
 
     async def _submit_plain(self, batch: Sequence[Submission]) -> None:
+        """Write new jobs; many of them in two lanes, which keeps both ends of the wire busy."""
+        half = len(batch) // 2 if len(batch) > submitting.CHUNK else 0
+        lanes = [lane for lane in (batch[:half], batch[half:]) if lane]
+        await asyncio.gather(*(self._insert(lane) for lane in lanes))
+
+    async def _insert(self, batch: Sequence[Submission]) -> None:
         async with self._connections.borrow() as connection:
             await submitting.insert(connection, self._sql, batch, self._due(batch))
 
@@ -119,17 +127,19 @@ class PostgresStore:
         stages = [change for change in batch if isinstance(change, StageWrite)]
         backs = [change for change in batch if isinstance(change, Requeue)]
         ends = [change for change in batch if isinstance(change, Finish)]
-        applied: set[str] = set()
+        applied: set[tuple[str, int]] = set()
         if stages:
             rows = await self._connections.fetch(self._sql["store_stages"], *columns(stages, *_STAGE))
-            applied.update(row[0] for row in rows)
+            applied.update((row[0], row[1]) for row in rows)
         if backs:
             rows = await self._connections.fetch(self._sql["requeue"], worker, *columns(backs, *_REQUEUE))
-            applied.update(row[0] for row in rows)
+            applied.update((row[0], row[1]) for row in rows)
         if ends:
-            rows = await self._connections.fetch(self._sql["finish"], *columns(ends, *_FINISH))
-            applied.update(row[0] for row in rows)
-        return [change.id in applied for change in batch]
+            rows = await self._connections.fetch(
+                self._sql["finish"], *columns(ends, *_FINISH), *shared(ends, attrgetter("status"))
+            )
+            applied.update((row[0], row[1]) for row in rows)
+        return [(change.id, change.token) in applied for change in batch]
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
         ids, tokens = [job_id for job_id, _ in held], [token for _, token in held]
@@ -137,6 +147,11 @@ class PostgresStore:
         kept = {row["id"] for row in rows}
         wanted = frozenset(row["id"] for row in rows if row["cancel_requested"])
         return Extension(lost=frozenset(ids) - kept, cancel_requested=wanted)
+
+    async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
+        rows = await self._connections.fetch(self._sql["recount"], *map(list, zip(*held, strict=True)))
+        matched = {(row["id"], row["lease_token"]) for row in rows}
+        return [(job_id, token) in matched for job_id, token, _ in held]
 
     async def cancel_requests(self, worker: str) -> list[str]:
         return [row["id"] for row in await self._connections.fetch(self._sql["cancel_requests"], worker)]
@@ -150,11 +165,15 @@ class PostgresStore:
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
         known = _checked(job_id)
-        if await self._connections.fetch(self._sql["cancel_queued"], known, owner):
-            return Status.CANCELLED
-        if await self._connections.fetch(self._sql["request_cancel"], known, owner):
-            return Status.PROCESSING
-        job = await self.get(job_id, owner=owner)
+        while True:
+            if await self._connections.fetch(self._sql["cancel_queued"], known, owner):
+                return Status.CANCELLED
+            if await self._connections.fetch(self._sql["request_cancel"], known, owner):
+                return Status.PROCESSING
+            job = await self.get(job_id, owner=owner)
+            if job.status.ended:
+                break
+            # A worker claimed or let go of it between the two: ask again.
         raise StateRefused(f"job {job_id} is {job.status}, so it cannot be cancelled")
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
@@ -213,7 +232,9 @@ class PostgresStore:
 
     async def facts(self) -> dict[str, str]:
         rows = await self._connections.fetch(self._sql["facts"])
-        return {row["name"]: row["setting"] for row in rows}
+        return {row["name"]: row["setting"] for row in rows} | {
+            "connections_per_worker": str(self._connections.most)
+        }
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._listener.add(hear)

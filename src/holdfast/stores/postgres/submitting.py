@@ -8,7 +8,7 @@ from holdfast.core.errors import KeyReused, VersionRefused
 from holdfast.core.idempotency import Earlier, admit_version, stand_in
 from holdfast.core.jobs import Receipt, Submission
 from holdfast.ports.store import Refusal
-from holdfast.stores.rows import columns
+from holdfast.stores.rows import columns, shared
 from holdfast.stores.sqlfiles import Statements
 
 if TYPE_CHECKING:
@@ -19,34 +19,24 @@ if TYPE_CHECKING:
 
 CHUNK = 5_000
 
-_COLUMNS = [
-    attrgetter(name)
-    for name in (
-        [
-            "id",
-            "name",
-            "queue",
-            "owner",
-            "args",
-            "priority",
-            "delay",
-            "run_at",
-            "subject",
-            "version",
-            "trace",
-        ]  # as submit.sql reads them
-    )
-]
+_OWN = [attrgetter(name) for name in ("id", "args")]
+_ALIKE = [attrgetter(name) for name in ("name", "queue", "owner", "priority")]
+_RARE = [attrgetter(name) for name in ("delay", "run_at", "subject", "version", "trace")]
+_ALL = [*_OWN, *_ALIKE, *_RARE]  # as submit.sql and submit_one.sql read them
 
 
 async def insert(
     connection: "Connection", sql: Statements, batch: Sequence[Submission], hints: Sequence[str]
 ) -> None:
     """Write jobs that are known to be new, and hint at *hints* with the last of them."""
+    if len(batch) == 1:
+        await connection.execute(sql["submit_one"], *[get(batch[0]) for get in _ALL], bool(hints))
+        return
     for start in range(0, len(batch), CHUNK):
         chunk = list(batch[start : start + CHUNK])
         last = start + CHUNK >= len(batch)
-        await connection.execute(sql["submit"], *columns(chunk, *_COLUMNS), list(hints) if last else [])
+        lists = [*columns(chunk, *_OWN), *shared(chunk, *_ALIKE), *columns(chunk, *_RARE)]
+        await connection.execute(sql["submit"], *lists, list(hints) if last else [])
 
 
 async def submit_unique(
@@ -58,7 +48,23 @@ async def submit_unique(
     await _by_subject(connection, sql, [item for item in batch if item.subject is not None], answers)
     new = [item for item in batch if item.id not in answers]
     await insert(connection, sql, new, hints)
+    astray = _astray(batch, answers)
+    if astray:
+        again = await submit_unique(connection, sql, astray, hints)
+        answers |= zip((item.id for item in astray), again, strict=True)
     return [answers.get(item.id, Receipt(item.id)) for item in batch]
+
+
+def _astray(batch: Sequence[Submission], answers: dict[str, Receipt | Refusal]) -> list[Submission]:
+    """Find those who were answered with a job of this batch that was then turned away for its version."""
+    absent = {
+        item.id for item in batch if _stands_for(answers.get(item.id)) != item.id and item.id in answers
+    }
+    return [item for item in batch if _stands_for(answers.get(item.id)) in absent]
+
+
+def _stands_for(answer: Receipt | Refusal | None) -> str | None:
+    return answer.id if isinstance(answer, Receipt) else None
 
 
 async def _by_key(

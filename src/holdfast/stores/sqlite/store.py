@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core.errors import JobNotFound, StateRefused, WithinUnsupported
 from holdfast.core.history import StageMark, history
@@ -27,6 +27,8 @@ from holdfast.stores.sqlite.submitting import SQL, submit
 from holdfast.stores.sqlite.times import instant, micros, micros_of
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.stores.versions import ensure_fit
+
+T = TypeVar("T")
 
 
 class SqliteStore:
@@ -63,7 +65,9 @@ class SqliteStore:
         return await self._writer.write(schema.state)
 
     async def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
-        answers = await self._writer.write(partial(submit, batch=batch, now=self._clock.now(), again=again))
+        answers = await self._writer.write(
+            lambda connection: submit(connection, batch, now=self._clock.now(), again=again)
+        )
         for queue in {item.queue for item in batch}:
             self._reader.tell(Hint(HintKind.READY, queue))
         return answers
@@ -84,15 +88,21 @@ class SqliteStore:
             "queue": queue,
             "limit": limit,
             "lease": micros_of(lease),
-            "now": self._now(),
         }
-        text = await self._writer.write(partial(_claim, values=values))
+        text = await self._at_lock(_claim, values)
         return [Claim(*row) for row in json.loads(text)]
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[bool]:
-        applied = frozenset(await self._writer.write(partial(_settle, batch=batch, now=self._now())))
-        self._tell_ends(change.id for change in batch if isinstance(change, Finish) and change.id in applied)
-        return [change.id in applied for change in batch]
+        applied = frozenset(
+            await self._writer.write(lambda connection: _settle(connection, batch, self._now()))
+        )
+        answers = [(change.id, change.token) in applied for change in batch]
+        self._tell_ends(
+            change.id
+            for change, done in zip(batch, answers, strict=True)
+            if done and isinstance(change, Finish)
+        )
+        return answers
 
     def _tell_ends(self, job_ids: Iterable[str]) -> None:
         if self._awaited:
@@ -101,22 +111,24 @@ class SqliteStore:
                 self._reader.tell(Hint(HintKind.FINISHED, job_id))
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
-        values = {"lease": micros_of(lease), "now": self._now()}
-        kept, wanted = await self._writer.write(partial(_extend, held=held, values=values))
+        kept, wanted = await self._at_lock(partial(_extend, held=held), {"lease": micros_of(lease)})
         return Extension(frozenset(job_id for job_id, _ in held) - kept, wanted)
+
+    async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
+        matched = frozenset(await self._at_lock(partial(_recount, held=held), {}))
+        return [(job_id, token) in matched for job_id, token, _ in held]
 
     async def cancel_requests(self, worker: str) -> list[str]:
         return list(await self._reader.json(SQL["cancel_requests"], {"worker": worker}))
 
     async def promote(self, *, limit: int) -> Promotion:
-        return await self._writer.write(partial(_promote, values={"limit": limit, "now": self._now()}))
+        return await self._at_lock(_promote, {"limit": limit})
 
     async def reclaim(self, *, limit: int) -> list[str]:
-        return await self._writer.write(partial(_reclaim, values={"limit": limit, "now": self._now()}))
+        return await self._at_lock(_reclaim, {"limit": limit})
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
-        values = {"id": job_id, "owner": owner, "now": self._now()}
-        outcome = await self._writer.write(partial(_cancel, values=values))
+        outcome = await self._at_lock(_cancel, {"id": job_id, "owner": owner})
         if outcome is None:
             job = await self.get(job_id, owner=owner)
             raise StateRefused(f"job {job_id} is {job.status}, so it cannot be cancelled")
@@ -127,9 +139,7 @@ class SqliteStore:
         return outcome
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        brought_back = await self._writer.write(
-            partial(_retry, values={"id": job_id, "owner": owner, "now": self._now()})
-        )
+        brought_back = await self._at_lock(_retry, {"id": job_id, "owner": owner})
         job = await self.get(job_id, owner=owner)
         if not brought_back:
             raise StateRefused(f"job {job_id} is {job.status}; only a failed job can be retried")
@@ -183,10 +193,20 @@ class SqliteStore:
         }
 
     async def facts(self) -> dict[str, str]:
-        return await self._writer.write(_facts)
+        return {**await self._writer.write(_facts), "now": self._clock.now().isoformat()}
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._reader.listen(hear)
+
+    async def _at_lock(self, operation: Callable[..., T], values: dict[str, Any]) -> T:
+        """Run *operation* with the time at which the write lock is held.
+
+        A time taken before that may be long past: a lease made of it could have run out already, and
+        the history would tell of things in an order in which they did not happen.
+        """
+        return await self._writer.write(
+            lambda connection: operation(connection, values={**values, "now": self._now()})
+        )
 
     def _now(self) -> int:
         return micros(self._clock.now())
@@ -201,7 +221,7 @@ def _claim(connection: sqlite3.Connection, values: dict[str, Any]) -> str:
     return str(rows)
 
 
-def _settle(connection: sqlite3.Connection, batch: Sequence[Transition], now: int) -> list[str]:
+def _settle(connection: sqlite3.Connection, batch: Sequence[Transition], now: int) -> list[tuple[str, int]]:
     stages = [_stage_row(change) for change in batch if isinstance(change, StageWrite)]
     backs = [_back_row(change) for change in batch if isinstance(change, Requeue)]
     ends = [_end_row(change) for change in batch if isinstance(change, Finish)]
@@ -215,16 +235,18 @@ def _settle(connection: sqlite3.Connection, batch: Sequence[Transition], now: in
     return applied
 
 
-def _apply(connection: sqlite3.Connection, rows: list[list[Any]], now: int, *statements: str) -> list[str]:
-    """Keep the rows whose token matches, and run *statements* over them."""
+def _apply(
+    connection: sqlite3.Connection, rows: list[list[Any]], now: int, *statements: str
+) -> list[tuple[str, int]]:
+    """Keep the rows whose token matches, run *statements* over them, and name them by id and token."""
     wanted = json.dumps(rows, ensure_ascii=False)
-    batch, ids = connection.execute(SQL["fenced"], {"batch": wanted}).fetchone()
+    batch, ids, tokens = connection.execute(SQL["fenced"], {"batch": wanted}).fetchone()
     if ids == "[]":
         return []
     values = {"batch": batch, "ids": ids, "now": now}
     for name in statements:
         connection.execute(SQL[name], values)
-    return list(json.loads(ids))
+    return list(zip(json.loads(ids), json.loads(tokens), strict=True))
 
 
 def _stage_row(change: StageWrite) -> list[Any]:
@@ -252,10 +274,16 @@ def _end_row(change: Finish) -> list[Any]:
 def _extend(
     connection: sqlite3.Connection, held: Sequence[tuple[str, int]], values: dict[str, int]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    _, ids = connection.execute(SQL["fenced"], {"batch": json.dumps(held)}).fetchone()
+    _, ids, _ = connection.execute(SQL["fenced"], {"batch": json.dumps(held)}).fetchone()
     connection.execute(SQL["extend"], {**values, "ids": ids})
     [wanted] = connection.execute(SQL["wanting_cancel"], {"ids": ids}).fetchone()
     return frozenset(json.loads(ids)), frozenset(json.loads(wanted))
+
+
+def _recount(
+    connection: sqlite3.Connection, held: Sequence[tuple[str, int, int]], values: dict[str, int]
+) -> list[tuple[str, int]]:
+    return _apply(connection, [list(row) for row in held], values["now"], "recount")
 
 
 def _promote(connection: sqlite3.Connection, values: dict[str, int]) -> Promotion:

@@ -13,7 +13,7 @@ WITH clock AS MATERIALIZED (
         created_at, queued_at, finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token,
         leased_by, subject, version, trace)
     SELECT id, name, queue, owner, 'cancelled', priority, attempt, generation, lease_token, losses, stages,
-           created_at, queued_at, clock.now, started_at, last_attempt, NULL, deadline_at, timed_out_token,
+           created_at, queued_at, clock.now, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token,
            NULL, subject, version, trace
       FROM ended, clock
 )

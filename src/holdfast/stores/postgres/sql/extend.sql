@@ -6,4 +6,5 @@ UPDATE holdfast.jobs AS job
        unnest($1::text[], $2::bigint[]) AS held (id, token)
  WHERE job.id = held.id::uuid
    AND job.lease_token = held.token
+   AND job.leased_by IS NOT NULL
 RETURNING job.id::text, job.cancel_requested

@@ -6,10 +6,11 @@ WITH clock AS MATERIALIZED (
 ), ended AS (
     DELETE FROM holdfast.jobs AS job
      USING unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
-           AS want (id, token, status, result, failure, stage)
+           AS want (id, token, result, failure, stage, status)
      WHERE job.id = want.id::uuid
        AND job.lease_token = want.token
-    RETURNING job.id, job.name, job.queue, job.owner, want.status, job.priority, job.attempt,
+       AND job.leased_by IS NOT NULL
+    RETURNING job.id, job.name, job.queue, job.owner, coalesce(want.status, ($6::text[])[1]) AS status, job.priority, job.attempt,
               job.generation, job.lease_token, job.losses, job.stages, job.created_at, job.queued_at,
               job.started_at, job.last_attempt, job.last_attempt_at, job.deadline_at, job.timed_out_token, job.leased_by,
               job.subject, job.version, job.trace, want.result, want.failure, want.stage, job.awaited
@@ -23,5 +24,5 @@ WITH clock AS MATERIALIZED (
            leased_by, subject, version, trace, result, failure, stage
       FROM ended, clock
 )
-SELECT id::text, CASE WHEN awaited THEN pg_notify('holdfast', 'finished:' || id::text) END
+SELECT id::text, lease_token, CASE WHEN awaited THEN pg_notify('holdfast', 'finished:' || id::text) END
   FROM ended

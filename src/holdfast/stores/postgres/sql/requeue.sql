@@ -1,5 +1,6 @@
 -- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so
--- the worker that let go can write nothing more. The lap that ends here is written to the history.
+-- the worker that let go can write nothing more. A job that was never begun
+-- keeps its row of losses. The lap that ends here is written to the history.
 WITH clock AS MATERIALIZED (
     SELECT holdfast.holdfast_now() AS now
 ), back AS (
@@ -7,7 +8,7 @@ WITH clock AS MATERIALIZED (
        SET status = 'queued',
            attempt = job.attempt - want.given_back,
            lease_token = job.lease_token + 1,
-           losses = 0,
+           losses = CASE WHEN want.kind = 'queued' AND want.given_back = 0 THEN job.losses ELSE 0 END,
            leased_by = NULL,
            lease_expires_at = NULL,
            retry_after = clock.now + want.delay,
@@ -17,7 +18,8 @@ WITH clock AS MATERIALIZED (
            AS want (id, token, delay, given_back, kind, meta)
      WHERE job.id = want.id::uuid
        AND job.lease_token = want.token
-    RETURNING job.id, job.last_attempt, job.last_attempt_at, want.kind, want.meta
+       AND job.leased_by IS NOT NULL
+    RETURNING job.id, want.token, job.last_attempt, job.last_attempt_at, want.kind, want.meta
 ), history AS (
     INSERT INTO holdfast.job_events (job_id, at, kind, meta)
     SELECT id, last_attempt_at, 'processing', json_build_object('attempt', last_attempt, 'worker', $1::text)::text
@@ -26,4 +28,4 @@ WITH clock AS MATERIALIZED (
     SELECT id, clock.now, kind, meta
       FROM back, clock
 )
-SELECT id::text FROM back
+SELECT id::text, token FROM back

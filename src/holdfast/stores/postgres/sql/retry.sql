@@ -14,7 +14,17 @@ WITH clock AS MATERIALIZED (
       FROM failed
      WHERE leased_by IS NOT NULL
      UNION ALL
-    SELECT id, finished_at, 'failed', failure
+    SELECT job_id, stored_at, 'stage',
+           json_build_object('stage', CASE call WHEN '#1' THEN stages.name ELSE stages.name || '[' || call || ']' END,
+                             'attempt', stages.attempt, 'status', stages.status)::text
+      FROM failed
+      JOIN holdfast.stages ON job_id = id AND stages.status = 'failed'
+     UNION ALL
+    SELECT id, finished_at, 'failed',
+           (SELECT coalesce(json_object_agg(key, value), '{}')
+              FROM json_each((coalesce(failure::jsonb, '{}') || jsonb_build_object('stage', stage))::json)
+             WHERE key IN ('error_class', 'code', 'message', 'retryable', 'stage')
+               AND json_typeof(value) <> 'null')::text
       FROM failed
      UNION ALL
     SELECT id, clock.now, 'replayed', json_build_object('generation', generation + 1)::text

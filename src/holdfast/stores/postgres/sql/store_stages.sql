@@ -1,35 +1,45 @@
--- Records stages of claimed jobs. A stored result sets the attempt count back to the present
--- claim, in the same fenced statement, so that no stage pays for another.
+-- Records stages of claimed jobs. One that ended, well or not, sets the attempt count back to the
+-- present claim, in the same fenced statement, so that no stage pays for another. The stages of a job travel
+-- with its row from the update to the insert: joining them again would cost the square of the batch.
 WITH clock AS MATERIALIZED (
     SELECT holdfast.holdfast_now() AS now
 ), want AS MATERIALIZED (
-    SELECT *
+    SELECT id::uuid AS id, token, bool_or(status <> 'started') AS ended, count(*) AS written,
+           array_agg(name) AS names, array_agg(call) AS calls, array_agg(status) AS statuses,
+           array_agg(attempt) AS attempts, array_agg(fingerprint) AS fingerprints,
+           array_agg(result) AS results, array_agg(failure) AS failures
       FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[],
                   $8::text[], $9::text[])
            AS want (id, token, name, call, status, attempt, fingerprint, result, failure)
+     GROUP BY id, token
 ), held AS (
     UPDATE holdfast.jobs AS job
-       SET attempt = CASE WHEN want.done > 0 THEN 1 ELSE job.attempt END,
-           losses = CASE WHEN want.done > 0 THEN 0 ELSE job.losses END,
+       SET attempt = CASE WHEN want.ended THEN 1 ELSE job.attempt END,
+           losses = CASE WHEN want.ended THEN 0 ELSE job.losses END,
            stages = job.stages + want.written,
            updated_at = clock.now
-      FROM clock,
-           (SELECT id::uuid AS id, token, count(*) FILTER (WHERE status = 'done') AS done, count(*) AS written
-              FROM want GROUP BY id, token) AS want
+      FROM clock, want
      WHERE job.id = want.id
        AND job.lease_token = want.token
-    RETURNING job.id, job.generation, job.lease_token
+       AND job.leased_by IS NOT NULL
+    RETURNING job.id, job.generation, job.lease_token, want.names, want.calls, want.statuses, want.attempts,
+              want.fingerprints, want.results, want.failures
 ), written AS (
     INSERT INTO holdfast.stages (
         job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure)
-    SELECT held.id, want.name, want.call, want.status, want.attempt, held.generation, held.lease_token,
-           want.fingerprint, clock.now, want.result, want.failure
-      FROM held, want, clock
-     WHERE held.id = want.id::uuid
+    -- A note and the result that overtook it may come in one batch: the result counts.
+    SELECT DISTINCT ON (held.id, stage.name, stage.call)
+           held.id, stage.name, stage.call, stage.status, stage.attempt, held.generation, held.lease_token,
+           stage.fingerprint, clock.now, stage.result, stage.failure
+      FROM held, clock,
+           unnest(held.names, held.calls, held.statuses, held.attempts, held.fingerprints, held.results,
+                  held.failures)
+           AS stage (name, call, status, attempt, fingerprint, result, failure)
+     ORDER BY held.id, stage.name, stage.call, stage.status = 'started'
         ON CONFLICT (job_id, name, call) DO UPDATE
        SET status = excluded.status, attempt = excluded.attempt, generation = excluded.generation,
            lease_token = excluded.lease_token, fingerprint = excluded.fingerprint,
            stored_at = excluded.stored_at, result = excluded.result, failure = excluded.failure
      WHERE stages.status = 'started'
 )
-SELECT id::text FROM held
+SELECT id::text, lease_token FROM held

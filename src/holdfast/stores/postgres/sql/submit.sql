@@ -1,16 +1,18 @@
 -- Stores jobs durably. The id comes from the submitter, so a submission that is sent again after
 -- a lost answer makes no second job. A hint goes out with the commit, at most one per queue.
+-- Names, queues, owners and priorities that are all alike come as one value that stands for all.
 WITH clock AS MATERIALIZED (
     SELECT holdfast.holdfast_now() AS now
 ), item AS MATERIALIZED (
     SELECT *
       FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::smallint[],
                   $7::interval[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[])
-           AS item (id, name, queue, owner, args, priority, delay, run_at, subject, version, trace)
+           AS item (id, args, name, queue, owner, priority, delay, run_at, subject, version, trace)
 ), job AS (
     INSERT INTO holdfast.jobs (
         id, name, queue, owner, priority, created_at, queued_at, updated_at, retry_after, subject, version, trace)
-    SELECT id::uuid, name, queue, owner, priority, clock.now, clock.now, clock.now,
+    SELECT id::uuid, coalesce(name, ($3::text[])[1]), coalesce(queue, ($4::text[])[1]),
+           coalesce(owner, ($5::text[])[1]), coalesce(priority, ($6::smallint[])[1]), clock.now, clock.now, clock.now,
            CASE WHEN run_at > clock.now THEN run_at ELSE clock.now + delay END, subject, version, trace
       FROM item, clock
 ), payload AS (

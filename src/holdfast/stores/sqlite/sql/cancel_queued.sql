@@ -1,9 +1,11 @@
 -- Copies a job that nobody runs to the finished ones; remove.sql takes it out of the hot table.
 INSERT INTO holdfast_finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,
-    created_at, queued_at, finished_at, started_at, deadline_at, timed_out_token, subject, version, trace)
+    created_at, queued_at, finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token,
+    subject, version, trace)
 SELECT id, name, queue, owner, 'cancelled', priority, attempt, generation, lease_token, losses, stages,
-       created_at, queued_at, :now, started_at, deadline_at, timed_out_token, subject, version, trace
+       created_at, queued_at, :now, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token,
+       subject, version, trace
   FROM holdfast_jobs
  WHERE id = :id
    AND status = 'queued'

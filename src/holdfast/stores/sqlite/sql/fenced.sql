@@ -1,5 +1,7 @@
 -- Keeps, of a worker's changes, those whose lease token still matches: [[id, token, ...], ...].
-SELECT json_group_array(json(want.value)), json_group_array(job.id)
+-- A queued job has a token, too, but nobody holds it.
+SELECT json_group_array(json(want.value)), json_group_array(job.id), json_group_array(job.lease_token)
   FROM json_each(:batch) AS want
  CROSS JOIN holdfast_jobs AS job ON job.id = want.value ->> 0
  WHERE job.lease_token = want.value ->> 1
+   AND job.leased_by IS NOT NULL

@@ -1,0 +1,205 @@
+"""`holdfast jobs`: what is there, what became of it, and how to bring it back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple, TypeVar
+from uuid import UUID
+
+import typer
+
+from holdfast.cli import jobs_view
+from holdfast.cli.exits import ExitCode, say
+from holdfast.cli.output import JsonOption, show_json, show_table
+from holdfast.cli.target import AppOption, UrlOption, chosen, ensure_file
+from holdfast.core.errors import ConfigError, JobNotFound, StateRefused
+from holdfast.core.jobs import Job, JobFilter
+from holdfast.core.states import GRAPH, Status
+from holdfast.face import Holdfast
+
+T = TypeVar("T")
+
+PAGE = 500
+
+app = typer.Typer(no_args_is_help=True, help="Look at jobs, cancel them, bring them back.")
+
+NameOption = Annotated[str | None, typer.Option("--name", help="Only jobs of this name.")]
+OwnerOption = Annotated[str | None, typer.Option("--owner", help="Only jobs of this owner.")]
+QueueOption = Annotated[str | None, typer.Option("--queue", help="Only jobs of this queue.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")]
+
+
+def _job_id(text: str) -> str:
+    """Read an id; both stores then compare the same spelling."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a job's id, which is a UUID") from None
+
+
+@app.command("list")
+def list_jobs(
+    *,
+    status: Annotated[Status | None, typer.Option("--status", help="Only jobs in this state.")] = None,
+    name: NameOption = None,
+    owner: OwnerOption = None,
+    queue: QueueOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")] = 50,
+    before: Annotated[
+        str | None,
+        typer.Option("--before", parser=_job_id, metavar="ID", help="Only jobs older than this one."),
+    ] = None,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List jobs, the newest first."""
+    wanted = JobFilter(status=status, name=name, owner=owner, queue=queue, limit=limit, before=before)
+    found = _asked(chosen(application, url), lambda hold: hold.find(wanted))
+    if as_json:
+        show_json([jobs_view.listed(job) for job in found])
+    else:
+        show_table(jobs_view.COLUMNS, [jobs_view.row(job) for job in found])
+
+
+@app.command("show")
+def show(
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a job with its failure, stages and history."""
+    whole = _asked(chosen(application, url), lambda hold: _whole(hold, job_id))
+    if as_json:
+        show_json(jobs_view.as_json(whole))
+    else:
+        jobs_view.show(whole)
+
+
+@app.command("cancel")
+def cancel(
+    job_ids: Annotated[list[str], typer.Argument(metavar="ID", help="The jobs' ids.")],
+    dry_run: DryRunOption = False,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel jobs, the running ones through their worker."""
+
+    async def one(hold: Holdfast, job_id: str) -> str:
+        if dry_run:
+            job = await hold.read(job_id)
+            _ensure_can_become(job, Status.CANCELLED, "so it cannot be cancelled")
+            return f"would be cancelled ({job.status})"
+        status = await hold.cancel(job_id)
+        return "cancelled" if status is Status.CANCELLED else "its worker was asked to stop it"
+
+    _tell(_asked(chosen(application, url), lambda hold: _each(hold, job_ids, one)), as_json=as_json)
+
+
+@app.command("retry")
+def retry(
+    job_ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The jobs' ids.")] = None,
+    *,
+    all_failed: Annotated[
+        bool, typer.Option("--all-failed", help="All failed jobs instead of some ids.")
+    ] = False,
+    name: NameOption = None,
+    owner: OwnerOption = None,
+    queue: QueueOption = None,
+    dry_run: DryRunOption = False,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring failed jobs back with fresh attempts."""
+    narrowed = any(value is not None for value in (name, owner, queue))
+    if all_failed == bool(job_ids) or (narrowed and not all_failed):
+        raise ConfigError("give the ids of jobs, or --all-failed with any of --name, --owner and --queue")
+
+    async def one(hold: Holdfast, job_id: str) -> str:
+        if dry_run:
+            _ensure_can_become(await hold.read(job_id), Status.QUEUED, "only a failed job can be retried")
+            return "would be retried"
+        await hold.retry(job_id)
+        return "queued"
+
+    async def everyone(hold: Holdfast) -> list[_Answer]:
+        wanted = JobFilter(status=Status.FAILED, name=name, owner=owner, queue=queue, limit=PAGE)
+        ids = [job.id async for job in _all(hold, wanted)] if all_failed else job_ids or []
+        return await _each(hold, ids, one)
+
+    _tell(_asked(chosen(application, url), everyone), as_json=as_json)
+
+
+class _Answer(NamedTuple):
+    """What became of one job that was asked for."""
+
+    id: str
+    done: bool
+    detail: str
+
+
+def _asked(hold: Holdfast, question: Callable[[Holdfast], Coroutine[Any, Any, T]]) -> T:
+    ensure_file(hold)
+    return asyncio.run(_answered(hold, question))
+
+
+async def _answered(hold: Holdfast, question: Callable[[Holdfast], Awaitable[T]]) -> T:
+    try:
+        await hold.open()
+        return await question(hold)
+    finally:
+        await hold.close()
+
+
+async def _whole(hold: Holdfast, job_id: str) -> jobs_view.Whole:
+    job = await hold.read(_canonical(job_id))
+    return jobs_view.Whole(job, await hold.parts.store.stages([job.id]), await hold.events(job.id))
+
+
+async def _each(
+    hold: Holdfast, job_ids: Sequence[str], ask: Callable[[Holdfast, str], Awaitable[str]]
+) -> list[_Answer]:
+    """Ask for each job on its own: one that cannot be does not keep the others from it."""
+    answers = []
+    for job_id in map(_canonical, job_ids):
+        try:
+            answers.append(_Answer(job_id, done=True, detail=await ask(hold, job_id)))
+        except (JobNotFound, StateRefused) as error:
+            answers.append(_Answer(job_id, done=False, detail=str(error)))
+    return answers
+
+
+async def _all(hold: Holdfast, wanted: JobFilter) -> AsyncIterator[Job]:
+    """Read every page, from the newest job to the oldest."""
+    while page := await hold.find(wanted):
+        for job in page:
+            yield job
+        wanted = replace(wanted, before=page[-1].id)
+
+
+def _tell(answers: Sequence[_Answer], *, as_json: bool) -> None:
+    if as_json:
+        show_json([answer._asdict() for answer in answers])
+    else:
+        show_table(("id", "outcome"), [(answer.id, answer.detail) for answer in answers if answer.done])
+    refused = [answer for answer in answers if not answer.done]
+    for answer in refused:
+        say(answer.detail)
+    if refused:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def _canonical(job_id: str) -> str:
+    """Spell an id as it is stored; what is none is left to the store, which then finds no such job."""
+    try:
+        return str(UUID(job_id))
+    except ValueError:
+        return job_id
+
+
+def _ensure_can_become(job: Job, target: Status, otherwise: str) -> None:
+    if target not in GRAPH[job.status]:
+        raise StateRefused(f"job {job.id} is {job.status}; {otherwise}")

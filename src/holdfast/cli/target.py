@@ -1,0 +1,91 @@
+"""Which application, and which store, a command works on."""
+
+import importlib
+import sys
+import traceback
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from holdfast.core.errors import ConfigError, HoldfastError, StoreUnavailable
+from holdfast.core.redaction import redact
+from holdfast.core.wording import line
+from holdfast.face import Holdfast
+from holdfast.wiring import sqlite_path
+
+AppOption = Annotated[
+    str | None,
+    typer.Option("--app", metavar="MODULE:NAME", help="Use the store of this application object."),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Use the store at this address; else DATABASE_URL decides."),
+]
+
+
+def chosen(app: str | None, url: str | None) -> Holdfast:
+    """Give the application that was named, or a bare one on the store that was named."""
+    if app is not None and url is not None:
+        raise ConfigError("--app and --url exclude each other; give one of them")
+    return Holdfast(url) if app is None else load(app)
+
+
+def load(reference: str) -> Holdfast:
+    """Import the application object that *reference* names, such as `app:hold`.
+
+    Raises `ConfigError` with one line that names what is wrong.
+    """
+    module, _, name = reference.partition(":")
+    if not module or not name:
+        raise ConfigError(f"{reference!r} names no application; write module:attribute, for example app:hold")
+    found = _attribute(_imported(module), name)
+    if not isinstance(found, Holdfast):
+        raise ConfigError(
+            f"{reference} is a {type(found).__name__}, not a Holdfast; name the Holdfast object"
+        )
+    return found
+
+
+def ensure_file(hold: Holdfast) -> None:
+    """Refuse to look into a SQLite file that is not there: opening it would make an empty one."""
+    path = missing_file(hold)
+    if path is not None:
+        raise StoreUnavailable(f"there is no SQLite file {path!r}; give its address with --url, or use --app")
+
+
+def missing_file(hold: Holdfast) -> str | None:
+    """Name the SQLite file of *hold* if it is not there."""
+    path = sqlite_path(hold.settings.database_url)
+    return None if path is None or Path(path).exists() else path
+
+
+def _imported(module: str) -> ModuleType:
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(module)
+    except HoldfastError:
+        raise
+    except (Exception, SystemExit) as error:  # an application's module may raise anything
+        raise ConfigError(_why_not_imported(module, error)) from error
+
+
+def _why_not_imported(module: str, error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+        return f"there is no module {module!r} in this folder or among the installed packages"
+    if isinstance(error, SyntaxError):
+        return f"cannot import {module!r}: {line(error, redact)}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "<frozen" not in frame.filename]
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"cannot import {module!r}: {line(error, redact)}{place}"
+
+
+def _attribute(module: ModuleType, name: str) -> object:
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:
+        raise ConfigError(f"module {module.__name__!r} has no {name!r}") from None
