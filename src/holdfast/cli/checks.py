@@ -45,6 +45,11 @@ def of_store(facts: Facts) -> Iterator[Check]:
     yield from _of_postgres(facts) if "fsync" in facts else _of_sqlite(facts)
 
 
+def of_writing(refusal: str | None) -> Check:
+    """Whether the database takes writes; *refusal* is what it said to one that changes nothing."""
+    return _ok("writable", "yes") if refusal is None else Check("writable", Health.FAIL, refusal)
+
+
 def of_clock(facts: Facts, before: datetime, after: datetime) -> Check:
     """Compare the clocks: the database's decides, this machine's goes into ids and log lines."""
     middle = before + (after - before) / 2
@@ -91,7 +96,6 @@ def _of_postgres(facts: Facts) -> Iterator[Check]:
             "full_page_writes",
             "off: safe only on a file system that never writes half a page; else set it to on",
         )
-    yield _writable(facts)
     if facts["autovacuum"] == "on":
         yield _ok("autovacuum", "on")
     else:
@@ -109,7 +113,6 @@ def _of_sqlite(facts: Facts) -> Iterator[Check]:
             "journal_mode",
             f"{facts['journal_mode']}: readers and the writer block each other; keep the file on a local disk",
         )
-    yield _ok("read_only", "no")
 
 
 def _version(text: str) -> Check:
@@ -124,12 +127,6 @@ def _version(text: str) -> Check:
 def _durable(facts: Facts, name: str, safe: set[str], otherwise: str) -> Check:
     value = facts[name]
     return _ok(name, value) if value in safe else Check(name, Health.FAIL, f"{value}: {otherwise}")
-
-
-def _writable(facts: Facts) -> Check:
-    if facts["transaction_read_only"] == "off":
-        return _ok("read_only", "no")
-    return Check("read_only", Health.FAIL, "the database refuses writes; point the URL at the primary")
 
 
 def _connections(facts: Facts) -> Check:

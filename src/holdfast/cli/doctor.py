@@ -12,6 +12,7 @@ from holdfast.cli.output import JsonOption, show_json, show_table
 from holdfast.cli.target import AppOption, UrlOption, chosen, missing_file
 from holdfast.core.errors import StoreReadOnly, StoreUnavailable
 from holdfast.face import Holdfast
+from holdfast.ports import Store
 
 
 def run(application: AppOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
@@ -43,8 +44,6 @@ async def _of_database(hold: Holdfast) -> list[Check]:
         ]
     try:
         return await _looked_at(hold)
-    except StoreReadOnly as error:
-        return [Check("database", Health.OK, "reachable"), Check("read_only", Health.FAIL, str(error))]
     except StoreUnavailable as error:
         return [Check("database", Health.FAIL, str(error))]
     finally:
@@ -62,5 +61,15 @@ async def _looked_at(hold: Holdfast) -> list[Check]:
         Check("database", Health.OK, answered),
         checks.of_schema(state),
         *checks.of_store(facts),
+        *([checks.of_writing(await _refusal(store))] if state.current else []),
         checks.of_clock(facts, before, after),
     ]
+
+
+async def _refusal(store: Store) -> str | None:
+    """Tell why the store takes no writes, by one that changes nothing."""
+    try:
+        await store.promote(limit=0)
+    except StoreReadOnly as error:
+        return str(error)
+    return None

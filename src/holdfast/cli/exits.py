@@ -42,7 +42,7 @@ def _ended(app: typer.Typer) -> int:
     except BrokenPipeError:
         # The reader had enough (`| head`); Python would complain once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.DONE
+        return ExitCode.REFUSED
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED
     except _Misuse as error:

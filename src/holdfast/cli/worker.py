@@ -16,7 +16,7 @@ import typer
 from holdfast.cli.exits import ExitCode, complain
 from holdfast.cli.lengths import length, positive_length
 from holdfast.cli.target import load
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.worker import Worker
 from holdfast.face import Holdfast
@@ -121,11 +121,17 @@ async def _serve(hold: Holdfast, options: WorkerOptions, journal: Journal) -> No
     _stop_on_signals(worker, journal)
     try:
         await hold.open()
+        # A store that takes no writes is told at the start: this write changes nothing, and later ones wait.
+        await hold.parts.store.promote(limit=0)
         if not any(hold.parts.registry):
             journal.warning("no job is declared; import the modules that declare them", worker=worker.name)
         await worker.run()
     finally:
         await hold.close()
+    if worker.unsettled:
+        raise StoreUnavailable(
+            f"the end of {worker.unsettled} attempts could not be stored; those jobs run again when their leases are over"
+        )
 
 
 def _stop_on_signals(worker: Worker, journal: Journal) -> None:

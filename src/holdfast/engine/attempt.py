@@ -18,7 +18,7 @@ from holdfast.engine.calling import TookTooLongError, call
 from holdfast.engine.context import CURRENT
 from holdfast.engine.registry import JobSpec, StageSpec
 from holdfast.engine.settling import Settler
-from holdfast.engine.stages import Interrupted, LeaseLost, Stages
+from holdfast.engine.stages import LeaseLost, Stages
 from holdfast.ports import Dice, Executor, Journal
 
 UNKNOWN_JOB_PAUSE = timedelta(seconds=30)
@@ -91,7 +91,7 @@ class Attempt:
                 value = await spec.function(*args, **kwargs)
             else:
                 value = await call(spec, args, kwargs, executor=self._tools.executor)
-            return complete(self.claim, spec.shape.dump_result(value))
+            return self._postponed() or complete(self.claim, spec.shape.dump_result(value))
         except BaseException as error:  # noqa: BLE001 - the edge of an attempt: SystemExit too is only its failure
             return self._ended_by(error, spec)
         finally:
@@ -120,21 +120,27 @@ class Attempt:
     def _ended_by(self, error: BaseException, spec: JobSpec) -> Transition | None:
         """Decide what follows from an error that came out of the function."""
         if self._interruption is not None or (self._tools.closing() and _cancelled(error)):
+            if not spec.is_async:
+                self._tools.journal.warning("thread left behind", job_id=self.claim.id)
             return self._stopped()
-        inner = _find(error, (Interrupted, LeaseLost, StageFailed))
+        inner = _find(error, (LeaseLost, StageFailed))
         match inner:
             case LeaseLost():
                 return None
-            case Interrupted():
-                return inner.change
             case StageFailed():
                 return Finish(
                     self.claim.id, self.claim.token, Status.FAILED, failure=inner.failure, stage=inner.stage
                 )
+        postponed = self._postponed()
+        if postponed is not None:
+            return postponed
         failure = self.failure_of(error)
         return fail(
             self.claim, failure, spec.policy, roll=self._tools.dice.roll(), attempt=self.claim.attempt
         )
+
+    def _postponed(self) -> Transition | None:
+        return None if self._stages is None else self._stages.postponed
 
     def _stopped(self) -> Transition | None:
         match self._interruption:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
-from holdfast.core.errors import StoreUnavailable
+from holdfast.core.errors import StoreReadOnly, StoreUnavailable
 from holdfast.ports import Clock, Dice
 
 T = TypeVar("T")
@@ -35,7 +35,9 @@ class Patience:
         while True:
             try:
                 return await call(tries)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                if within is not None and isinstance(error, StoreReadOnly):
+                    raise  # somebody waits, and it may stay so for long: nothing was written
                 pause = self.pause(tries)
                 waited = self._clock.monotonic() - began
                 if within is not None and waited + pause > within.total_seconds():

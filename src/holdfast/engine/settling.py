@@ -60,13 +60,22 @@ class Settler:
         await self._gatherer.drain()
 
     async def _write(self, batch: list[Outcome]) -> Sequence[bool]:
-        # Each write is fenced, so one that is sent again after a lost answer changes nothing twice.
-        changes = [outcome.change for outcome in batch]
-        applied = await self._patience.insist(lambda _: self._store.settle(self._worker, changes))
-        self.unsettled -= sum(not isinstance(change, StageWrite) for change in changes)
+        applied = await self._applied([outcome.change for outcome in batch])
+        self.unsettled -= sum(not isinstance(outcome.change, StageWrite) for outcome in batch)
         self._written()
         self._tell(batch, applied)
         return applied
+
+    async def _applied(self, changes: list[Transition]) -> Sequence[bool]:
+        """Write *changes*; one that the store cannot take does not hold back its neighbours."""
+        try:
+            # Each write is fenced, so one that is sent again after a lost answer changes nothing twice.
+            return await self._patience.insist(lambda _: self._store.settle(self._worker, changes))
+        except Exception as error:  # noqa: BLE001 - the edge of the settling loop, which must go on
+            if len(changes) == 1:
+                self._journal.error("cannot be written", job_id=changes[0].id, message=repr(error))
+                return [False]
+        return [written for change in changes for written in await self._applied([change])]
 
     def _tell(self, batch: list[Outcome], applied: Sequence[bool]) -> None:
         counts: Counter[str] = Counter()

@@ -28,10 +28,6 @@ class Interrupted(BaseException):
     Not an `Exception`: code that catches those would hide a retry that has budget left.
     """
 
-    def __init__(self, change: Transition) -> None:
-        super().__init__("the stage will be tried again")
-        self.change = change
-
 
 class LeaseLost(BaseException):
     """Unwinds the job's function when another worker has the job now."""
@@ -62,6 +58,8 @@ class Stages:
         self._running: dict[StageKey, _Running] = {}
         self._alone: StageKey | None = None
         self._noted: dict[StageKey, StageWrite] = {}
+        self.postponed: Transition | None = None
+        """What a stage that is to be tried again asks for, whatever the job's code makes of its unwinding."""
 
     async def run(
         self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -139,24 +137,22 @@ class Stages:
 
     async def _done(self, now: _Now, result: str) -> None:
         await self._record(now, StageStatus.DONE, result=result)
-        self._attempt.claim = self._attempt.claim._replace(attempt=1, losses=0)
 
-    async def _failed(self, now: _Now, error: BaseException) -> BaseException:
+    async def _failed(self, now: _Now, error: BaseException) -> BaseException | type[Interrupted]:
         """Decide on a failed stage: unwind the job for another attempt, or tell its function."""
         failure = self._attempt.failure_of(error)
         if exhausted(failure, now.stage.policy, attempt=now.number):
             return await self._give_up(now, failure)
         self._noted.pop(now.place, None)  # its attempt is spent
-        return Interrupted(
-            fail(
-                self._attempt.claim,
-                failure,
-                now.stage.policy,
-                roll=self._tools.dice.roll(),
-                attempt=now.number,
-                stage=str(now.place),
-            )
+        self.postponed = fail(
+            self._attempt.claim,
+            failure,
+            now.stage.policy,
+            roll=self._tools.dice.roll(),
+            attempt=now.number,
+            stage=str(now.place),
         )
+        return Interrupted
 
     async def _give_up(self, now: _Now, failure: Failure) -> StageFailed:
         """Write down that the stage is beyond its budget, so that no later attempt tries it again."""
@@ -170,6 +166,8 @@ class Stages:
         await self._write(
             StageWrite(claim.id, claim.token, now.place, status, now.number, now.mark, result, failure)
         )
+        # The store set the job's count back with the same write: the next stage begins at one.
+        self._attempt.claim = self._attempt.claim._replace(attempt=1, losses=0)
         self._noted.pop(now.place, None)
         self._stored[now.place] = StageRow(claim.id, now.place, status, now.number, now.mark, result, failure)
 
@@ -179,12 +177,11 @@ class Stages:
 
     async def close(self) -> None:
         """Stop what still runs when the attempt is over, and give its noted attempts back."""
-        left = {place: stage.task for place, stage in self._running.items() if stage.task is not None}
-        for task in left.values():
+        left = [stage.task for stage in self._running.values() if stage.task is not None]
+        for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left.values(), timeout=5)
-        for place in left:
-            note = self._noted.get(place)
-            if note is not None:
-                await self._tools.settler.store_stage(note._replace(attempt=note.attempt - 1))
+            await asyncio.wait(left, timeout=5)
+        # Whoever is still noted neither ended nor failed: it was stopped, here or by its task group.
+        for note in list(self._noted.values()):
+            await self._tools.settler.store_stage(note._replace(attempt=note.attempt - 1))

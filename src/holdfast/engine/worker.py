@@ -24,6 +24,8 @@ from holdfast.engine.sweeper import Sweeper
 from holdfast.ports import Hint, HintKind
 
 SHARES = 2
+"""Parts in which the slots are filled: one runs while the next is claimed."""
+
 SOLO_AFTER = 2
 """Leases lost in a row after which a job is run alone: if it kills its process, it kills nobody else.
 
@@ -53,6 +55,7 @@ class Worker:
         self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._main: asyncio.Task[None] | None = None
+        self._broken: BaseException | None = None
         self._keeper = Keeper(name, parts.store, self._held, options, journal=parts.journal)
         self._sweeper = Sweeper(
             parts.store, options, self._news, dice=parts.dice, journal=parts.journal, metrics=parts.metrics
@@ -85,6 +88,11 @@ class Worker:
         """How many attempts are under way."""
         return self._running
 
+    @property
+    def unsettled(self) -> int:
+        """How many attempts have ended without their end being written yet."""
+        return self._settler.unsettled
+
     def stop(self) -> None:
         """Claim nothing more and finish what is in hand; asked twice, let go of it at once."""
         if self._stopping:
@@ -100,6 +108,8 @@ class Worker:
             asyncio.create_task(self._keeper.run(), name=f"{self.name} keeper"),
             asyncio.create_task(self._sweeper.run(), name=f"{self.name} sweeper"),
         ]
+        for helper in helpers:
+            helper.add_done_callback(self._helper_ended)
         self._journal.info("worker started", worker=self.name, slots=self.options.slots)
         try:
             while not self._stopping:
@@ -113,6 +123,15 @@ class Worker:
                 helper.cancel()
             await asyncio.wait(helpers)
             self._journal.info("worker stopped", worker=self.name)
+        if self._broken is not None:
+            raise self._broken
+
+    def _helper_ended(self, helper: "asyncio.Task[None]") -> None:
+        """Stop if a helper broke: without its keeper a worker would lose every lease it takes."""
+        if not helper.cancelled() and helper.exception() is not None:
+            self._broken = helper.exception()
+            self._journal.error("worker broken", worker=self.name, message=repr(self._broken))
+            self.stop()
 
     async def run_once(self) -> int:
         """Claim what there is room for and start it; return how many jobs that were."""
@@ -131,7 +150,7 @@ class Worker:
         return started
 
     def _room(self) -> int:
-        """How many jobs to claim now: never all slots at once, so that one part runs while the next is claimed."""
+        """How many jobs to claim now; at most twice as many attempts as slots may be unwritten."""
         slots, running = self.options.slots, self._running
         return min(slots - running, 2 * slots - running - self._settler.unsettled, max(1, slots // SHARES))
 

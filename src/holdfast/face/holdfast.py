@@ -153,6 +153,7 @@ class Holdfast:
         await self._submitter.drain()
         await self._waiter.close()
         await self.parts.store.close()
+        self.parts.executor.close()
         self._opened = False
 
     async def __aenter__(self) -> "Holdfast":

@@ -5,9 +5,11 @@ import inspect
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+from holdfast.core.errors import PayloadInvalid
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.context import CURRENT
 from holdfast.engine.registry import StageSpec
+from holdfast.face.jobs import LONGEST_WORD
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,6 +28,8 @@ class StageFunction(Generic[P, R]):
 
     def options(self, *, key: str) -> "StageFunction[P, R]":
         """Know this call by *key* instead of by its order: for stages that run side by side."""
+        if len(key) > LONGEST_WORD or not key.isprintable():
+            raise PayloadInvalid(f"a stage's key must be printable text of at most {LONGEST_WORD} characters")
         return StageFunction(self.spec, key=key)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -23,7 +23,7 @@ class Threads:
         self._limit = limit
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0
+        self._busy = 0
         self._count = 0
 
     def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
@@ -34,11 +34,10 @@ class Threads:
             try:
                 outcome: T | None = function()
                 error: BaseException | None = None
-            except StopIteration as stray:
-                outcome, error = (
-                    None,
-                    RuntimeError(f"the function raised {stray!r}"),
-                )  # a future cannot carry it
+            except (StopIteration, GeneratorExit) as stray:
+                # A future cannot carry them: they would end the coroutine that awaits it, not its wait.
+                outcome, error = None, RuntimeError(f"the function raised {stray!r}")
+                error.__cause__ = stray
             except BaseException as caught:  # noqa: BLE001 - it belongs to whoever waits for the answer
                 outcome, error = None, caught
             _hand_over(loop, answer, outcome, error)
@@ -54,9 +53,9 @@ class Threads:
     def _dispatch(self, call: Callable[[], None]) -> None:
         with self._lock:
             self._calls.put(call)
-            if self._idle > 0:
-                self._idle -= 1
-            elif self._limit is None or self._count < self._limit:
+            self._busy += 1
+            # More calls than threads, those included that wait in the queue: a count of idle threads would drift.
+            if self._busy > self._count and (self._limit is None or self._count < self._limit):
                 self._count += 1
                 threading.Thread(target=self._work, name=f"{self._name}-{self._count}", daemon=True).start()
 
@@ -71,13 +70,12 @@ class Threads:
             if call is not None:
                 call()
                 with self._lock:
-                    self._idle += 1
+                    self._busy -= 1
 
     def _leaves(self) -> bool:
         with self._lock:
             if not self._calls.empty():
                 return False
-            self._idle = max(self._idle - 1, 0)
             self._count -= 1
             return True
 

@@ -133,6 +133,10 @@ def translated() -> Iterator[None]:
         ) from error
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
         raise StoreUnavailable(f"PostgreSQL refuses the connection: {_first_line(error)}") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise StoreUnavailable(
+            f"PostgreSQL refuses: {_first_line(error)}; grant the user of the URL its rights"
+        ) from error
     except _GONE as error:
         raise StoreUnavailable(f"PostgreSQL does not answer: {_first_line(error)}") from error
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Hint, HintKind
-from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.postgres.connections import Connections, translated
 
 if TYPE_CHECKING:
     import asyncpg
@@ -92,7 +92,7 @@ class Listener:
     async def _run(self) -> None:
         while True:
             # The pool reports an absent server to those who need it; here we only come back.
-            with suppress(StoreUnavailable):
+            with suppress(StoreUnavailable), translated():
                 await self._listen_until_lost()
             await asyncio.sleep(RECONNECT)
 

@@ -7,6 +7,7 @@ from holdfast.stores.sqlfiles import migrations
 from holdfast.stores.versions import MIN_COMPATIBLE, ensure_fit
 
 _LOCK = 0x686F6C64  # "hold": two machines that apply at once take turns
+_PATIENCE = 3_600.0  # seconds; the connection's own limit is for the short statements of a worker
 
 
 class Schema:
@@ -33,11 +34,11 @@ class Schema:
         """Run what is missing in one transaction, and tell what was found before."""
         async with self._connections.borrow() as connection, connection.transaction():
             await connection.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_PATIENCE)
             before = await self.state()
             for version, script in self._migrations:
                 if version > before.found:
-                    await connection.execute(script)
+                    await connection.execute(script, timeout=_PATIENCE)
                     await connection.execute(
                         "UPDATE holdfast.meta SET schema_version = $1, min_compatible = $2",
                         version,

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -41,6 +41,7 @@ _STAGE: list[Callable[[Any], Any]] = [
     *map(attrgetter, ("id", "token", "key.name", "key.call", "status", "attempt", "fingerprint", "result")),
     lambda change: failure_text(change.failure),
 ]
+_COUNT: list[Callable[[Any], Any]] = [itemgetter(0), itemgetter(1), itemgetter(2)]
 
 
 class PostgresStore:
@@ -149,7 +150,7 @@ class PostgresStore:
         return Extension(lost=frozenset(ids) - kept, cancel_requested=wanted)
 
     async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
-        rows = await self._connections.fetch(self._sql["recount"], *map(list, zip(*held, strict=True)))
+        rows = await self._connections.fetch(self._sql["recount"], *columns(list(held), *_COUNT))
         matched = {(row["id"], row["lease_token"]) for row in rows}
         return [(job_id, token) in matched for job_id, token, _ in held]
 

@@ -23,6 +23,7 @@ def connect(path: str, *, writes: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -16000")
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if not writes:
             connection.execute("PRAGMA query_only = ON")
     return connection

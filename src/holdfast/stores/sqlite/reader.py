@@ -74,7 +74,7 @@ class Reader:
                 [row] = await self.rows("PRAGMA data_version", {})
             except StoreUnavailable:
                 continue  # whoever reads or writes will say what is wrong
-            if seen not in (None, row[0]):
+            if seen != row[0]:  # the first look counts, too: somebody may have committed before it
                 self.tell(Hint(HintKind.READY, ""))
                 self.tell(Hint(HintKind.FINISHED, ""))
             seen = row[0]

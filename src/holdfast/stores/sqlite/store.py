@@ -31,6 +31,9 @@ from holdfast.stores.versions import ensure_fit
 T = TypeVar("T")
 
 
+Held = TypeVar("Held", list[Any], tuple[str, int])
+
+
 class SqliteStore:
     """The `Store` port on one SQLite file. *clock* is the database's clock: it decides."""
 
@@ -231,22 +234,40 @@ def _settle(connection: sqlite3.Connection, batch: Sequence[Transition], now: in
     if backs:
         applied += _apply(connection, backs, now, "requeue_history", "requeue")
     if ends:
-        applied += _apply(connection, ends, now, "finish", "remove")
+        applied += _finish(connection, ends, now)
     return applied
+
+
+def _finish(connection: sqlite3.Connection, rows: list[list[Any]], now: int) -> list[tuple[str, int]]:
+    """Move jobs that end to the finished ones: the path of every job, so the fence is part of the copy."""
+    values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now}
+    copied = connection.execute(SQL["finish"], values).rowcount
+    kept = rows if copied == len(rows) else _held(connection, rows)
+    connection.execute(SQL["remove"], {"ids": json.dumps([row[0] for row in kept])})
+    return [(row[0], row[1]) for row in kept]
 
 
 def _apply(
     connection: sqlite3.Connection, rows: list[list[Any]], now: int, *statements: str
 ) -> list[tuple[str, int]]:
     """Keep the rows whose token matches, run *statements* over them, and name them by id and token."""
-    wanted = json.dumps(rows, ensure_ascii=False)
-    batch, ids, tokens = connection.execute(SQL["fenced"], {"batch": wanted}).fetchone()
-    if ids == "[]":
-        return []
-    values = {"batch": batch, "ids": ids, "now": now}
-    for name in statements:
-        connection.execute(SQL[name], values)
-    return list(zip(json.loads(ids), json.loads(tokens), strict=True))
+    kept = _held(connection, rows)
+    if kept:
+        ids = json.dumps([row[0] for row in kept])
+        values = {"batch": json.dumps(kept, ensure_ascii=False), "ids": ids, "now": now}
+        for name in statements:
+            connection.execute(SQL[name], values)
+    return [(row[0], row[1]) for row in kept]
+
+
+def _held(connection: sqlite3.Connection, rows: Sequence[Held]) -> Sequence[Held]:
+    """Keep the rows, each led by a job's id and token, whose job is still held under that token."""
+    batch = {"batch": json.dumps([row[:2] for row in rows])}
+    [count] = connection.execute(SQL["count_held"], batch).fetchone()
+    if count == len(rows):
+        return rows
+    [places] = connection.execute(SQL["held"], batch).fetchone()
+    return [rows[place] for place in json.loads(places)]
 
 
 def _stage_row(change: StageWrite) -> list[Any]:
@@ -274,7 +295,7 @@ def _end_row(change: Finish) -> list[Any]:
 def _extend(
     connection: sqlite3.Connection, held: Sequence[tuple[str, int]], values: dict[str, int]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    _, ids, _ = connection.execute(SQL["fenced"], {"batch": json.dumps(held)}).fetchone()
+    ids = json.dumps([job_id for job_id, _ in _held(connection, held)])
     connection.execute(SQL["extend"], {**values, "ids": ids})
     [wanted] = connection.execute(SQL["wanting_cancel"], {"ids": ids}).fetchone()
     return frozenset(json.loads(ids)), frozenset(json.loads(wanted))

@@ -1,9 +1,12 @@
 -- Pushes a worker's leases forward, all in one statement; what it no longer holds is not returned.
+-- The clock is read once: joined as a subquery it would be asked again for every row.
+WITH clock AS MATERIALIZED (
+    SELECT holdfast.holdfast_now() AS now
+)
 UPDATE holdfast.jobs AS job
    SET lease_expires_at = clock.now + $3::interval,
        updated_at = clock.now
-  FROM (SELECT holdfast.holdfast_now() AS now) AS clock,
-       unnest($1::text[], $2::bigint[]) AS held (id, token)
+  FROM clock, unnest($1::text[], $2::bigint[]) AS held (id, token)
  WHERE job.id = held.id::uuid
    AND job.lease_token = held.token
    AND job.leased_by IS NOT NULL

@@ -1,8 +1,10 @@
 -- Sets the attempts that leased jobs have spent. The count is absolute, so sending it again changes nothing.
+WITH clock AS MATERIALIZED (
+    SELECT holdfast.holdfast_now() AS now
+)
 UPDATE holdfast.jobs AS job
    SET attempt = want.attempt, updated_at = clock.now
-  FROM (SELECT holdfast.holdfast_now() AS now) AS clock,
-       unnest($1::text[], $2::bigint[], $3::integer[]) AS want (id, token, attempt)
+  FROM clock, unnest($1::text[], $2::bigint[], $3::integer[]) AS want (id, token, attempt)
  WHERE job.id = want.id::uuid
    AND job.lease_token = want.token
    AND job.leased_by IS NOT NULL

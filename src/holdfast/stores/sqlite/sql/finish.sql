@@ -1,5 +1,6 @@
 -- Copies jobs that end to the finished ones; remove.sql takes them out of the hot table in the same
--- transaction. [[id, token, status, result, failure, stage], ...], fenced before.
+-- transaction. A token that no longer matches copies nothing.
+-- [[id, token, status, result, failure, stage], ...]
 INSERT INTO holdfast_finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,
     created_at, queued_at, finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token,
@@ -10,3 +11,5 @@ SELECT job.id, job.name, job.queue, job.owner, want.value ->> 2, job.priority, j
        job.trace, want.value ->> 3, want.value ->> 4, want.value ->> 5
   FROM json_each(:batch) AS want
  CROSS JOIN holdfast_jobs AS job ON job.id = want.value ->> 0
+ WHERE job.lease_token = want.value ->> 1
+   AND job.leased_by IS NOT NULL

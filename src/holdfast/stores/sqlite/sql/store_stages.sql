@@ -1,5 +1,5 @@
 -- Records stages of claimed jobs; what is done or failed stays as it is.
--- [[id, token, name, call, status, attempt, fingerprint, result, failure], ...], fenced before.
+-- [[id, token, name, call, status, attempt, fingerprint, result, failure], ...].
 INSERT INTO holdfast_stages (
     job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure)
 SELECT job.id, want.value ->> 2, want.value ->> 3, want.value ->> 4, want.value ->> 5, job.generation,

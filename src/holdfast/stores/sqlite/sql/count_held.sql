@@ -1,6 +1,6 @@
--- Keeps, of a worker's changes, those whose lease token still matches: [[id, token, ...], ...].
+-- Counts, of a worker's changes, those whose lease token still matches: [[id, token, ...], ...].
 -- A queued job has a token, too, but nobody holds it.
-SELECT json_group_array(json(want.value)), json_group_array(job.id), json_group_array(job.lease_token)
+SELECT count(*)
   FROM json_each(:batch) AS want
  CROSS JOIN holdfast_jobs AS job ON job.id = want.value ->> 0
  WHERE job.lease_token = want.value ->> 1

@@ -1,0 +1,255 @@
+"""The real command line in a process of its own, and an application for it to run."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+from holdfast import Holdfast, Job
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""Seconds to wait for a process before a test gives up."""
+
+OURS = ("RETRY_", "WORKER_", "LOG_", "DATABASE_URL", "PG")
+
+APPLICATION = """
+import asyncio
+import threading
+from pathlib import Path
+
+from holdfast import Holdfast, Permanent
+
+hold = Holdfast()
+nothing = None
+HERE = Path(__file__).parent
+
+
+@hold.stage()
+async def double(number: int) -> int:
+    return number * 2
+
+
+@hold.job("sum")
+async def add(number: int) -> int:
+    return await double(number) + 1
+
+
+@hold.job("refused", attempts=1)
+async def refused(why: str) -> None:
+    await double(4)
+    raise Permanent(why)
+
+
+@hold.job("patient", attempts=2)
+async def patient() -> str:
+    print("begun", flush=True)
+    while not (HERE / "go").exists():
+        await asyncio.sleep(0.01)
+    return "done"
+
+
+@hold.job("tidy", attempts=2)
+async def tidy() -> None:
+    print("begun", flush=True)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0.2)
+        print("tidied up", flush=True)
+
+
+@hold.job("threaded", attempts=2)
+async def threaded() -> None:
+    print("begun", flush=True)
+    await asyncio.to_thread(threading.Event().wait)
+
+
+@hold.job("blocking", attempts=2)
+def blocking() -> None:
+    print("begun", flush=True)
+    threading.Event().wait()
+
+
+@hold.job("elsewhere", queue="other")
+async def elsewhere() -> None:
+    print("elsewhere ran", flush=True)
+
+
+@hold.job("settings")
+async def settings() -> dict[str, object]:
+    return hold.settings.model_dump(exclude={"database_url"})
+"""
+
+
+def an_application(folder: Path, text: str = APPLICATION) -> Path:
+    """Write the module `app` into *folder*, and return the folder."""
+    (folder / "app.py").write_text(text, encoding="utf-8")
+    return folder
+
+
+def holdfast(
+    *words: str,
+    cwd: Path,
+    settings: Mapping[str, str] | None = None,
+    through: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, perhaps *through* another program that starts it."""
+    return subprocess.run(
+        [*through, *_command(words)],
+        cwd=cwd,
+        env=_environment(settings or {}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * 2,
+        check=False,
+    )
+
+
+class Running:
+    """A command under way, whose lines are read as they come."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.process = process
+        self._said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._lines: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream,), daemon=True)
+            for stream in (process.stdout, process.stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream: IO[str]) -> None:
+        for line in stream:
+            self._said.put(line)
+        self._said.put(None)
+
+    def wait_for(self, text: str) -> str:
+        """Wait for the next line, on either stream, that holds *text*."""
+        while True:
+            try:
+                line = self._said.get(timeout=PATIENCE)
+            except queue.Empty:
+                raise AssertionError(f"no line with {text!r}, only:\n{self.output}") from None
+            if line is None and self.process.poll() is not None:
+                raise AssertionError(f"ended before a line with {text!r}:\n{self.output}")
+            if line is not None:
+                self._lines.append(line)
+                if text in line:
+                    return line
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Wait for the end, and return the exit code."""
+        code = self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        while not self._said.empty():
+            self._lines.append(self._said.get() or "")
+        return code
+
+    @property
+    def output(self) -> str:
+        """What was said so far, both streams together."""
+        return "".join(self._lines)
+
+    @property
+    def resident_mb(self) -> float:
+        """Memory that the process holds now, in megabytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+        return int(line.split()[1]) / 1024
+
+
+@contextmanager
+def a_worker(
+    *words: str, cwd: Path, settings: Mapping[str, str], application: str = "app:hold"
+) -> Iterator[Running]:
+    """Run `holdfast worker` while the block runs; it has begun to claim when the block begins."""
+    process = subprocess.Popen(
+        _command(("worker", application, *words)),
+        cwd=cwd,
+        env=_environment(settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    running = Running(process)
+    try:
+        running.wait_for("worker started")
+        yield running
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(PATIENCE)
+
+
+async def apply_schema(dsn: str) -> None:
+    """Fill a database, and leave no connection to it."""
+    hold = Holdfast(dsn)
+    try:
+        await hold.apply_schema()
+    finally:
+        await hold.close()
+
+
+async def submit(url: str, name: str, *args: Any, **options: Any) -> str:
+    """Submit a job of `APPLICATION` from this process, and return its id."""
+
+    async def call(hold: Holdfast) -> str:
+        function = _stand_in(hold, name)
+        return str((await function.options(**options).submit(*args)).id)
+
+    return await _with(url, call)
+
+
+async def read(url: str, job_id: str) -> Job:
+    """Read a job."""
+    return await _with(url, lambda hold: hold.read(job_id))
+
+
+async def wait(url: str, job_id: str) -> Job:
+    """Wait until a job has ended, and read it."""
+    return await _with(url, lambda hold: hold.wait(job_id, timeout=PATIENCE))
+
+
+async def _with(url: str, use: Callable[[Holdfast], Awaitable[T]]) -> T:
+    async with Holdfast(url) as hold:
+        return await use(hold)
+
+
+def _stand_in(hold: Holdfast, name: str) -> Any:
+    queue_of = {"elsewhere": "other"}
+
+    async def one(number: int) -> None: ...
+    async def reason(why: str) -> None: ...
+    async def none() -> None: ...
+
+    function: Any = {"sum": one, "refused": reason}.get(name, none)
+    return hold.job(name, queue=queue_of.get(name, "default"))(function)
+
+
+def _command(words: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-m", "holdfast", *words]
+
+
+def _environment(settings: Mapping[str, str]) -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.upper().startswith(OURS)}
+    return plain | {"PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120"} | dict(settings)

@@ -1,0 +1,110 @@
+"""What workers ask PostgreSQL again and again: by index and primary key, and twice the batch for twice the price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tests.integration import crowds
+from tests.integration.plans import Plan, Value, carry_out, connect
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from tests.servers import PostgresServer
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.clause("JOB-9", "postgres")]
+
+CROWD = 20_000
+SMALL, LARGE = 1_000, 2_000
+
+Values = list["Value | Sequence[Value]"]
+Arguments = Callable[[int], Values]
+
+
+def held(count: int, *columns: Value) -> Values:
+    """The ids and tokens of leased jobs, others for each size of batch, and columns that are alike for all."""
+    return [crowds.LEASED.ids(count, count), [1] * count, *([value] * count for value in columns)]
+
+
+def ended(count: int) -> Values:
+    return [crowds.FINISHED.ids(0, count)]
+
+
+LOOP: dict[str, tuple[Arguments, set[str]]] = {
+    "claim": (lambda n: ["worker", "default", n, "90 s"], {"jobs_ready", "jobs_pkey", "payloads_pkey"}),
+    "stages": (lambda n: [crowds.LEASED.ids(n, n)], {"stages_pkey"}),
+    "finish": (lambda n: [*held(n, "1"), None, None, ["completed"]], {"jobs_pkey"}),
+    "requeue": (lambda n: ["worker", *held(n, "5 s", 0, "retry", "{}")], {"jobs_pkey"}),
+    "store_stages": (lambda n: [*held(n, "fetch", "#1", "done", 1, "", "1"), None], {"jobs_pkey"}),
+    "extend": (lambda n: [*held(n), "90 s"], {"jobs_pkey"}),
+    "recount": (lambda n: held(n, 1), {"jobs_pkey"}),
+    "promote": (lambda n: [n], {"jobs_parked", "jobs_pkey"}),
+    "reclaim": (lambda n: [n], {"jobs_leased", "jobs_pkey"}),
+    "cancel_requests": (lambda _: ["worker"], {"jobs_to_cancel"}),
+    "await_ends": (lambda n: [crowds.LEASED.ids(n, n)], {"jobs_pkey"}),
+    "ended": (ended, {"finished_pkey"}),
+    "known_jobs": (ended, {"jobs_pkey", "finished_pkey"}),
+}
+"""The statements, what they are given for a batch of some size, and the indexes that serve them."""
+
+
+async def filled(connection: crowds.Connection) -> None:
+    await crowds.fill(connection, crowds.FINISHED, CROWD)
+    await crowds.fill(connection, crowds.PARKED, CROWD)
+    for kind in (crowds.READY, crowds.DUE, crowds.LOST):
+        await crowds.fill(connection, kind, LARGE)
+    await crowds.fill(connection, crowds.LEASED, 2 * LARGE)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["empty", "stale", "fresh"])
+async def crowded_dsn(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> AsyncIterator[str]:
+    """A database whose tables were never analysed, or when they had a few rows, or once they were full."""
+    dsn = postgres_server.create_database()
+    connection = await crowds.prepared(dsn)
+    if request.param == "stale":
+        await crowds.analyse_while_tiny(connection)
+    await filled(connection)
+    if request.param == "fresh":
+        await crowds.analyse(connection)
+    await connection.close()
+    yield dsn
+    postgres_server.drop_database(dsn)
+
+
+async def carried_out(dsn: str, name: str, count: int) -> Plan:
+    connection = await connect(dsn)
+    try:
+        return await carry_out(connection, name, *LOOP[name][0](count))
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("name", LOOP)
+async def test_what_a_worker_asks_is_found_by_index(crowded_dsn: str, name: str) -> None:
+    plan = await carried_out(crowded_dsn, name, SMALL)
+
+    assert plan.indexes == LOOP[name][1]
+    assert plan.unguided == []
+    assert plan.nodes("Hash Join") + plan.nodes("Merge Join") == []
+    assert [node["Relation Name"] for node in plan.nodes("Seq Scan") if node["Relation Name"] != "meta"] == []
+    assert plan.most_sorted <= SMALL  # the batch may be put in order, never a table
+
+
+@pytest.mark.parametrize("name", [name for name in LOOP if name != "cancel_requests"])
+async def test_twice_the_batch_is_twice_the_work(crowded_dsn: str, name: str) -> None:
+    small, large = [await carried_out(crowded_dsn, name, count) for count in (SMALL, LARGE)]
+
+    assert large.visits >= 1.5 * small.visits  # both did what they were asked to
+    assert large.visits <= 2.5 * small.visits
+    assert large.buffers <= 2.5 * small.buffers
+
+
+@pytest.mark.parametrize("name", ["extend", "recount"])
+async def test_a_batch_asks_the_clock_once(crowded_dsn: str, name: str) -> None:
+    plan = await carried_out(crowded_dsn, name, SMALL)
+
+    assert [node["Actual Loops"] for node in plan.nodes("Result")] == [1]

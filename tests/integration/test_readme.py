@@ -1,0 +1,45 @@
+"""The code in the README runs as it stands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.pages import ROOT, blocks
+
+README = ROOT / "README.md"
+PATIENCE = 60
+
+
+def run(script: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, script.name],
+        cwd=script.parent,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_the_example_survives_two_outages_and_runs_once(tmp_path: Path) -> None:
+    [block] = [block for block in blocks(README) if block.language == "python"]
+    script = tmp_path / "example.py"
+    script.write_text(block.text, encoding="utf-8")
+
+    first, second = run(script), run(script)
+
+    assert (first.returncode, first.stdout) == (0, "saved: A long letter\n"), first.stderr
+    assert first.stderr.count('"event": "retry"') == 2
+    assert (second.returncode, second.stdout) == (0, "saved: A long letter\n"), second.stderr
+    assert '"event": "retry"' not in second.stderr
+
+
+def test_the_commands_are_targets_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+    [commands] = [block.text for block in blocks(README) if block.text.startswith("make ")]
+    targets = [line.split()[1] for line in commands.splitlines()]
+
+    assert targets == ["demo", "test"]
+    assert all(any(line.startswith(f"{target}:") for line in makefile) for target in targets)

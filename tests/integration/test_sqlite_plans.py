@@ -1,0 +1,257 @@
+"""What workers ask SQLite again and again: by index, at a price that neither history nor old statistics raise."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.database import connect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.clause("JOB-9", "sqlite")
+
+PACKAGE = "holdfast.stores.sqlite"
+SQL = Statements(PACKAGE)
+NAMES = sorted(file.name.removesuffix(".sql") for file in resources.files(PACKAGE).joinpath("sql").iterdir())
+
+FOR_PEOPLE = {"counts", "find"}
+"""Asked by people, not by workers: these may look at everything."""
+
+OF_ONE_JOB_OR_BATCH = {
+    "reclaim_history",
+    "requeue_history",
+    "reset_attempts",
+    "stage_events",
+    "stages",
+}
+"""These put what belongs to one job, or to the jobs of one batch, in order."""
+
+CROWD = 200_000
+SMALL, LARGE = 1_000, 2_000
+STEP = 10
+
+_COUNTER = (
+    "WITH RECURSIVE numbers (n) AS (SELECT :first UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :end) "
+)
+_ID = "printf('%032x', n)"
+_PAYLOAD = f"{_COUNTER} INSERT INTO holdfast_payloads (job_id, args) SELECT {_ID}, '{{}}' FROM numbers"
+
+
+def _jobs(
+    *, status: str = "queued", retry_after: str = "NULL", worker: str = "NULL", expires: str = "NULL"
+) -> str:
+    return f"""{_COUNTER}
+        INSERT INTO holdfast_jobs (
+            id, name, queue, owner, priority, created_at, queued_at, updated_at, status, retry_after, attempt,
+            last_attempt, last_attempt_at, lease_token, leased_by, lease_expires_at)
+        SELECT {_ID}, 'work', 'default', '', 0, 0, 0, 0, '{status}', {retry_after}, 1, 1, 0, 1, {worker}, {expires}
+          FROM numbers"""
+
+
+READY, PARKED, DUE, LEASED, LOST, FINISHED = (number * 10_000_000 for number in range(1, 7))
+NOW = 1_000_000_000
+
+KINDS = {
+    READY: (_jobs(), _PAYLOAD),
+    PARKED: (_jobs(retry_after=f"{NOW} + n"), _PAYLOAD),
+    DUE: (_jobs(retry_after="n"), _PAYLOAD),
+    LEASED: (_jobs(status="processing", worker="'worker'", expires=f"{NOW} + 1"), _PAYLOAD),
+    LOST: (_jobs(status="processing", worker="'gone'", expires="1"), _PAYLOAD),
+    FINISHED: (
+        f"""{_COUNTER}
+        INSERT INTO holdfast_finished (
+            id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,
+            created_at, queued_at, finished_at)
+        SELECT {_ID}, 'work', 'default', '', 'completed', 0, 1, 1, 1, 0, 0, 0, 0, 0 FROM numbers""",
+        _PAYLOAD,
+    ),
+}
+"""Where the ids of each kind of jobs begin, and what makes them."""
+
+
+def fill(connection: sqlite3.Connection, first: int, count: int) -> None:
+    connection.execute("BEGIN")
+    for statement in KINDS[first]:
+        connection.execute(statement, {"first": first, "end": first + count})
+    connection.execute("COMMIT")
+
+
+def with_schema(path: Path) -> sqlite3.Connection:
+    """Open a file as the store does, with tables in it."""
+    connection = connect(str(path), writes=True)
+    connection.execute("BEGIN IMMEDIATE")
+    schema.apply(connection)
+    connection.execute("COMMIT")
+    return connection
+
+
+def reopened(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    """Open the file again: statistics are read when it is opened."""
+    connection.close()
+    return connect(str(path), writes=True)
+
+
+@pytest.fixture(scope="module", params=[0, 1, 3, 30, 3_000], ids="analysed with {} jobs".format)
+def analysed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[sqlite3.Connection]:
+    """A file that somebody analysed while it had some jobs of each kind; with none, there are no statistics."""
+    path = tmp_path_factory.mktemp("analysed") / "jobs.db"
+    connection = with_schema(path)
+    for first in KINDS if request.param else ():
+        fill(connection, first, request.param)
+    connection.execute("ANALYZE")
+    connection = reopened(connection, path)
+    yield connection
+    connection.close()
+
+
+def plan(connection: sqlite3.Connection, name: str) -> list[str]:
+    """How SQLite would carry out a statement, step by step."""
+    values = dict.fromkeys(re.findall(r":(\w+)", SQL[name]))
+    return [row["detail"] for row in connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", values)]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FOR_PEOPLE])
+def test_no_statement_of_a_worker_scans_a_table(analysed: sqlite3.Connection, name: str) -> None:
+    scans = [step for step in plan(analysed, name) if step.startswith("SCAN")]
+
+    # A batch comes as JSON, and is read from end to end; a subquery or list was made of it before.
+    assert [
+        step for step in scans if "VIRTUAL TABLE" not in step and not re.search(r"\(subquery|want$", step)
+    ] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FOR_PEOPLE | OF_ONE_JOB_OR_BATCH])
+def test_no_statement_of_a_worker_sorts_a_table(analysed: sqlite3.Connection, name: str) -> None:
+    assert [step for step in plan(analysed, name) if "TEMP B-TREE" in step] == []
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    """A file with jobs of all kinds, most of them finished or parked, analysed when it had one of each."""
+    path = tmp_path_factory.mktemp("crowded") / "jobs.db"
+    connection = with_schema(path)
+    for first in KINDS:
+        fill(connection, first, 1)
+    connection.execute("ANALYZE")
+    for table in ("jobs", "finished", "payloads"):
+        connection.execute(f"DELETE FROM holdfast_{table}")
+    connection = reopened(connection, path)
+    for first in KINDS:
+        fill(connection, first, CROWD if first in (PARKED, FINISHED) else 2 * LARGE)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    """A file with ready jobs, and nothing else."""
+    with closing(with_schema(tmp_path_factory.mktemp("alone") / "jobs.db")) as connection:
+        fill(connection, READY, 2 * LARGE)
+        yield connection
+
+
+Work = Callable[[sqlite3.Connection], Any]
+
+
+def steps(connection: sqlite3.Connection, work: Work) -> int:
+    """Count the steps of SQLite's machine that *work* takes, and take the work back."""
+    count = 0
+
+    def counted() -> int:
+        nonlocal count
+        count += STEP
+        return 0
+
+    connection.execute("BEGIN IMMEDIATE")
+    connection.set_progress_handler(counted, STEP)
+    try:
+        work(connection)
+    finally:
+        connection.set_progress_handler(None, 0)
+        connection.execute("ROLLBACK")
+    return count
+
+
+def a_claim_of(limit: int) -> Work:
+    def claim(connection: sqlite3.Connection) -> None:
+        [ids, _] = connection.execute(SQL["claimable"], {"queue": "default", "limit": limit}).fetchone()
+        assert len(json.loads(ids)) == limit
+        taken = {"worker": "worker", "lease": 1, "now": NOW, "ids": ids}
+        assert connection.execute(SQL["take"], taken).rowcount == limit
+
+    return claim
+
+
+def test_a_claim_takes_the_same_steps_beside_a_crowd(
+    alone: sqlite3.Connection, crowded: sqlite3.Connection
+) -> None:
+    few, many = (steps(connection, a_claim_of(100)) for connection in (alone, crowded))
+
+    assert few > 100
+    assert many <= 1.5 * few
+
+
+def ids(first: int, count: int) -> list[str]:
+    return [f"{first + number:032x}" for number in range(count)]
+
+
+def rows(count: int, *columns: Any) -> dict[str, Any]:
+    """A batch of changes to leased jobs: id, token and columns that are alike for all."""
+    named = ids(LEASED, count)
+    return {"batch": json.dumps([[job, 1, *columns] for job in named]), "ids": json.dumps(named), "now": NOW}
+
+
+A_STAGE = ("fetch", "#1", "done", 1, "", "1", None)
+
+LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
+    "count_held": rows,
+    "held": rows,
+    "extend": lambda n: {**rows(n), "lease": 1},
+    "wanting_cancel": rows,
+    "recount": lambda n: rows(n, 2),
+    "requeue": lambda n: rows(n, 5, 0, "retry", "{}"),
+    "requeue_history": lambda n: rows(n, 5, 0, "retry", "{}"),
+    "reset_attempts": lambda n: rows(n, *A_STAGE),
+    "store_stages": lambda n: rows(n, *A_STAGE),
+    "finish": lambda n: rows(n, "completed", "1", None, None),
+    "remove": rows,
+    "stages": rows,
+    "promote": lambda n: {"limit": n, "now": NOW},
+    "lost": lambda n: {"limit": n, "now": NOW},
+    "reclaim": lambda n: {"ids": json.dumps(ids(LOST, n)), "now": NOW},
+    "reclaim_history": lambda n: {"ids": json.dumps(ids(LOST, n)), "now": NOW},
+    "ended": lambda n: {"ids": json.dumps(ids(FINISHED, n))},
+    "known_jobs": lambda n: {"ids": json.dumps(ids(FINISHED, n))},
+}
+
+
+@pytest.mark.parametrize("name", LOOP)
+def test_twice_the_batch_takes_twice_the_steps(crowded: sqlite3.Connection, name: str) -> None:
+    small, large = (steps(crowded, asking(name, LOOP[name](count))) for count in (SMALL, LARGE))
+
+    assert large >= 1.5 * small  # both did what they were asked to
+    assert large <= 2.5 * small
+
+
+@pytest.mark.parametrize("name", ["next_due", "cancel_requests"])
+def test_a_question_without_a_batch_takes_few_steps(crowded: sqlite3.Connection, name: str) -> None:
+    assert steps(crowded, asking(name, {"now": NOW, "worker": "worker"})) < 1_000
+
+
+def asking(name: str, values: dict[str, Any]) -> Work:
+    """Carry out a statement with those of *values* that it names."""
+    named = {key: values[key] for key in re.findall(r":(\w+)", SQL[name])}
+    return lambda connection: connection.execute(SQL[name], named).fetchall()

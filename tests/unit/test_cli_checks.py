@@ -1,0 +1,104 @@
+"""What the doctor makes of what it finds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.cli.checks import Health, of_clock, of_jobs, of_loop, of_schema, of_store, of_writing
+from holdfast.ports import SchemaState
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+POSTGRES = {
+    "server_version": "16.2 (Debian)",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "autovacuum": "on",
+    "max_connections": "100",
+    "superuser_reserved_connections": "3",
+    "connections": "1",
+    "connections_per_worker": "6",
+}
+SQLITE = {"server_version": "3.40.1", "synchronous": "FULL", "journal_mode": "wal"}
+
+
+def health_of(name: str, facts: dict[str, str]) -> Health:
+    [health] = [check.health for check in of_store(facts) if check.name == name]
+    return health
+
+
+@pytest.mark.parametrize("facts", [POSTGRES, SQLITE], ids=["postgres", "sqlite"])
+def test_a_safe_database_is_well(facts: dict[str, str]) -> None:
+    assert {check.health for check in of_store(facts)} == {Health.OK}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "health"),
+    [
+        ("version", {"server_version": "12.9"}, Health.FAIL),
+        ("version", {"server_version": "17beta1"}, Health.OK),
+        ("fsync", {"fsync": "off"}, Health.FAIL),
+        ("synchronous_commit", {"synchronous_commit": "off"}, Health.FAIL),
+        ("synchronous_commit", {"synchronous_commit": "remote_apply"}, Health.OK),
+        ("full_page_writes", {"full_page_writes": "off"}, Health.WARN),
+        ("autovacuum", {"autovacuum": "off"}, Health.WARN),
+        ("connections", {"connections": "91"}, Health.OK),
+        ("connections", {"connections": "92"}, Health.WARN),
+        ("connections", {"connections": "100"}, Health.WARN),
+    ],
+)
+def test_postgresql_is_judged_by_its_settings(name: str, change: dict[str, str], health: Health) -> None:
+    assert health_of(name, POSTGRES | change) is health
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "health"),
+    [
+        ("synchronous", {"synchronous": "NORMAL"}, Health.FAIL),
+        ("synchronous", {"synchronous": "EXTRA"}, Health.OK),
+        ("journal_mode", {"journal_mode": "delete"}, Health.WARN),
+    ],
+)
+def test_sqlite_is_judged_by_its_settings(name: str, change: dict[str, str], health: Health) -> None:
+    assert health_of(name, SQLITE | change) is health
+
+
+@pytest.mark.parametrize(
+    ("ahead", "answered_in", "health"),
+    [
+        (timedelta(), timedelta(), Health.OK),
+        (timedelta(seconds=1.9), timedelta(), Health.OK),
+        (timedelta(minutes=10), timedelta(), Health.WARN),
+        (timedelta(minutes=-10), timedelta(), Health.WARN),
+        (timedelta(seconds=4), timedelta(seconds=5), Health.OK),
+    ],
+    ids=["equal", "close", "ahead", "behind", "a slow answer proves nothing"],
+)
+def test_clocks_may_differ_by_two_seconds(ahead: timedelta, answered_in: timedelta, health: Health) -> None:
+    now = NOON + answered_in / 2 + ahead
+
+    assert of_clock({"now": now.isoformat()}, NOON, NOON + answered_in).health is health
+
+
+@pytest.mark.parametrize(
+    ("state", "health"),
+    [
+        (SchemaState(found=2, wanted=2, min_compatible=1), Health.OK),
+        (SchemaState(found=3, wanted=2, min_compatible=1), Health.OK),
+        (SchemaState(found=3, wanted=2, min_compatible=3), Health.FAIL),
+        (SchemaState(found=1, wanted=2, min_compatible=1), Health.FAIL),
+        (SchemaState(found=0, wanted=2, min_compatible=0), Health.FAIL),
+    ],
+)
+def test_a_schema_fits_or_fails(state: SchemaState, health: Health) -> None:
+    assert of_schema(state).health is health
+
+
+def test_an_application_without_jobs_and_a_slow_loop_are_warnings() -> None:
+    assert of_jobs([]).health is Health.WARN
+    assert of_jobs(["a", "b"]).health is Health.OK
+    assert of_loop(has_uvloop=False).health is Health.WARN
+    assert of_writing("the database is read-only").health is Health.FAIL

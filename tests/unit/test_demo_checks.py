@@ -1,0 +1,244 @@
+"""The checks of the demo: an honest run keeps every promise, and each kind of cheating breaks one."""
+
+from __future__ import annotations
+
+import doctest
+import io
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from demo import checks, orders, screen
+from demo.books import Books, EventRow, JobRow, StageRow
+from demo.checks import Evidence, Finding, Kill, exit_code, findings
+from holdfast_simulator import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def a_call(
+    number: int,
+    key: str,
+    *,
+    at: float,
+    status: int | None = 200,
+    effect_id: str | None = None,
+    duplicate_of: str | None = None,
+) -> Entry:
+    name = key.split(":")[2]
+    return Entry(
+        number=number,
+        at=START + timedelta(seconds=at),
+        monotonic=at,
+        route=f"POST /effects/{name}",
+        key=key,
+        body_hash=None,
+        fault=None,
+        status=status,
+        effect_id=effect_id,
+        duplicate_of=duplicate_of,
+    )
+
+
+def a_stage(job_id: str, name: str, *, at: float, attempt: int = 1) -> StageRow:
+    return StageRow(job_id, name, "done", attempt, START + timedelta(seconds=at))
+
+
+def honest() -> Evidence:
+    """Job `a` is told to wait, then loses its worker after the effect; job `b` fails in `ship` and is brought back."""
+    return Evidence(
+        submitted={"a": ("charge", "notify"), "b": ("charge", "ship")},
+        keys={"order-1": "a", "order-2": "b"},
+        again={"order-1": "a", "order-2": "b"},
+        calls_before=7,
+        calls=[
+            a_call(1, "a:1:charge:#1", at=0, status=429),
+            a_call(2, "a:1:charge:#1", at=2.1, effect_id="e1"),
+            a_call(3, "b:1:charge:#1", at=3, effect_id="e2"),
+            a_call(4, "b:1:ship:#1", at=4, status=400),
+            a_call(5, "a:1:charge:#1", at=7, duplicate_of="e1"),
+            a_call(6, "a:1:notify:#1", at=8, effect_id="e3"),
+            a_call(7, "b:2:ship:#1", at=9, effect_id="e4"),
+        ],
+        books=Books(
+            jobs=[
+                JobRow("a", "completed", 1, 1, '["e1", "e3"]'),
+                JobRow("b", "completed", 1, 2, '["e2", "e4"]'),
+            ],
+            stages=[
+                a_stage("a", "charge", at=7.1, attempt=3),
+                a_stage("a", "notify", at=8.1),
+                a_stage("b", "charge", at=3.1),
+                a_stage("b", "ship", at=9.1),
+            ],
+            events=[
+                EventRow("a", "retry", {"delay_ms": 2000}),
+                EventRow("a", "queued", {"reason": "lease lost", "losses": 1}),
+            ],
+            keys={"order-1": "a", "order-2": "b"},
+        ),
+        kills=[Kill(17, frozenset({"a"}))],
+        kills_planned=1,
+        retried=frozenset({"b"}),
+        budget=3,
+        retry_after=timedelta(seconds=2),
+    )
+
+
+def with_call(number: int, key: str, **details: float | str | None) -> Callable[[Evidence], Evidence]:
+    """One call more than there should be."""
+    return lambda run: replace(run, calls=[*run.calls, a_call(number, key, **details)])  # type: ignore[arg-type]  # as a_call takes them
+
+
+def without_call(number: int) -> Callable[[Evidence], Evidence]:
+    return lambda run: replace(run, calls=[entry for entry in run.calls if entry.number != number])
+
+
+def with_job(row: JobRow) -> Callable[[Evidence], Evidence]:
+    """Another row for that job."""
+
+    def change(run: Evidence) -> Evidence:
+        jobs = [row if known.id == row.id else known for known in run.books.jobs]
+        return replace(run, books=replace(run.books, jobs=jobs))
+
+    return change
+
+
+def without_job(job_id: str) -> Callable[[Evidence], Evidence]:
+    def change(run: Evidence) -> Evidence:
+        jobs = [row for row in run.books.jobs if row.id != job_id]
+        return replace(run, books=replace(run.books, jobs=jobs))
+
+    return change
+
+
+def with_books(**changes: object) -> Callable[[Evidence], Evidence]:
+    return lambda run: replace(run, books=replace(run.books, **changes))  # type: ignore[arg-type]  # by name
+
+
+def changed(**changes: object) -> Callable[[Evidence], Evidence]:
+    return lambda run: replace(run, **changes)  # type: ignore[arg-type]  # by name
+
+
+COMPLETES = "Every submitted job completes"
+LOST = "No job is lost or made up"
+TWICE = "No effect takes place twice"
+RESULTS = "Results tell what took place"
+KILLS = "kill -9 costs time, not jobs"
+RETRY = "A retry goes on where it failed"
+STAGES = "A finished stage stays finished"
+KEYS = "The same key is the same job"
+BUDGET = "A stage has at most 3 attempts"
+WAITS = "Retry-After is honoured"
+
+BREACHES = {
+    "a job that waits for ever": (with_job(JobRow("a", "queued", 1, 1, None)), {COMPLETES, KILLS}),
+    "a job that is gone": (without_job("a"), {COMPLETES, LOST, KILLS}),
+    "a job nobody submitted": (
+        with_books(jobs=[*honest().books.jobs, JobRow("c", "completed", 1, 1, "[]")]),
+        {LOST},
+    ),
+    "an effect that took place twice": (
+        with_call(8, "a:1:notify:#1", at=8.05, effect_id="e5", duplicate_of="e3"),
+        {TWICE, RESULTS, KEYS},
+    ),
+    "an effect that took place again after the retry": (
+        with_call(7, "b:2:charge:#1", at=3.05, effect_id="e5"),
+        {TWICE, RESULTS, RETRY},
+    ),
+    "a result that nothing stands behind": (without_call(6), {RESULTS}),
+    "a result that names another effect": (
+        with_job(JobRow("b", "completed", 1, 2, '["e2", "e9"]')),
+        {RESULTS},
+    ),
+    "a held job that nobody took up": (with_books(events=honest().books.events[:1]), {KILLS}),
+    "a worker that was not killed": (changed(kills=[]), {KILLS}),
+    "a worker that was killed while it held nothing": (changed(kills=[Kill(17, frozenset())]), {KILLS}),
+    "a retried job that did not complete": (
+        with_job(JobRow("b", "failed", 1, 2, None)),
+        {COMPLETES, RETRY},
+    ),
+    "nothing to bring back": (changed(retried=frozenset()), {RETRY}),
+    "an earlier stage that was called again after the retry": (
+        with_call(7, "b:2:charge:#1", at=3.05, status=503),
+        {RETRY},
+    ),
+    "a finished stage that was called again": (
+        with_call(7, "a:1:notify:#1", at=8.5, duplicate_of="e3"),
+        {STAGES},
+    ),
+    "a stage whose result was not stored": (with_books(stages=honest().books.stages[1:]), {STAGES}),
+    "a second submission that made another job": (changed(again={"order-1": "x", "order-2": "b"}), {KEYS}),
+    "a second submission that made a job run": (changed(calls_before=6), {KEYS}),
+    "nothing submitted again": (changed(again={}), {KEYS}),
+    "a stage that was called too often": (changed(budget=2), {BUDGET}),
+    "a job that began too often": (with_job(JobRow("a", "completed", 4, 1, '["e1", "e3"]')), {BUDGET}),
+    "a retry that came too early": (changed(retry_after=timedelta(seconds=2.2)), {WAITS}),
+    "nobody asked to wait": (without_call(1), {WAITS}),
+}
+
+
+def test_an_honest_run_keeps_every_promise() -> None:
+    found = findings(honest())
+
+    assert [finding.promise for finding in found if not finding.holds] == []
+    assert exit_code(found) == 0
+
+
+@pytest.mark.parametrize(("cheat", "broken"), BREACHES.values(), ids=BREACHES.keys())
+def test_a_broken_promise_is_found_and_gives_exit_code_1(
+    cheat: Callable[[Evidence], Evidence], broken: set[str]
+) -> None:
+    found = findings(cheat(honest()))
+
+    assert {_generic(finding.promise) for finding in found if not finding.holds} == broken
+    assert exit_code(found) == 1
+
+
+def test_a_run_in_which_nothing_happened_shows_nothing() -> None:
+    nothing = Evidence(
+        submitted={},
+        keys={},
+        again={},
+        calls_before=0,
+        calls=[],
+        books=Books([], [], [], {}),
+        kills=[],
+        kills_planned=0,
+        retried=frozenset(),
+        budget=3,
+        retry_after=timedelta(seconds=2),
+    )
+
+    assert exit_code(findings(nothing)) == 1
+
+
+def test_a_broken_promise_is_marked_and_its_culprit_named() -> None:
+    written = io.StringIO()
+    told = screen.Screen(Console(file=written, width=80))
+
+    told.verdict(
+        [Finding("All is well", "wrong 0", True), Finding("No cheating", "cheats 1", False, ("job a",))]
+    )
+
+    assert [line.split()[-1] for line in written.getvalue().splitlines() if "  All is" in line] == ["kept"]
+    assert [line.split()[-1] for line in written.getvalue().splitlines() if "cheats" in line] == ["BROKEN"]
+    assert "No cheating: job a" in written.getvalue()
+
+
+@pytest.mark.parametrize("module", [checks, orders, screen], ids=lambda module: module.__name__)
+def test_the_examples_run(module: ModuleType) -> None:
+    outcome = doctest.testmod(module)
+
+    assert (outcome.failed, outcome.attempted > 0) == (0, True)
+
+
+def _generic(promise: str) -> str:
+    return BUDGET if promise.startswith("A stage has at most") else promise

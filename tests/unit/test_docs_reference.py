@@ -1,0 +1,156 @@
+"""What the pages list is what the code has."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import (
+    Backoff,
+    EventKind,
+    Holdfast,
+    Job,
+    JobFunction,
+    JobHandle,
+    PublicCode,
+    StageFunction,
+    Status,
+)
+from holdfast.core.failures import MEANINGS, Failure, Meaning
+from holdfast.core.states import ENDED, GRAPH
+from tests.pages import DOCS, ROOT, read, table, words
+
+API = DOCS / "reference/api.md"
+FAILURES = DOCS / "reference/failures.md"
+EVENTS = DOCS / "reference/events-and-states.md"
+WATCHING = DOCS / "guides/watching.md"
+SOURCE = ROOT / "src/holdfast"
+
+
+def code_words(page: Path) -> set[str]:
+    """Return every identifier that the page shows as code."""
+    text = read(page)
+    shown = re.findall("```[^\n]*\n(.*?)```", text, re.DOTALL) + re.findall("`([^`\n]+)`", text)
+    return set(re.findall(r"\w+", " ".join(shown)))
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    assert [name for name in holdfast.__all__ if name not in code_words(API)] == []
+
+
+@pytest.mark.parametrize("kind", [Holdfast, JobFunction, StageFunction, JobHandle, Backoff])
+def test_every_public_method_is_in_the_reference(kind: type) -> None:
+    methods = [name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")]
+
+    assert [name for name in methods if name not in code_words(API)] == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [Holdfast.__init__, Holdfast.job, Holdfast.stage, Holdfast.worker, JobFunction.options, holdfast.rule],
+    ids=lambda function: function.__qualname__,
+)
+def test_every_parameter_is_in_the_reference(function: Callable[..., Any]) -> None:
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    assert [name for name in names if name not in code_words(API)] == []
+
+
+@pytest.mark.parametrize("kind", [holdfast.Current, Failure, holdfast.JobFilter, holdfast.Event])
+def test_every_field_of_a_value_is_in_the_reference(kind: Any) -> None:
+    assert [name for name in kind.__dataclass_fields__ if name not in code_words(API)] == []
+
+
+def test_every_field_of_a_job_that_means_something_today_is_in_the_reference() -> None:
+    told = code_words(API) | code_words(EVENTS)
+
+    missing = [name for name in Job.__dataclass_fields__ if name not in told]
+
+    assert missing == ["deadline_at", "trace"]
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"), [(API, "Backoff"), (DOCS / "guides/retries-and-failures.md", "Choose a wait")]
+)
+def test_the_shapes_of_a_backoff_are_shown_with_their_defaults(page: Path, heading: str) -> None:
+    calls = [words(row[0])[0] for row in table(page, heading)]
+    shown = {call.partition("(")[0]: call for call in calls}
+
+    for shape in ("exponential", "additive", "full_jitter"):
+        call = shown[f"Backoff.{shape}"]
+        assert eval(call, {"Backoff": Backoff}) == getattr(Backoff, shape)()
+        assert re.findall(r"(\w+)=", call) == list(inspect.signature(getattr(Backoff, shape)).parameters)
+
+
+def test_the_table_of_failures_is_the_one_in_the_code() -> None:
+    rows = table(FAILURES, "The table")
+
+    assert {words(row[0])[0]: (words(row[2])[0], *row[3:]) for row in rows} == {
+        error_class.value: (meaning.code, _again(meaning), meaning.sent, meaning.scope, meaning.verdict)
+        for error_class, meaning in MEANINGS.items()
+    }
+
+
+def _again(meaning: Meaning) -> str:
+    if not meaning.retryable:
+        return "no"
+    return {None: "yes", 2: "twice"}[meaning.retries]
+
+
+def test_every_public_code_is_explained() -> None:
+    rows = table(FAILURES, "Codes")
+
+    assert sorted(code for row in rows for code in words(row[0])) == sorted(PublicCode)
+
+
+def test_the_states_are_those_of_the_graph() -> None:
+    rows = table(EVENTS, "States")
+
+    assert {row[0].strip("`"): set(words(row[2])) for row in rows} == {
+        status.value: {target.value for target in targets} for status, targets in GRAPH.items()
+    }
+
+
+def test_every_kind_of_event_is_explained() -> None:
+    rows = table(EVENTS, "Events")
+
+    assert {words(row[0])[0] for row in rows} == {kind.value for kind in EventKind}
+
+
+def test_every_log_line_is_explained_with_its_level() -> None:
+    written = re.compile(r"journal\.(debug|info|warning|error)\(\s*\"([^\"]+)\"")
+    in_code = {
+        (line, level)
+        for path in SOURCE.rglob("*.py")
+        for level, line in written.findall(path.read_text(encoding="utf-8"))
+    }
+
+    assert {(line, row[1]) for row in table(WATCHING, "Log lines") for line in words(row[0])} == in_code
+
+
+def test_every_counter_is_explained() -> None:
+    counted = re.compile(r"(?:metrics\.count\(|counts\[)\"(\w+)\"")
+    in_code = {
+        name for path in SOURCE.rglob("*.py") for name in counted.findall(path.read_text(encoding="utf-8"))
+    } | {f"jobs_{status}" for status in Status if status in ENDED}
+    text = read(WATCHING)
+
+    below = text[text.index("| Counter | Counts |") :].partition("\n\n")[0]
+
+    assert {name for line in below.splitlines()[2:] for name in words(line.split("|")[1])} == in_code
+
+
+def test_the_options_of_our_sessions_are_explained() -> None:
+    asyncpg = pytest.importorskip("asyncpg")
+    assert asyncpg
+    from holdfast.stores.postgres.connections import SESSION
+
+    told = {name for row in table(DOCS / "guides/postgresql.md", "Connections") for name in words(row[0])}
+
+    assert told == set(SESSION) - {"application_name"}

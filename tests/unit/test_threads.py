@@ -1,0 +1,44 @@
+"""Threads for functions that block: made when needed, and again after they have left."""
+
+import asyncio
+import threading
+
+from holdfast.wiring.threads import Threads
+
+PATIENCE = 10
+
+
+async def test_a_call_is_run_after_all_threads_have_left() -> None:
+    threads = Threads("leaving", limit=1)
+    go = threading.Event()
+    calls = [threads.run(go.wait), threads.run(lambda: True), threads.run(lambda: True)]
+    go.set()
+    await asyncio.gather(*calls)
+
+    threads.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith("leaving"):
+            thread.join(PATIENCE)
+
+    async with asyncio.timeout(PATIENCE):
+        assert await threads.run(lambda: "run") == "run"
+
+
+async def test_calls_that_block_do_not_keep_others_waiting() -> None:
+    threads = Threads("test")
+    go = threading.Event()
+    hanging = [threads.run(go.wait) for _ in range(20)]
+
+    async with asyncio.timeout(PATIENCE):
+        assert await threads.run(lambda: "run") == "run"
+
+    go.set()
+    await asyncio.gather(*hanging)
+
+
+async def test_a_limit_bounds_how_many_run_at_once() -> None:
+    threads = Threads("test", limit=1)
+
+    seen = await asyncio.gather(*(threads.run(threading.get_ident) for _ in range(50)))
+
+    assert len(set(seen)) == 1
