@@ -1,7 +1,5 @@
 """The code in the guides runs: each page is one program, read from top to bottom."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect

@@ -1,7 +1,5 @@
 """The code in the README runs as it stands."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

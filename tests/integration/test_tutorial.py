@@ -1,7 +1,5 @@
 """The tutorial works as written: its files, its commands, what they show, and the crash in the middle."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Links between the pages lead somewhere, for those who read them in the repository."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

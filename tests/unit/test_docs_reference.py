@@ -1,7 +1,5 @@
 """What the pages list is what the code has."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

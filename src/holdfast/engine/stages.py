@@ -88,7 +88,7 @@ class Stages:
             if now.number > stage.policy.attempts:
                 raise await self._give_up(now, worker_lost())
             result = await self._computed(now, text)
-            await self._done(now, result)
+            await self._record(now, StageStatus.DONE, result=result)
             return stage.shape.load_result(result)
         finally:
             self._running.pop(place, None)
@@ -135,10 +135,7 @@ class Stages:
         task = asyncio.current_task()
         return self._attempt.interrupted() or (task is not None and task.cancelling() > 0)
 
-    async def _done(self, now: _Now, result: str) -> None:
-        await self._record(now, StageStatus.DONE, result=result)
-
-    async def _failed(self, now: _Now, error: BaseException) -> BaseException | type[Interrupted]:
+    async def _failed(self, now: _Now, error: BaseException) -> BaseException:
         """Decide on a failed stage: unwind the job for another attempt, or tell its function."""
         failure = self._attempt.failure_of(error)
         if exhausted(failure, now.stage.policy, attempt=now.number):
@@ -152,7 +149,7 @@ class Stages:
             attempt=now.number,
             stage=str(now.place),
         )
-        return Interrupted
+        return Interrupted("the stage will be tried again")
 
     async def _give_up(self, now: _Now, failure: Failure) -> StageFailed:
         """Write down that the stage is beyond its budget, so that no later attempt tries it again."""

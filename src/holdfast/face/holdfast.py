@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
@@ -274,12 +274,13 @@ class _StageDecorator:
 
 def _stages_named_in(function: Callable[..., Any]) -> list[StageFunction[..., Any]]:
     """Find the stages that a job's function names: their budgets bound its crashes."""
-    names = inspect.getclosurevars(function)
-    return [
-        value
-        for value in (*names.globals.values(), *names.nonlocals.values())
-        if isinstance(value, StageFunction)
-    ]
+    plain = getattr(function, "__func__", function)
+    names = getattr(getattr(plain, "__code__", None), "co_names", ())
+    named = [plain.__globals__.get(name) for name in names]
+    for cell in getattr(plain, "__closure__", None) or ():
+        with suppress(ValueError):  # an empty cell: a name that is given to something later, perhaps to this job
+            named.append(cell.cell_contents)
+    return [value for value in named if isinstance(value, StageFunction)]
 
 
 def _given(options: Any, **changes: Any) -> Any:

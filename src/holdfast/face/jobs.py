@@ -85,7 +85,7 @@ class JobFunction(Generic[P, R]):
         made = SubmitOptions(
             key=_word(key, "key"),
             subject=_word(subject, "subject"),
-            version=version,
+            version=_version(version),
             rerun=rerun,
             strict_keys=strict_keys,
             owner=_word(owner, "owner") or "",
@@ -149,9 +149,19 @@ def _word(text: str | None, what: str) -> str | None:
 
 
 def _priority(priority: int | None) -> int | None:
-    if priority is not None and not -32_768 <= priority <= 32_767:
+    if priority is not None and not _is_whole(priority, bits=16):
         raise PayloadInvalid("priority must be between -32768 and 32767; the highest runs first")
     return priority
+
+
+def _version(version: int | None) -> int | None:
+    if version is not None and not _is_whole(version, bits=64):
+        raise PayloadInvalid("version must be a whole number of at most 64 bits; the highest is the newest")
+    return version
+
+
+def _is_whole(number: object, *, bits: int) -> bool:
+    return type(number) is int and -(2 ** (bits - 1)) <= number < 2 ** (bits - 1)
 
 
 def _aware(instant: datetime | None) -> datetime | None:

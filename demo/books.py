@@ -1,0 +1,130 @@
+"""What the database says, read by plain SQL: nothing here asks the library what it believes."""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_FIGURES = """
+SELECT (SELECT count(*) FROM holdfast_jobs WHERE leased_by LIKE :living),
+       (SELECT count(*) FROM holdfast_jobs WHERE leased_by NOT LIKE :living),
+       (SELECT count(*) FROM holdfast_jobs WHERE status = 'queued' AND retry_after IS NULL),
+       (SELECT count(*) FROM holdfast_jobs WHERE status = 'queued' AND retry_after IS NOT NULL),
+       (SELECT count(*) FROM holdfast_finished WHERE status = 'completed'),
+       (SELECT count(*) FROM holdfast_finished WHERE status = 'failed'),
+       (SELECT count(*) FROM holdfast_job_events WHERE kind = 'retry')
+"""
+
+_JOBS = """
+SELECT id, status, attempt, generation, NULL FROM holdfast_jobs
+ UNION ALL
+SELECT id, status, attempt, generation, result FROM holdfast_finished
+"""
+
+
+class Figures(NamedTuple):
+    """Where the jobs are at one moment, and how many retries there were; *orphaned* ones have a dead worker."""
+
+    running: int
+    orphaned: int
+    ready: int
+    parked: int
+    completed: int
+    failed: int
+    retries: int
+
+    @property
+    def live(self) -> int:
+        """Jobs that have not ended."""
+        return self.running + self.orphaned + self.ready + self.parked
+
+
+class JobRow(NamedTuple):
+    """A job, live or ended; *result* is the JSON of one that completed."""
+
+    id: str
+    status: str
+    attempt: int
+    generation: int
+    result: str | None
+
+
+class StageRow(NamedTuple):
+    """A stage whose end was stored, when, and in which attempt at it."""
+
+    job_id: str
+    name: str
+    status: str
+    attempt: int
+    stored_at: datetime
+
+
+class EventRow(NamedTuple):
+    """An entry in a job's history."""
+
+    job_id: str
+    kind: str
+    meta: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Everything that the database holds at one moment; *keys* tells which job each key stands for."""
+
+    jobs: list[JobRow]
+    stages: list[StageRow]
+    events: list[EventRow]
+    keys: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The file in which the jobs live, seen by a reader who cannot change it."""
+
+    path: Path
+
+    def figures(self, *, living: int) -> Figures:
+        """Count; only what the process *living* holds is running."""
+        with self._snapshot() as connection:
+            return Figures(*connection.execute(_FIGURES, {"living": _worker(living)}).fetchone())
+
+    def held_by(self, pid: int) -> frozenset[str]:
+        """Name the jobs that the worker process *pid* holds, be it alive or dead."""
+        with self._snapshot() as connection:
+            rows = connection.execute("SELECT id FROM holdfast_jobs WHERE leased_by LIKE ?", [_worker(pid)])
+            return frozenset(job_id for (job_id,) in rows)
+
+    def books(self) -> Books:
+        """Read all rows."""
+        with self._snapshot() as connection:
+            stages = connection.execute(
+                "SELECT job_id, name, status, attempt, stored_at FROM holdfast_stages"
+            )
+            events = connection.execute("SELECT job_id, kind, meta FROM holdfast_job_events ORDER BY seq")
+            return Books(
+                jobs=[JobRow(*row) for row in connection.execute(_JOBS)],
+                stages=[_stage(*row) for row in stages],
+                events=[EventRow(job_id, kind, json.loads(meta)) for job_id, kind, meta in events],
+                keys=dict(connection.execute("SELECT key, job_id FROM holdfast_job_keys")),
+            )
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        address = f"{self.path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            yield connection
+
+
+def _worker(pid: int) -> str:
+    """What the name of the worker in process *pid* looks like."""
+    return f"%:{pid}:%"
+
+
+def _stage(job_id: str, name: str, status: str, attempt: int, stored_at: int) -> StageRow:
+    instant = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=stored_at)
+    return StageRow(job_id, name, status, attempt, instant)

@@ -1,0 +1,277 @@
+"""What was promised, and what happened: each promise is one function of the evidence.
+
+The evidence is the provider's own log of calls, the rows of the database, and what the demo itself did:
+what it submitted, whom it killed, what it brought back. A promise that was never put to the test
+does not hold here: a run in which nobody was killed shows nothing about kills.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from demo.books import Books
+from holdfast_simulator import Entry
+
+
+class Place(NamedTuple):
+    """A stage of a job, as the key of a call names it."""
+
+    job_id: str
+    stage: str
+
+
+class Kill(NamedTuple):
+    """A worker process that was killed, and the jobs that it held when it died."""
+
+    pid: int
+    held: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that the promises are checked against.
+
+    *submitted* maps each job to the stages it has to go through, *keys* each key to the job that the
+    first submission got, *again* to the one that the second got. *calls_before* is how many calls there
+    were when the second submission began. *kills_planned* is how many kills the demo set out to make.
+    """
+
+    submitted: Mapping[str, tuple[str, ...]]
+    keys: Mapping[str, str]
+    again: Mapping[str, str]
+    calls_before: int
+    calls: Sequence[Entry]
+    books: Books
+    kills: Sequence[Kill]
+    kills_planned: int
+    retried: frozenset[str]
+    budget: int
+    retry_after: timedelta
+
+    @property
+    def completed(self) -> set[str]:
+        """The jobs that the database knows as completed."""
+        return {row.id for row in self.books.jobs if row.status == "completed"}
+
+    @property
+    def expected(self) -> set[Place]:
+        """The effects that have to take place, once each."""
+        return {Place(job_id, stage) for job_id, stages in self.submitted.items() for stage in stages}
+
+
+class Finding(NamedTuple):
+    """A promise beside what happened; *culprits* names what broke it."""
+
+    promise: str
+    happened: str
+    holds: bool
+    culprits: tuple[str, ...] = ()
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """Check every promise."""
+    checks = (
+        every_job_completes,
+        no_job_is_lost,
+        no_effect_takes_place_twice,
+        results_are_what_took_place,
+        kills_cost_no_job,
+        failed_jobs_go_on_where_they_failed,
+        finished_stages_stay_finished,
+        the_same_key_is_the_same_job,
+        attempts_stay_within_budget,
+        waits_that_were_asked_for_are_kept,
+    )
+    return [check(evidence) for check in checks]
+
+
+def exit_code(found: Iterable[Finding]) -> int:
+    """0 if every promise was kept, else 1."""
+    return 0 if all(finding.holds for finding in found) else 1
+
+
+def every_job_completes(evidence: Evidence) -> Finding:
+    """What was submitted comes to its good end."""
+    undone = evidence.submitted.keys() - evidence.completed
+    submitted = len(evidence.submitted)
+    return _finding(
+        "Every submitted job completes",
+        f"submitted {submitted:,}, completed {submitted - len(undone):,}",
+        undone,
+        tested=submitted,
+    )
+
+
+def no_job_is_lost(evidence: Evidence) -> Finding:
+    """The database knows each job that was acknowledged, and no others."""
+    known, submitted = Counter(row.id for row in evidence.books.jobs), Counter(evidence.submitted)
+    lost = evidence.submitted.keys() - known.keys()
+    return _finding(
+        "No job is lost or made up",
+        f"lost {len(lost)}, made up {len(known.keys() - submitted.keys())}",
+        lost | (known.keys() - submitted.keys()) | {job_id for job_id, rows in known.items() if rows > 1},
+    )
+
+
+def no_effect_takes_place_twice(evidence: Evidence) -> Finding:
+    """By the provider's log, no stage of any job took effect twice, however often it was called."""
+    effects = Counter(place_of(entry.key) for entry in evidence.calls if entry.effect_id is not None)
+    doubled = {place for place, count in effects.items() if count > 1}
+    repeats = sum(entry.duplicate_of is not None and entry.effect_id is None for entry in evidence.calls)
+    return _finding(
+        "No effect takes place twice",
+        f"duplicate effects {len(doubled)} of {effects.total():,}; {repeats} repeats recognised",
+        doubled,
+        tested=repeats,
+    )
+
+
+def results_are_what_took_place(evidence: Evidence) -> Finding:
+    """Every effect that was due took place, and a job's stored result names its own, in their order."""
+    effects = {
+        place_of(entry.key): entry.effect_id for entry in evidence.calls if entry.effect_id is not None
+    }
+    told = {row.id: json.loads(row.result or "null") for row in evidence.books.jobs}
+    wrong = {
+        job_id
+        for job_id in evidence.completed & evidence.submitted.keys()
+        if told[job_id] != [effects.get(Place(job_id, stage)) for stage in evidence.submitted[job_id]]
+    }
+    missing, stray = evidence.expected - effects.keys(), effects.keys() - evidence.expected
+    return _finding(
+        "Results tell what took place",
+        f"missing effects {len(missing)}, stray {len(stray)}, wrong results {len(wrong)}",
+        wrong | missing | stray,
+        tested=effects,
+    )
+
+
+def kills_cost_no_job(evidence: Evidence) -> Finding:
+    """What a killed worker held was taken up by another, and completed."""
+    held = frozenset().union(*(kill.held for kill in evidence.kills))
+    reclaimed = {row.job_id for row in evidence.books.events if row.meta.get("reason") == "lease lost"}
+    dropped = held - (evidence.completed & reclaimed)
+    useful = sum(bool(kill.held) for kill in evidence.kills)
+    return _finding(
+        "kill -9 costs time, not jobs",
+        f"worker kills survived {useful}; of {len(held)} jobs held, dropped {len(dropped)}",
+        dropped,
+        tested=evidence.kills_planned > 0 and useful == evidence.kills_planned,
+    )
+
+
+def failed_jobs_go_on_where_they_failed(evidence: Evidence) -> Finding:
+    """A job that was brought back completes, and calls nothing again that had its effect before."""
+    undone = evidence.retried - evidence.completed
+    done_before = {
+        place_of(entry.key)
+        for entry in evidence.calls
+        if entry.effect_id is not None and generation_of(entry.key) == 1
+    }
+    repeated = {
+        place_of(entry.key)
+        for entry in evidence.calls
+        if generation_of(entry.key) > 1 and place_of(entry.key) in done_before
+    }
+    return _finding(
+        "A retry goes on where it failed",
+        f"retried {len(evidence.retried)}, completed {len(evidence.retried) - len(undone)}, "
+        f"repeated stages {len(repeated)}",
+        undone | repeated,
+        tested=bool(evidence.retried),
+    )
+
+
+def finished_stages_stay_finished(evidence: Evidence) -> Finding:
+    """Once a stage's result is stored, the provider is not called for it any more."""
+    stored = {Place(row.job_id, row.name): row.stored_at for row in evidence.books.stages}
+    again = {
+        place
+        for entry in evidence.calls
+        if (place := place_of(entry.key)) in stored and entry.at > stored[place]
+    }
+    return _finding(
+        "A finished stage stays finished",
+        f"stages {len(stored):,}, computed again {len(again)}",
+        again,
+        tested=stored.keys() >= evidence.expected,
+    )
+
+
+def the_same_key_is_the_same_job(evidence: Evidence) -> Finding:
+    """A second submission under the same keys gave the same jobs, and the provider heard nothing of it."""
+    other = {key for key, job_id in evidence.keys.items() if evidence.again.get(key) != job_id}
+    unknown = {key for key, job_id in evidence.keys.items() if evidence.books.keys.get(key) != job_id}
+    late = [entry for entry in evidence.calls if evidence.again and entry.number > evidence.calls_before]
+    run = {str(entry.key) for entry in late}
+    return _finding(
+        "The same key is the same job",
+        f"submitted again {len(evidence.again):,}, run again {len({key.split(':')[0] for key in run})}",
+        other | unknown | run,
+        tested=bool(evidence.again),
+    )
+
+
+def attempts_stay_within_budget(evidence: Evidence) -> Finding:
+    """No stage was tried more often than it may be: by the provider's count, and by the database's."""
+    tried = Counter(str(entry.key) for entry in evidence.calls)
+    over: set[object] = {key for key, count in tried.items() if count > evidence.budget}
+    over |= {row.id for row in evidence.books.jobs if row.attempt > evidence.budget}
+    over |= {Place(row.job_id, row.name) for row in evidence.books.stages if row.attempt > evidence.budget}
+    most = max(tried.values(), default=0)
+    return _finding(
+        f"A stage has at most {evidence.budget} attempts",
+        f"above budget {len(over)}; the most was {most}",
+        over,
+        tested=most > 1,
+    )
+
+
+def waits_that_were_asked_for_are_kept(evidence: Evidence) -> Finding:
+    """After a 429 with `Retry-After` the provider does not hear of that job before the time is over."""
+    retries = sum(row.kind == "retry" for row in evidence.books.events)
+    calls: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry in sorted(evidence.calls, key=lambda entry: entry.at):
+        calls[place_of(entry.key).job_id].append(entry)
+    asked, early = 0, set[str]()
+    for job_id, heard in calls.items():
+        for entry, following in zip(heard, [*heard[1:], None], strict=True):
+            if entry.status == 429:
+                asked += 1
+                if following is not None and _too_early(entry.at, following.at, evidence.retry_after):
+                    early.add(job_id)
+    seconds = f"{evidence.retry_after.total_seconds():g} s"
+    return _finding(
+        "Retry-After is honoured",
+        f"retries {retries}; asked to wait {seconds} {asked} times, too early {len(early)}",
+        early,
+        tested=asked,
+    )
+
+
+def place_of(key: str | None) -> Place:
+    """Read from a call's key which stage of which job made it.
+
+    >>> place_of("0190-7a:1:ship:#1")
+    Place(job_id='0190-7a', stage='ship')
+    """
+    parts = (key or "").split(":")
+    return Place(parts[0], parts[2] if len(parts) > 2 else "")
+
+
+def generation_of(key: str | None) -> int:
+    """Read from a call's key whether the job was brought back before: the first generation is 1."""
+    parts = (key or "").split(":")
+    return int(parts[1]) if len(parts) > 1 else 0
+
+
+def _too_early(asked_at: datetime, came_at: datetime, wait: timedelta) -> bool:
+    return came_at - asked_at < wait
+
+
+def _finding(promise: str, happened: str, culprits: Iterable[object], *, tested: object = True) -> Finding:
+    named = tuple(sorted(":".join(one) if isinstance(one, tuple) else str(one) for one in culprits))
+    return Finding(promise, happened, bool(tested) and not named, named)

@@ -1,0 +1,184 @@
+"""A database that was migrated step by step is the one that was made at once, and a step that fails leaves no trace."""
+
+import asyncio
+import os
+import sqlite3
+
+import asyncpg
+import pytest
+
+from holdfast import SchemaError
+from holdfast.ports import SchemaState
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.versions import MIN_COMPATIBLE
+from tests.builders import a_job
+from tests.migration.conftest import Place, Release, Scripts, SqlitePlace, as_on_sqlite
+
+PATIENCE = 30.0
+
+
+def with_next(place: Place, *statements: str) -> Scripts:
+    """The migrations of this code, and one more."""
+    script = ";\n".join(statements) + ";\n"
+    version = place.scripts[-1][0] + 1
+    return [*place.scripts, (version, as_on_sqlite(script) if isinstance(place, SqlitePlace) else script)]
+
+
+ADDITION = (
+    "CREATE TABLE holdfast.extra (id integer PRIMARY KEY, note text NOT NULL DEFAULT 'none')",
+    "ALTER TABLE holdfast.jobs ADD COLUMN extra text",
+)
+BROKEN = (*ADDITION, "INSERT INTO holdfast.extra (id) VALUES (1), (1)")
+
+
+async def apply(place: Place) -> SchemaState:
+    store = place.new_store()
+    try:
+        return await store.apply_schema()
+    finally:
+        await store.close()
+
+
+async def version(place: Place) -> int:
+    store = place.new_store()
+    try:
+        return (await store.schema_state()).found
+    finally:
+        await store.close()
+
+
+def test_migrations_are_numbered_without_a_gap(place: Place) -> None:
+    assert [number for number, _ in place.scripts] == list(range(1, len(place.scripts) + 1))
+
+
+async def test_a_migrated_schema_equals_a_fresh_one(
+    place: Place, other_place: Place, release: Release
+) -> None:
+    scripts = with_next(place, *ADDITION)
+
+    release(scripts)
+    await apply(other_place)
+    for count in range(1, len(scripts) + 1):
+        release(scripts[:count])
+        assert (await apply(place)).found == count - 1
+
+    assert await place.catalog() == await other_place.catalog()
+    assert await version(place) == await version(other_place) == len(scripts)
+
+
+async def test_jobs_outlive_a_migration(place: Place, release: Release) -> None:
+    job = a_job()
+    await apply(place)
+    store = place.new_store()
+    await store.open()
+    await store.submit([job])
+    await store.close()
+
+    release(with_next(place, *ADDITION))
+    await apply(place)
+
+    store = place.new_store()
+    await store.open()
+    assert (await store.get(job.id)).id == job.id
+    await store.close()
+
+
+async def test_applying_twice_changes_nothing(place: Place) -> None:
+    first = await apply(place)
+    made = await place.catalog()
+
+    second = await apply(place)
+
+    wanted = place.scripts[-1][0]
+    assert (first.found, first.current) == (0, False)
+    assert second == SchemaState(wanted, wanted, MIN_COMPATIBLE)
+    assert await place.catalog() == made
+
+
+async def test_a_first_migration_that_fails_leaves_nothing_behind(place: Place, release: Release) -> None:
+    before = await place.catalog()
+    release(with_next(place, *BROKEN))
+
+    with pytest.raises((sqlite3.IntegrityError, asyncpg.UniqueViolationError)):
+        await apply(place)
+
+    assert await place.catalog() == before
+    assert await version(place) == 0
+
+
+async def test_a_later_migration_that_fails_leaves_the_schema_as_it_was(
+    place: Place, release: Release
+) -> None:
+    await apply(place)
+    before = await place.catalog()
+    release(with_next(place, *BROKEN))
+
+    with pytest.raises((sqlite3.IntegrityError, asyncpg.UniqueViolationError)):
+        await apply(place)
+
+    assert await place.catalog() == before
+    assert await version(place) == place.scripts[-1][0]
+    release(with_next(place, *ADDITION))
+    await apply(place)
+    assert await version(place) == place.scripts[-1][0] + 1
+
+
+async def test_many_may_apply_at_once(place: Place, other_place: Place) -> None:
+    found = await asyncio.gather(*(apply(place) for _ in range(4)))
+
+    wanted = place.scripts[-1][0]
+    assert sorted(state.found for state in found) == [0, wanted, wanted, wanted]
+    await apply(other_place)
+    assert await place.catalog() == await other_place.catalog()
+
+
+async def test_on_postgres_the_second_waits_for_the_first(postgres_dsn: str) -> None:
+    stores = [PostgresStore(postgres_dsn) for _ in range(2)]
+    watcher, other = await asyncpg.connect(postgres_dsn), await asyncpg.connect(postgres_dsn)
+    await other.execute("BEGIN; CREATE SCHEMA holdfast")  # keeps whoever comes first from going on
+
+    applying = [asyncio.create_task(store.apply_schema()) for store in stores]
+    async with asyncio.timeout(PATIENCE):
+        while await watcher.fetchval(WAITING) < 2:
+            await asyncio.sleep(0.01)
+    await other.execute("ROLLBACK")
+
+    assert sorted([(await task).found for task in applying]) == [0, 1]
+    for store in stores:
+        await store.close()
+    await watcher.close()
+    await other.close()
+
+
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+ WHERE datname = current_database() AND application_name = 'holdfast' AND wait_event_type = 'Lock'
+"""
+
+
+@pytest.mark.skipif("HOLDFAST_LONG" not in os.environ, reason="takes a minute; HOLDFAST_LONG=1 runs it")
+async def test_on_postgres_a_migration_may_take_longer_than_any_statement(
+    postgres_dsn: str, release: Release
+) -> None:
+    store = PostgresStore(postgres_dsn)
+    await store.apply_schema()
+    await store.close()
+    release([(1, ""), (2, "SELECT pg_sleep(62)")])
+
+    store = PostgresStore(postgres_dsn)
+    assert (await store.apply_schema()).found == 1
+    assert (await store.schema_state()).found == 2
+    await store.close()
+
+
+async def test_a_schema_error_is_raised_before_anything_is_written(place: Place, release: Release) -> None:
+    await apply(place)
+    before = await place.catalog()
+    release(with_next(place, *ADDITION))
+
+    store = place.new_store()
+    with pytest.raises(SchemaError):
+        await store.open()
+    await store.close()
+
+    assert await place.catalog() == before
