@@ -278,7 +278,7 @@ def _stages_named_in(function: Callable[..., Any]) -> list[StageFunction[..., An
     names = getattr(getattr(plain, "__code__", None), "co_names", ())
     named = [plain.__globals__.get(name) for name in names]
     for cell in getattr(plain, "__closure__", None) or ():
-        with suppress(ValueError):  # an empty cell: a name that is given to something later, perhaps to this job
+        with suppress(ValueError):  # a name that is given to something later, perhaps to this job
             named.append(cell.cell_contents)
     return [value for value in named if isinstance(value, StageFunction)]
 

@@ -20,6 +20,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LONGEST_WORD = 200
+LONGEST_DELAY = timedelta(days=36_500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,11 @@ def _aware(instant: datetime | None) -> datetime | None:
 def _refuse_contradictions(options: SubmitOptions) -> None:
     if (options.subject is None) != (options.version is None):
         raise PayloadInvalid("subject and version belong together; give both or neither")
+    if options.version is not None and not -(2**63) <= options.version < 2**63:
+        raise PayloadInvalid("version must fit into 64 bits")
     if options.rerun and options.subject is None:
         raise PayloadInvalid("rerun needs a subject and a version")
+    if options.delay is not None and options.delay > LONGEST_DELAY:
+        raise PayloadInvalid(f"delay must be at most {LONGEST_DELAY.days:,} days")
     if options.delay is not None and options.run_at is not None:
         raise PayloadInvalid("delay and run_at exclude each other; give one of them")

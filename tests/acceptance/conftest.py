@@ -1,0 +1,56 @@
+"""What these tests share: each of them on both stores, with a database that nobody else uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from tests.acceptance.harness.databases import STORES, Database, StoreName, open_database
+from tests.servers import ServerMissingError, in_ci, postgres_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(params=STORES)
+def store_name(request: pytest.FixtureRequest) -> StoreName:
+    """The store that this run of the test is about."""
+    name: StoreName = request.param
+    return name
+
+
+@pytest.fixture
+def needs_its_server(store_name: StoreName) -> None:
+    """Skip a test whose server cannot be had here, before it begins."""
+    if store_name == "postgres":
+        _ensure_postgres()
+
+
+@pytest.fixture
+def database(store_name: StoreName, needs_its_server: None, tmp_path: Path) -> Iterator[Database]:
+    """An empty database of that store; a PostgreSQL has a server of its own, which may be stopped."""
+    with open_database(store_name, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def postgres_database(tmp_path: Path) -> Iterator[Database]:
+    """An empty database on a PostgreSQL of its own, for what SQLite does not have: a server that goes away."""
+    _ensure_postgres()
+    with open_database("postgres", tmp_path) as opened:
+        yield opened
+
+
+def _ensure_postgres() -> None:
+    try:
+        postgres_binaries()
+    except ServerMissingError as missing:
+        _cannot_run(missing)
+
+
+def _cannot_run(missing: ServerMissingError) -> NoReturn:
+    if in_ci():
+        pytest.fail(str(missing), pytrace=False)
+    pytest.skip(str(missing))

@@ -1,0 +1,224 @@
+"""Real processes: workers that are replaced when they die, a submitter, and the outside service."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast_simulator import Script, read_log
+from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.worker import STORE_AWAY
+
+if TYPE_CHECKING:
+    from holdfast_simulator import Entry
+
+ROOT = Path(__file__).parents[3]
+HARNESS = "tests.acceptance.harness"
+
+
+@dataclass
+class Process:
+    """A child process, whose standard output and error go to one file."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    paused: bool = False
+    expected_to_die: bool = False
+
+    @classmethod
+    def launch(cls, module: str, *options: str, log: Path) -> Self:
+        """Start `python -m module`; it ends with this process at the latest."""
+        command = [sys.executable, "-X", "faulthandler", "-m", f"{HARNESS}.tethered", module, *options]
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+        return cls(process, log)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended, be it paused or not."""
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """Send SIGKILL, and wait for the end."""
+        self.expected_to_die = True
+        self.process.kill()
+        self.process.wait(10)
+
+    def pause(self) -> None:
+        """Stop it where it stands."""
+        self.process.send_signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        """Let it go on as if nothing had been."""
+        self.process.send_signal(signal.SIGCONT)
+        self.paused = False
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM."""
+        self.expected_to_die = True
+        if self.alive:
+            self.process.terminate()
+
+    def said(self) -> str:
+        """Read what it wrote so far."""
+        return self.log.read_text(errors="replace")
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """Read the structured log lines of one *event*."""
+        found = [json.loads(line) for line in self.said().splitlines() if _is_event(line, event)]
+        return [line for line in found if line.get("event") == event]
+
+    def end(self) -> None:
+        """End it now, if it has not ended."""
+        if self.alive:
+            self.kill()
+
+
+def _is_event(line: str, event: str) -> bool:
+    return line.startswith("{") and line.endswith("}") and f'"{event}"' in line
+
+
+@dataclass
+class Crew:
+    """Workers on one database. `tend` replaces those that died, as a supervisor would."""
+
+    url: str
+    folder: Path
+    service_url: str = "http://127.0.0.1:9"
+    size: int = 4
+    options: tuple[str, ...] = ()
+    members: list[Process] = field(default_factory=list)
+    former: list[Process] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self.tend()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self.members:
+            member.end()
+
+    def tend(self) -> None:
+        """Put a new worker in the place of each that is no more, and remember the old one."""
+        self.former += [member for member in self.members if not member.alive]
+        self.members = [member for member in self.members if member.alive]
+        while len(self.members) < self.size:
+            self.members.append(self._worker())
+
+    def _worker(self) -> Process:
+        number = len(self.members) + len(self.former)
+        log = self.folder / f"worker-{number}-{os.urandom(3).hex()}.log"
+        where = ("--url", self.url, "--service", self.service_url)
+        return Process.launch(f"{HARNESS}.worker", *where, *self.options, log=log)
+
+    @property
+    def everybody(self) -> list[Process]:
+        """All workers that there ever were."""
+        return self.former + self.members
+
+    def at_work(self) -> list[Process]:
+        """The members that have begun to claim, and are not paused."""
+        return [
+            member
+            for member in self.members
+            if member.alive and not member.paused and member.lines("worker started")
+        ]
+
+    def wait_until_at_work(self) -> None:
+        """Return when all members have begun to claim."""
+        until(lambda: len(self.at_work()) == self.size, within=30, what="the workers to start")
+
+    def dismiss(self) -> list[int | None]:
+        """Ask all members to stop, wait for them, and return their exit codes."""
+        for member in self.members:
+            member.ask_to_stop()
+        return [member.process.wait(30) for member in self.members]
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """Read one event's log lines of all workers that there ever were."""
+        return [line for member in self.everybody for line in member.lines(event)]
+
+    def deaths_by_themselves(self) -> list[str]:
+        """Tell of workers that ended though nobody ended them and their database was there."""
+        return [
+            f"exit code {member.process.returncode}: {member.said()[-2000:]}"
+            for member in self.former
+            if not member.expected_to_die and member.process.returncode != STORE_AWAY
+        ]
+
+
+@dataclass
+class Service:
+    """The outside service, in a process of its own, with a log of what truly took place."""
+
+    folder: Path
+    script: Script = field(default_factory=Script)
+    url: str = ""
+    process: Process | None = None
+
+    def __enter__(self) -> Self:
+        script = self.folder / "script.json"
+        script.write_text(self.script.dumps())
+        options = ("--log", str(self.folder / "calls.jsonl"), "--script", str(script))
+        self.process = Process.launch("holdfast_simulator", *options, log=self.folder / "service.log")
+        self.url = until(self._address, within=30, what="the service to listen")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.process.end()
+
+    def _address(self) -> str:
+        assert self.process is not None
+        _, told, address = self.process.said().partition("listening on ")
+        return address.strip() if told and address.endswith("\n") else ""
+
+    def calls(self) -> list[Entry]:
+        """Read the log of calls."""
+        return read_log(self.folder / "calls.jsonl")
+
+
+@dataclass
+class Submitter:
+    """A process that submits orders, and the ids that were acknowledged to it."""
+
+    url: str
+    folder: Path
+    rate: float = 40
+    process: Process | None = None
+
+    def __enter__(self) -> Self:
+        options = ("--url", self.url, "--acks", str(self._acks), "--rate", str(self.rate))
+        self.process = Process.launch(f"{HARNESS}.submitter", *options, log=self.folder / "submitter.log")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.process.end()
+
+    @property
+    def _acks(self) -> Path:
+        return self.folder / "acknowledged.txt"
+
+    def acknowledged(self) -> list[str]:
+        """Read the ids that were acknowledged so far; a line without its end is not one yet."""
+        if not self._acks.exists():
+            return []
+        return self._acks.read_text().split("\n")[:-1]
+
+    def finish(self) -> list[str]:
+        """Let it end what it has begun, and return all that was acknowledged."""
+        assert self.process is not None
+        self.process.ask_to_stop()
+        code = self.process.process.wait(60)
+        assert code == 0, f"the submitter ended with {code}: {self.process.said()[-2000:]}"
+        return self.acknowledged()

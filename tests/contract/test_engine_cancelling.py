@@ -1,0 +1,147 @@
+"""Cancelling through the whole engine: before, during and after a job runs."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+
+from holdfast import EventKind, Holdfast, JobCancelled, StateRefused, Status
+from holdfast.core.backoff import Backoff, RetryPolicy
+from holdfast.core.transitions import fail
+from holdfast.ports import Store
+from tests.builders import a_failure
+from tests.contract.conftest import DatabaseClock
+from tests.contract.steps import PATIENCE, claimed
+
+
+async def test_a_job_that_waits_is_cancelled_and_never_runs(hold: Holdfast) -> None:
+    runs: list[int] = []
+
+    @hold.job("work")
+    async def work() -> None:
+        runs.append(1)
+
+    job, other = await work.submit(), await work.submit()
+    assert await job.cancel() is Status.CANCELLED
+    async with hold.worker(poll=0.05):
+        await other.result(timeout=PATIENCE)
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=PATIENCE)
+
+    assert runs == [1]
+
+
+@pytest.mark.parametrize("asked_by", ["its own process", "another process"])
+async def test_a_running_job_is_stopped_when_somebody_asks(
+    hold: Holdfast, store: Store, asked_by: str
+) -> None:
+    begun, cleaned = asyncio.Event(), asyncio.Event()
+
+    @hold.job("work")
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+
+    job = await work.submit()
+    async with hold.worker(poll=0.05):
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        asked = await (job.cancel() if asked_by == "its own process" else store.cancel(job.id))
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=PATIENCE)
+
+    assert (asked, cleaned.is_set()) == (Status.PROCESSING, True)
+    kinds = [event.kind for event in await job.events()]
+    assert kinds == [EventKind.QUEUED, EventKind.PROCESSING, EventKind.CANCELLED]
+    with pytest.raises(StateRefused):
+        await job.cancel()
+
+
+async def test_a_stage_that_was_stopped_with_its_job_is_no_failed_stage(hold: Holdfast, store: Store) -> None:
+    begun = asyncio.Event()
+
+    @hold.stage("long", attempts=1)
+    async def long() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    @hold.job("work")
+    async def work() -> None:
+        await long()
+
+    job = await work.submit()
+    async with hold.worker(poll=0.05):
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=PATIENCE)
+
+    assert await store.stages([job.id]) == []
+
+
+async def test_a_job_that_ends_before_it_is_stopped_is_completed(hold: Holdfast) -> None:
+    begun = asyncio.Event()
+
+    @hold.job("work")
+    async def work() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "too late"
+        return "never"
+
+    job = await work.submit()
+    async with hold.worker(poll=0.05):
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await job.cancel()
+
+        assert await job.result(timeout=PATIENCE) == "too late"
+
+
+async def test_a_job_in_a_thread_is_cancelled_and_its_late_result_thrown_away(hold: Holdfast) -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    @hold.job("blocking")
+    def blocking() -> str:
+        begun.set()
+        may_end.wait(PATIENCE)
+        ended.set()
+        return "late"
+
+    job = await blocking.submit()
+    async with hold.worker(poll=0.05):
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=PATIENCE)
+        may_end.set()
+        await asyncio.to_thread(ended.wait, PATIENCE)
+
+    assert (await job.read()).result is None
+
+
+async def test_a_job_that_was_to_be_cancelled_when_it_failed_is_cancelled_instead_of_tried_again(
+    hold: Holdfast, store: Store, clock: DatabaseClock
+) -> None:
+    runs: list[int] = []
+
+    @hold.job("work")
+    async def work() -> None:
+        runs.append(1)
+
+    job = await work.submit()
+    claim = await claimed(store, "another")
+    await job.cancel()
+    policy = RetryPolicy(3, Backoff.none())
+    await store.settle("another", [fail(claim, a_failure(), policy, roll=0, attempt=1)])
+    await clock.advance(timedelta(seconds=1))
+    await store.promote(limit=1)
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=PATIENCE)
+
+    assert runs == []

@@ -1,0 +1,271 @@
+"""Stages that run side by side, each with a count of its own."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import ErrorClass, Holdfast, JobFailed, Retryable, StageFailed, Status
+from holdfast.core.stages import StageStatus
+from holdfast.ports import Store
+from tests.builders import a_stage
+from tests.contract.conftest import DatabaseClock
+from tests.contract.steps import LEASE, PATIENCE, claimed
+
+Call = Callable[[], Coroutine[Any, Any, Any]]
+
+
+async def gathered(*calls: Call) -> list[Any]:
+    return list(await asyncio.gather(*[call() for call in calls]))
+
+
+async def grouped(*calls: Call) -> list[Any]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(call()) for call in calls]
+    return [task.result() for task in tasks]
+
+
+async def gathered_with_errors(*calls: Call) -> list[Any]:
+    return list(await asyncio.gather(*[call() for call in calls], return_exceptions=True))
+
+
+TOGETHER = pytest.mark.parametrize("together", [gathered, grouped])
+
+
+@pytest.mark.clause("STG-2")
+@pytest.mark.parametrize("together", [gathered, grouped, gathered_with_errors])
+async def test_a_failure_of_one_takes_nothing_from_the_one_beside_it(
+    hold: Holdfast, store: Store, together: Callable[..., Awaitable[list[Any]]]
+) -> None:
+    runs: Counter[str] = Counter()
+    healed = asyncio.Event()
+
+    @hold.stage("flaky", attempts=3)
+    async def flaky() -> str:
+        runs["flaky"] += 1
+        if runs["flaky"] < 3:
+            raise Retryable("hiccup")
+        healed.set()
+        return "flaky"
+
+    @hold.stage("steady", attempts=1)
+    async def steady() -> str:
+        runs["steady"] += 1
+        if together is not gathered_with_errors:
+            await healed.wait()
+        return "steady"
+
+    @hold.job("both", attempts=1)
+    async def both() -> list[str]:
+        return await together(flaky, steady)
+
+    async with hold.worker(poll=0.05):
+        job = await both.submit()
+        assert await job.result(timeout=PATIENCE) == ["flaky", "steady"]
+
+    assert runs["flaky"] == 3
+    rows = {row.key.name: (row.status, row.attempt) for row in await store.stages([job.id])}
+    assert rows == {"flaky": (StageStatus.DONE, 3), "steady": (StageStatus.DONE, 1)}
+
+
+@pytest.mark.clause("STG-1")
+@TOGETHER
+async def test_a_stage_that_ended_beside_a_failing_one_is_not_run_again(
+    hold: Holdfast, together: Callable[..., Awaitable[list[Any]]]
+) -> None:
+    runs: Counter[str] = Counter()
+    quick_is_stored = asyncio.Event()
+
+    @hold.stage("quick", attempts=1)
+    async def quick() -> str:
+        runs["quick"] += 1
+        return "quick"
+
+    @hold.stage("slow")
+    async def slow() -> str:
+        runs["slow"] += 1
+        await quick_is_stored.wait()
+        if runs["slow"] == 1:
+            raise Retryable("hiccup")
+        return "slow"
+
+    @hold.job("both")
+    async def both() -> list[str]:
+        async def first() -> str:
+            answer = await quick()
+            quick_is_stored.set()
+            return answer
+
+        return await together(first, slow)
+
+    async with hold.worker(poll=0.05):
+        assert await (await both.submit()).result(timeout=PATIENCE) == ["quick", "slow"]
+
+    assert runs == {"quick": 1, "slow": 2}
+
+
+@pytest.mark.clause("STG-1")
+async def test_keys_tell_calls_apart_whatever_their_order(hold: Holdfast, store: Store) -> None:
+    runs: Counter[str] = Counter()
+
+    @hold.stage("translate")
+    async def translate(language: str) -> str:
+        runs[language] += 1
+        return language.upper()
+
+    @hold.job("all")
+    async def everything() -> dict[str, str]:
+        languages = ["de", "fr", "it"]
+        runs["body"] += 1
+        if runs["body"] > 1:
+            languages.reverse()
+        texts = await gathered(*[_translated(language) for language in languages])
+        if runs["body"] == 1:
+            raise Retryable("again, the other way round")
+        return dict(zip(languages, texts, strict=True))
+
+    def _translated(language: str) -> Call:
+        return lambda: translate.options(key=language)(language)
+
+    async with hold.worker(poll=0.05):
+        job = await everything.submit()
+        assert await job.result(timeout=PATIENCE) == {"de": "DE", "fr": "FR", "it": "IT"}
+
+    assert runs == {"body": 2, "de": 1, "fr": 1, "it": 1}
+    keys = {str(row.key) for row in await store.stages([job.id])}
+    assert keys == {"translate[de]", "translate[fr]", "translate[it]"}
+
+
+@pytest.mark.clause("STG-1")
+async def test_many_stages_at_once_are_each_stored_once(hold: Holdfast, store: Store) -> None:
+    runs: Counter[int] = Counter()
+
+    @hold.stage("square")
+    async def square(n: int) -> int:
+        runs[n] += 1
+        return n * n
+
+    @hold.job("many")
+    async def many(first: int) -> int:
+        numbers = range(first, first + 25)
+        return sum(await asyncio.gather(*[square.options(key=str(n))(n) for n in numbers]))
+
+    async with hold.worker(poll=0.05):
+        jobs = await many.submit_many([[0], [100], [200], [300]])
+        results = await asyncio.gather(*[job.result(timeout=PATIENCE) for job in jobs])
+
+    assert results == [sum(n * n for n in range(first, first + 25)) for first in (0, 100, 200, 300)]
+    assert set(runs.values()) == {1}
+    assert len(await store.stages([job.id for job in jobs])) == 100
+
+
+@pytest.mark.clause("STG-3")
+@TOGETHER
+async def test_an_exhausted_stage_fails_the_job_though_others_run_beside_it(
+    hold: Holdfast, together: Callable[..., Awaitable[list[Any]]]
+) -> None:
+    runs: Counter[str] = Counter()
+
+    @hold.stage("bad", attempts=2)
+    async def bad() -> None:
+        runs["bad"] += 1
+        raise Retryable("down")
+
+    @hold.stage("endless")
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    @hold.job("both", attempts=9)
+    async def both() -> None:
+        await together(bad, endless)
+
+    async with hold.worker(poll=0.05):
+        job = await both.submit()
+        with pytest.raises(JobFailed, match="down"):
+            await job.result(timeout=PATIENCE)
+
+    assert (runs["bad"], (await job.read()).stage) == (2, "bad")
+
+
+@pytest.mark.clause("STG-2")
+async def test_a_crash_is_charged_to_the_stages_in_progress_and_to_no_other(
+    hold: Holdfast, store: Store, clock: DatabaseClock
+) -> None:
+    """The worker that dies is played by the store: it noted two of three stages and is never heard of again."""
+    failures: dict[str, str] = {}
+
+    @hold.stage("once", attempts=1)
+    async def once() -> str:
+        return "once"
+
+    @hold.stage("twice", attempts=2)
+    async def twice() -> str:
+        return "twice"
+
+    @hold.stage("later", attempts=1)
+    async def later() -> str:
+        return "later"
+
+    async def tried(stage: Call, name: str) -> str:
+        try:
+            return str(await stage())
+        except StageFailed as error:
+            failures[name] = error.failure.error_class
+            return "lost"
+
+    @hold.job("three", attempts=9)
+    async def three() -> list[str]:
+        return await gathered(
+            *[lambda s=s, n=n: tried(s, n) for s, n in ((once, "once"), (twice, "twice"), (later, "later"))]
+        )
+
+    job = await three.submit()
+    claim = await claimed(store, "doomed")
+    await store.settle(
+        "doomed", [a_stage(claim, name, status=StageStatus.STARTED) for name in ("once", "twice")]
+    )
+    await clock.advance(LEASE + timedelta(seconds=1))
+    await store.reclaim(limit=1)
+    async with hold.worker(poll=0.05):
+        assert await job.result(timeout=PATIENCE) == ["lost", "twice", "later"]
+
+    assert failures == {"once": ErrorClass.WORKER_LOST}
+
+
+@pytest.mark.clause("STG-2")
+@pytest.mark.clause("JOB-7")
+@TOGETHER
+async def test_a_shutdown_gives_stages_that_run_side_by_side_their_attempts_back(
+    hold: Holdfast, store: Store, together: Callable[..., Awaitable[list[Any]]]
+) -> None:
+    runs: Counter[str] = Counter()
+    both_run, may_end = asyncio.Barrier(3), asyncio.Event()
+
+    async def work(name: str) -> str:
+        runs[name] += 1
+        if runs[name] == 1:
+            await both_run.wait()
+        await may_end.wait()
+        return name
+
+    one = hold.stage("one", attempts=1)(work)
+    two = hold.stage("two", attempts=1)(work)
+
+    @hold.job("both", attempts=1)
+    async def both() -> list[str]:
+        return await together(lambda: one("one"), lambda: two("two"))
+
+    job = await both.submit()
+    async with hold.worker(poll=0.05, grace=0):
+        async with asyncio.timeout(PATIENCE):
+            await both_run.wait()
+    stopped = await job.read()
+    may_end.set()
+    async with hold.worker(poll=0.05):
+        assert await job.result(timeout=PATIENCE) == ["one", "two"]
+
+    assert (stopped.status, stopped.attempt) == (Status.QUEUED, 0)
+    assert {row.attempt for row in await store.stages([job.id])} == {1}

@@ -1,0 +1,130 @@
+"""Each change that an operator may ask about is one line with the same fields."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from holdfast import Backoff, Holdfast, JobCancelled, JobFailed, Permanent, Retryable
+from tests.contract.conftest import Journal
+from tests.contract.steps import PATIENCE
+
+
+def answered(status: int) -> Callable[[], Exception]:
+    request = httpx.Request("POST", "https://gateway.test/v1")
+    response = httpx.Response(status, request=request)
+    return lambda: httpx.HTTPStatusError("no", request=request, response=response)
+
+
+def told(line: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: line.get(name) for name in names}
+
+
+@pytest.mark.clause("OBS-1")
+async def test_a_retry_and_the_end_of_it_are_logged(hold: Holdfast, journal: Journal) -> None:
+    error = answered(500)
+
+    @hold.job("call", attempts=2)
+    async def call() -> None:
+        raise error()
+
+    async with hold.worker(poll=0.05):
+        job = await call.submit()
+        with pytest.raises(JobFailed):
+            await job.result(timeout=PATIENCE)
+
+    [retry], [failed] = journal.lines("retry"), journal.lines("failed")
+    names = ["job_id", "status", "attempt", "gateway_status", "error_class", "error_code", "level"]
+    common = {"job_id": job.id, "gateway_status": 500, "error_class": "UPSTREAM_5XX", "error_code": "GW_5XX"}
+    assert told(retry, *names) == common | {"status": "queued", "attempt": 1, "level": "info"}
+    assert told(failed, *names) == common | {"status": "failed", "attempt": 2, "level": "warning"}
+    assert all(isinstance(line["duration_ms"], int) and line["duration_ms"] >= 0 for line in (retry, failed))
+    assert retry["delay_ms"] == 0
+    assert "timestamp" in retry
+
+
+@pytest.mark.clause("OBS-1")
+async def test_a_completion_is_a_routine_line(hold: Holdfast, journal: Journal) -> None:
+    @hold.job("quick")
+    async def quick() -> None:
+        return None
+
+    async with hold.worker(poll=0.05):
+        job = await quick.submit()
+        await job.result(timeout=PATIENCE)
+
+    [line] = journal.lines("completed")
+    names = ("job_id", "status", "attempt", "level")
+    assert told(line, *names) == {"job_id": job.id, "status": "completed", "attempt": 1, "level": "debug"}
+    assert isinstance(line["duration_ms"], int)
+
+
+@pytest.mark.clause("OBS-1")
+async def test_a_failed_stage_is_named(hold: Holdfast, journal: Journal) -> None:
+    @hold.stage("llm", attempts=2, backoff=Backoff.constant("10ms"))
+    async def llm() -> None:
+        raise Retryable("overloaded")
+
+    @hold.job("review")
+    async def review() -> None:
+        await llm()
+
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobFailed):
+            await (await review.submit()).result(timeout=PATIENCE)
+
+    assert [line["stage"] for line in journal.lines("retry") + journal.lines("failed")] == ["llm", "llm"]
+    assert journal.lines("retry")[0]["delay_ms"] == 10
+    assert [told(line, "stage", "status") for line in journal.lines("stage")] == [
+        {"stage": "llm", "status": "failed"}
+    ]
+
+
+@pytest.mark.clause("OBS-1")
+async def test_letting_go_and_cancelling_are_logged(hold: Holdfast, journal: Journal) -> None:
+    begun = asyncio.Event()
+
+    @hold.job("work")
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    job = await work.submit()
+    async with hold.worker(poll=0.05, grace=0):
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+    begun.clear()
+    async with hold.worker(poll=0.05):
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=PATIENCE)
+
+    [released], [cancelled] = journal.lines("released"), journal.lines("cancelled")
+    assert told(released, "job_id", "status", "reason") == {
+        "job_id": job.id,
+        "status": "queued",
+        "reason": "worker shut down",
+    }
+    assert told(cancelled, "job_id", "status", "attempt") == {
+        "job_id": job.id,
+        "status": "cancelled",
+        "attempt": 1,
+    }
+    assert len(journal.lines("worker started")) == len(journal.lines("worker stopped")) == 2
+
+
+async def test_no_argument_and_no_stack_is_logged(hold: Holdfast, journal: Journal) -> None:
+    @hold.job("secretive", attempts=2)
+    async def secretive(password: str) -> str:
+        raise Permanent("refused")
+
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobFailed):
+            await (await secretive.submit("hunter2")).result(timeout=PATIENCE)
+
+    text = journal.stream.getvalue()
+    assert "refused" in text
+    assert "hunter2" not in text
+    assert "Traceback" not in text

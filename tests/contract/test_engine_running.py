@@ -1,0 +1,218 @@
+"""A worker takes what is ready, at once, and asks again at once."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast import (
+    Backoff,
+    EventKind,
+    Holdfast,
+    JobFailed,
+    JobNotFound,
+    ResultTimeout,
+    Retryable,
+    Status,
+)
+from holdfast.ports import Store
+from tests.builders import a_job
+from tests.contract.conftest import Database, DatabaseClock
+from tests.contract.steps import PATIENCE, eventually, submitted
+
+NEVER = 60
+"""A poll so rare that whoever depends on it fails the test."""
+
+
+async def double(n: int) -> int:
+    return 2 * n
+
+
+async def test_a_submitted_job_runs_and_its_result_comes_back(hold: Holdfast) -> None:
+    job = await hold.job("double")(double).submit(21)
+
+    async with hold.worker(poll=0.05):
+        assert await job.result(timeout=PATIENCE) == 42
+
+    kinds = [event.kind for event in await job.events()]
+    assert kinds == [EventKind.QUEUED, EventKind.PROCESSING, EventKind.COMPLETED]
+    assert await job.result() == 42
+
+
+@pytest.mark.clause("JOB-8")
+async def test_an_idle_worker_is_woken_by_a_submission(hold: Holdfast) -> None:
+    doubled = hold.job("double")(double)
+
+    async with hold.worker(poll=NEVER) as worker:
+        await worker.ready.wait()
+        for n in range(3):
+            job = await doubled.submit(n)
+            assert await job.result(timeout=PATIENCE) == 2 * n
+
+
+@pytest.mark.clause("JOB-8")
+async def test_an_idle_worker_is_woken_by_a_submission_from_another_process(
+    hold: Holdfast, database: Database
+) -> None:
+    hold.job("double")(double)
+    elsewhere = Holdfast(database.url, journal=hold.parts.journal)
+
+    async with elsewhere, hold.worker(poll=NEVER) as worker:
+        await worker.ready.wait()
+        job = await elsewhere.job("double")(double).submit(4)
+
+        assert await job.result(timeout=PATIENCE) == 8
+
+
+@pytest.mark.clause("JOB-8")
+@pytest.mark.parametrize("slots", [1, 2, 7])
+async def test_after_a_job_the_next_is_claimed_at_once(hold: Holdfast, slots: int) -> None:
+    jobs = await hold.job("double")(double).submit_many([[n] for n in range(60)])
+
+    async with hold.worker(slots=slots, poll=NEVER):
+        results = await asyncio.gather(*[job.result(timeout=PATIENCE) for job in jobs])
+
+    assert results == [2 * n for n in range(60)]
+
+
+@pytest.mark.clause("JOB-8")
+async def test_a_job_that_waits_for_its_retry_needs_no_poll(hold: Holdfast) -> None:
+    tries: list[int] = []
+
+    @hold.job("flaky", backoff=Backoff.constant("50ms"))
+    async def flaky() -> int:
+        tries.append(1)
+        if len(tries) < 3:
+            raise Retryable("not yet")
+        return len(tries)
+
+    async with hold.worker(poll=NEVER):
+        assert await (await flaky.submit()).result(timeout=PATIENCE) == 3
+
+
+async def test_no_more_jobs_run_at_once_than_there_are_slots(hold: Holdfast) -> None:
+    running: list[int] = []
+    most: list[int] = []
+
+    @hold.job("count")
+    async def count(n: int) -> None:
+        running.append(n)
+        most.append(len(running))
+        await asyncio.sleep(0)
+        running.remove(n)
+
+    jobs = await count.submit_many([[n] for n in range(30)])
+    async with hold.worker(slots=3, poll=0.05):
+        await asyncio.gather(*[job.result(timeout=PATIENCE) for job in jobs])
+
+    assert max(most) <= 3
+
+
+async def test_a_worker_serves_its_queues_only(hold: Holdfast) -> None:
+    doubled = hold.job("double")(double)
+    other = await doubled.options(queue="other").submit(1)
+    mine = await doubled.options(queue="mine").submit(2)
+
+    async with hold.worker(queues=["mine", "else"], poll=0.05):
+        assert await mine.result(timeout=PATIENCE) == 4
+
+    assert await other.status() is Status.QUEUED
+
+
+async def test_a_job_of_an_unknown_name_is_put_aside_with_its_attempt(hold: Holdfast, store: Store) -> None:
+    [job_id] = await submitted(store, a_job(name="from-tomorrow"))
+
+    async with hold.worker(poll=0.05):
+        job = await eventually(lambda: store.get(job_id), lambda job: job.retry_after is not None)
+
+    assert (job.status, job.attempt, job.retry_after) == (
+        Status.QUEUED,
+        0,
+        job.updated_at + timedelta(seconds=30),
+    )
+    assert "from-tomorrow" in str((await store.events(job_id))[-1].meta["reason"])
+
+
+async def test_a_job_for_later_is_not_run_before(hold: Holdfast, clock: DatabaseClock, store: Store) -> None:
+    doubled = hold.job("double")(double)
+    later = await doubled.options(delay="1h").submit(1)
+    at = await doubled.options(run_at=datetime.now(UTC) + timedelta(hours=1)).submit(2)
+    now = await doubled.options(run_at=datetime.now(UTC) - timedelta(hours=1)).submit(3)
+
+    async with hold.worker(poll=0.05):
+        assert await now.result(timeout=PATIENCE) == 6
+        waiting = [await later.status(), await at.status()]
+        await clock.advance(timedelta(hours=2))
+        await store.promote(limit=10)
+        results = [await later.result(timeout=PATIENCE), await at.result(timeout=PATIENCE)]
+
+    assert (waiting, results) == ([Status.QUEUED, Status.QUEUED], [2, 4])
+
+
+async def test_a_result_that_takes_too_long_leaves_the_job_alone(hold: Holdfast) -> None:
+    job = await hold.job("double")(double).submit(21)
+
+    with pytest.raises(ResultTimeout):
+        await job.result(timeout=0.01)
+
+    async with hold.worker(poll=0.05):
+        assert await job.result(timeout=PATIENCE) == 42
+
+
+async def test_many_may_wait_for_one_job_and_for_its_failure(hold: Holdfast) -> None:
+    @hold.job("fail", attempts=1)
+    async def fail() -> None:
+        raise ValueError("no good")
+
+    job = await fail.submit()
+    again = hold.handle(job.id, "fail")
+    async with hold.worker(poll=0.05):
+        outcomes = await asyncio.gather(
+            *[each.result(timeout=PATIENCE) for each in (job, job, again)], return_exceptions=True
+        )
+
+    assert [type(outcome) for outcome in outcomes] == [JobFailed] * 3
+    assert "no good" in str(outcomes[0])
+
+
+async def test_a_job_may_name_itself_and_what_comes_after_it(hold: Holdfast) -> None:
+    @hold.job("countdown")
+    async def countdown(n: int) -> str:
+        if n == 0:
+            return await last()
+        job = await countdown.submit(n - 1)
+        return await job.result(timeout=PATIENCE)
+
+    @hold.stage("last")
+    async def last() -> str:
+        return "lift-off"
+
+    async with hold.worker(poll=0.05):
+        assert await (await countdown.submit(2)).result(timeout=PATIENCE) == "lift-off"
+
+
+async def test_nobody_waits_for_a_job_that_is_not_there(hold: Holdfast) -> None:
+    with pytest.raises(JobNotFound):
+        await hold.handle("00000000-0000-7000-8000-000000000000").result(timeout=PATIENCE)
+
+
+@pytest.mark.clause("JOB-5")
+async def test_the_lease_of_a_long_job_is_extended_while_it_runs(hold: Holdfast, store: Store) -> None:
+    may_end = asyncio.Event()
+
+    @hold.job("long")
+    async def long() -> str:
+        await may_end.wait()
+        return "done"
+
+    job = await long.submit()
+    async with hold.worker(lease=6, poll=0.05):
+        began = await eventually(job.read, lambda job: job.lease_expires_at is not None)
+        later = await eventually(job.read, lambda job: job.lease_expires_at != began.lease_expires_at)
+        may_end.set()
+        assert await job.result(timeout=PATIENCE) == "done"
+
+    assert began.lease_expires_at is not None
+    assert later.lease_expires_at is not None
+    assert later.lease_expires_at > began.lease_expires_at
+    assert (await job.read()).attempt == 1

@@ -1,0 +1,228 @@
+"""A worker that is told to stop finishes what it has in hand, or gives it back as it was."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+
+from holdfast import EventKind, Holdfast, Status
+from holdfast.ports import Store
+from tests.contract.conftest import DatabaseClock, Journal
+from tests.contract.steps import LEASE, PATIENCE, claimed, eventually
+
+
+class Work:
+    """A job that runs until it is allowed to end, and says when it began and how it ended."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.stopped = 0
+
+    async def run(self) -> str:
+        self.begun.set()
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            for _ in range(20):
+                await asyncio.sleep(0)  # cleaning up takes a while
+            self.stopped += 1
+            raise
+        return "done"
+
+    async def wait_until_begun(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await self.begun.wait()
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.mark.clause("JOB-7")
+async def test_a_stopped_worker_finishes_its_job_and_claims_no_other(hold: Holdfast, work: Work) -> None:
+    job_type = hold.job("work")(work.run)
+    job = await job_type.submit()
+
+    async with hold.worker(poll=0.05, grace=PATIENCE) as worker:
+        await work.wait_until_begun()
+        worker.stop()
+        late = await job_type.submit()
+        work.may_end.set()
+
+    assert (await job.status(), await late.status()) == (Status.COMPLETED, Status.QUEUED)
+    assert await job.result() == "done"
+
+
+@pytest.mark.clause("JOB-7")
+async def test_what_does_not_end_in_time_is_given_back_with_its_attempt(hold: Holdfast, work: Work) -> None:
+    job = await hold.job("work", attempts=1)(work.run).submit()
+
+    async with hold.worker(poll=0.05, grace=0.05):
+        await work.wait_until_begun()
+    given_back = await job.read()
+    last = (await job.events())[-1]
+    work.may_end.set()
+    async with hold.worker(poll=0.05):
+        assert await job.result(timeout=PATIENCE) == "done"
+
+    assert work.stopped == 1
+    assert (given_back.status, given_back.attempt, given_back.retry_after) == (Status.QUEUED, 0, None)
+    assert (last.kind, last.meta) == (EventKind.QUEUED, {"reason": "worker shut down"})
+    assert (await job.read()).attempt == 1
+
+
+@pytest.mark.clause("JOB-7")
+async def test_a_second_request_to_stop_ends_the_grace_and_loses_nothing(hold: Holdfast, work: Work) -> None:
+    job = await hold.job("work", attempts=1)(work.run).submit()
+
+    async with asyncio.timeout(PATIENCE), hold.worker(poll=0.05, grace=600) as worker:
+        await work.wait_until_begun()
+        worker.stop()
+        worker.stop()
+
+    given_back = await job.read()
+    assert (work.stopped, given_back.status, given_back.attempt) == (1, Status.QUEUED, 0)
+
+
+@pytest.mark.clause("JOB-7")
+async def test_a_worker_that_is_stopped_as_it_starts_leaves_jobs_as_they_were(
+    hold: Holdfast, work: Work
+) -> None:
+    job = await hold.job("work", attempts=1)(work.run).submit()
+
+    async with hold.worker(poll=0.05, grace=0) as worker:
+        worker.stop()
+
+    left = await job.read()
+    assert (left.status, left.attempt) == (Status.QUEUED, 0)
+
+
+@pytest.mark.clause("JOB-7")
+async def test_finished_stages_survive_a_shutdown_and_the_others_lose_no_attempt(
+    hold: Holdfast, work: Work
+) -> None:
+    runs: list[str] = []
+
+    @hold.stage("fetch", attempts=1)
+    async def fetch() -> str:
+        runs.append("fetch")
+        return "page"
+
+    @hold.stage("llm", attempts=1)
+    async def llm(page: str) -> str:
+        runs.append("llm")
+        return page + await work.run()
+
+    @hold.job("review", attempts=1)
+    async def review() -> str:
+        return await llm(await fetch())
+
+    job = await review.submit()
+    async with hold.worker(poll=0.05, grace=0):
+        await work.wait_until_begun()
+    work.may_end.set()
+    async with hold.worker(poll=0.05):
+        assert await job.result(timeout=PATIENCE) == "pagedone"
+
+    assert runs == ["fetch", "llm", "llm"]
+
+
+@pytest.mark.clause("JOB-7")
+async def test_a_thread_that_cannot_be_stopped_writes_nothing_afterwards(hold: Holdfast) -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    @hold.job("blocking", attempts=1)
+    def blocking() -> str:
+        first = not begun.is_set()
+        begun.set()
+        if first:
+            may_end.wait(PATIENCE)
+            ended.set()
+            return "from the stopped worker"
+        return "from the next"
+
+    job = await blocking.submit()
+    async with hold.worker(poll=0.05, grace=0):
+        await asyncio.to_thread(begun.wait, PATIENCE)
+    given_back = await job.read()
+    may_end.set()
+    await asyncio.to_thread(ended.wait, PATIENCE)
+    async with hold.worker(poll=0.05):
+        assert await job.result(timeout=PATIENCE) == "from the next"
+
+    assert (given_back.status, given_back.attempt) == (Status.QUEUED, 0)
+
+
+@pytest.mark.clause("JOB-7")
+async def test_a_handler_that_ends_well_though_it_was_stopped_is_completed(hold: Holdfast) -> None:
+    begun = asyncio.Event()
+
+    @hold.job("stubborn")
+    async def stubborn() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "finished anyway"
+        return "never"
+
+    job = await stubborn.submit()
+    async with hold.worker(poll=0.05, grace=0):
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+
+    assert await job.result(timeout=PATIENCE) == "finished anyway"
+
+
+async def test_an_error_in_the_block_stops_the_worker_cleanly(hold: Holdfast, work: Work) -> None:
+    job = await hold.job("work")(work.run).submit()
+
+    async def block() -> None:
+        async with hold.worker(poll=0.05, grace=0):
+            await work.wait_until_begun()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await block()
+
+    assert await job.status() is Status.QUEUED
+
+
+@pytest.mark.clause("JOB-6")
+async def test_a_worker_that_overslept_its_lease_lets_go_of_the_job(
+    hold: Holdfast, store: Store, clock: DatabaseClock, work: Work, journal: Journal
+) -> None:
+    job = await hold.job("work")(work.run).submit()
+
+    async with hold.worker(slots=1, lease=3, poll=0.05):
+        await work.wait_until_begun()
+        await clock.advance(timedelta(seconds=60))
+        await store.reclaim(limit=1)
+        thief = await claimed(store, "another")
+        async with asyncio.timeout(PATIENCE):
+            while not work.stopped:
+                await asyncio.sleep(0.005)
+
+    held = await job.read()
+    assert (held.leased_by, held.lease_token, held.status) == ("another", thief.token, Status.PROCESSING)
+    assert [line["job_id"] for line in journal.lines("lease lost")] == [job.id]
+
+
+@pytest.mark.clause("JOB-6")
+async def test_a_result_that_comes_after_the_lease_is_thrown_away(
+    hold: Holdfast, store: Store, clock: DatabaseClock, work: Work, journal: Journal
+) -> None:
+    job = await hold.job("work")(work.run).submit()
+
+    async with hold.worker(slots=1, lease=LEASE, poll=0.05):
+        await work.wait_until_begun()
+        await clock.advance(2 * LEASE)
+        await store.reclaim(limit=1)
+        await claimed(store, "another")
+        work.may_end.set()
+
+    held = await eventually(job.read, lambda job: job.leased_by is not None)
+    assert (held.leased_by, held.status, held.result) == ("another", Status.PROCESSING, None)
+    assert [line["job_id"] for line in journal.lines("fenced")] == [job.id]

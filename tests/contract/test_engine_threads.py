@@ -1,0 +1,151 @@
+"""Plain functions run in threads, beside the loop and not in its way."""
+
+import asyncio
+import threading
+
+import pytest
+
+from holdfast import ErrorClass, Holdfast, JobFailed, StageFailed
+from tests.contract.conftest import Journal
+from tests.contract.steps import PATIENCE
+
+
+async def test_a_plain_function_runs_beside_the_loop(hold: Holdfast) -> None:
+    seen: list[threading.Thread] = []
+
+    @hold.job("plain")
+    def plain(n: int) -> int:
+        seen.append(threading.current_thread())
+        return n + 1
+
+    async with hold.worker(poll=0.05):
+        assert await (await plain.submit(1)).result(timeout=PATIENCE) == 2
+
+    assert seen[0] is not threading.current_thread()
+
+
+async def test_plain_functions_run_side_by_side_and_leave_the_loop_free(hold: Holdfast) -> None:
+    together = threading.Barrier(3, timeout=PATIENCE)
+
+    @hold.job("meet")
+    def meet() -> str:
+        together.wait()
+        return "met"
+
+    @hold.job("quick")
+    async def quick() -> str:
+        return "quick"
+
+    async with hold.worker(poll=0.05):
+        waiting = [await meet.submit(), await meet.submit()]
+        assert await (await quick.submit()).result(timeout=PATIENCE) == "quick"
+        third = await meet.submit()
+        assert [await job.result(timeout=PATIENCE) for job in (*waiting, third)] == ["met"] * 3
+
+
+async def test_stages_of_a_plain_job_are_stored_and_not_run_again(hold: Holdfast) -> None:
+    runs: list[str] = []
+
+    @hold.stage("fetch")
+    def fetch(name: str) -> str:
+        runs.append(f"fetch {name}")
+        return name.upper()
+
+    @hold.job("plain")
+    def plain() -> str:
+        page = fetch("page")
+        runs.append("body")
+        if runs.count("body") == 1:
+            raise TimeoutError("once")
+        return page
+
+    async with hold.worker(poll=0.05):
+        job = await plain.submit()
+        assert await job.result(timeout=PATIENCE) == "PAGE"
+
+    assert runs == ["fetch page", "body", "body"]
+
+
+async def test_a_plain_stage_of_an_async_job_is_called_in_a_thread(hold: Holdfast) -> None:
+    threads: list[threading.Thread] = []
+
+    @hold.stage("blocking")
+    def blocking() -> int:
+        threads.append(threading.current_thread())
+        return 7
+
+    @hold.job("mixed")
+    async def mixed() -> int:
+        return await blocking.in_thread()
+
+    @hold.job("wrong", attempts=1)
+    async def wrong() -> int:
+        return blocking()
+
+    async with hold.worker(poll=0.05):
+        assert await (await mixed.submit()).result(timeout=PATIENCE) == 7
+        with pytest.raises(JobFailed, match="in_thread"):
+            await (await wrong.submit()).result(timeout=PATIENCE)
+
+    assert threads[0] is not threading.current_thread()
+
+
+async def test_a_timeout_ends_the_wait_for_a_thread_that_does_not_end(
+    hold: Holdfast, journal: Journal
+) -> None:
+    release = threading.Event()
+
+    @hold.job("stuck", attempts=2, timeout="50ms")
+    def stuck() -> None:
+        release.wait(PATIENCE)
+
+    async with hold.worker(poll=0.05):
+        job = await stuck.submit()
+        with pytest.raises(JobFailed, match=r"no result within 0\.05 s") as raised:
+            await job.result(timeout=PATIENCE)
+    release.set()
+
+    assert raised.value.failure.error_class is ErrorClass.NETWORK_TIMEOUT
+    assert (await job.read()).attempt == 2
+    assert {line["job_id"] for line in journal.lines("thread left behind")} == {job.id}
+
+
+@pytest.mark.parametrize("kind", ["thread", "loop"])
+async def test_the_timeout_of_a_stage_ends_the_wait_for_it(hold: Holdfast, kind: str) -> None:
+    release = threading.Event()
+    cancelled = asyncio.Event()
+
+    @hold.stage("stuck", attempts=2, timeout="50ms")
+    def in_thread() -> None:
+        release.wait(PATIENCE)
+
+    @hold.stage("stuck", attempts=2, timeout="50ms")
+    async def on_loop() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    @hold.job("patient")
+    async def patient() -> str:
+        try:
+            await (in_thread.in_thread() if kind == "thread" else on_loop())
+        except StageFailed as error:
+            return error.failure.error_class.value
+        return "never"
+
+    async with hold.worker(poll=0.05):
+        assert await (await patient.submit()).result(timeout=PATIENCE) == "NETWORK_TIMEOUT"
+    release.set()
+
+    assert cancelled.is_set() == (kind == "loop")
+
+
+async def test_a_job_that_times_out_is_not_confused_with_one_that_says_so(hold: Holdfast) -> None:
+    @hold.job("says", attempts=1, timeout=PATIENCE)
+    async def says() -> None:
+        raise TimeoutError("the service was slow")
+
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobFailed, match="the service was slow"):
+            await (await says.submit()).result(timeout=PATIENCE)

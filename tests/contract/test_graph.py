@@ -1,0 +1,85 @@
+"""A job moves along the declared graph and nowhere else, whoever asks and with whatever token."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from holdfast import Job, StateRefused, Status
+from holdfast.core.jobs import EventKind
+from holdfast.core.states import allowed, mermaid
+from holdfast.core.transitions import Finish, Requeue
+from holdfast.ports import Store
+from tests.builders import a_failure, a_job
+from tests.contract.steps import LEASE, a_claim, a_completed_job, a_failed_job, submitted
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "states.md"
+
+
+async def a_job_that_is(store: Store, status: Status) -> Job:
+    job = a_job()
+    match status:
+        case Status.QUEUED:
+            await submitted(store, job)
+        case Status.PROCESSING:
+            await a_claim(store, job)
+        case Status.COMPLETED:
+            await a_completed_job(store, job)
+        case Status.FAILED:
+            await a_failed_job(store, job)
+        case Status.CANCELLED:
+            await submitted(store, job)
+            await store.cancel(job.id)
+    return await store.get(job.id)
+
+
+async def push(store: Store, job: Job, target: Status) -> None:
+    """Try every way there is to bring *job* to *target*, with the token it has."""
+    match target:
+        case Status.QUEUED:
+            await store.settle("worker", [Requeue(job.id, job.lease_token, EventKind.RETRY)])
+            await store.reclaim(limit=10)
+            with suppress(StateRefused):
+                await store.retry(job.id)
+        case Status.PROCESSING:
+            await store.claim("another", "default", limit=10, lease=LEASE)
+        case Status.COMPLETED:
+            await store.settle("worker", [Finish(job.id, job.lease_token, target, result="1")])
+        case Status.FAILED:
+            await store.settle("worker", [Finish(job.id, job.lease_token, target, failure=a_failure())])
+        case Status.CANCELLED:
+            await store.settle("worker", [Finish(job.id, job.lease_token, target)])
+            with suppress(StateRefused):
+                await store.cancel(job.id)
+
+
+@pytest.mark.clause("JOB-12")
+@pytest.mark.parametrize("target", Status)
+@pytest.mark.parametrize("source", Status)
+async def test_only_changes_of_the_graph_are_possible(store: Store, source: Status, target: Status) -> None:
+    job = await a_job_that_is(store, source)
+
+    await push(store, job, target)
+
+    after = await store.get(job.id)
+    if allowed(source, target):
+        assert after.status is target
+    else:
+        assert after == job
+
+
+@pytest.mark.clause("JOB-12")
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.PROCESSING])
+async def test_a_live_state_is_no_end(store: Store, status: Status) -> None:
+    claim = await a_claim(store)
+    before = await store.get(claim.id)
+
+    with pytest.raises(Exception, match=r"(?i)check constraint"):
+        await store.settle("worker", [Finish(claim.id, claim.token, status)])
+
+    assert await store.get(claim.id) == before
+
+
+@pytest.mark.clause("JOB-12", "sqlite", "postgres")
+def test_the_drawing_in_the_docs_is_the_graph() -> None:
+    assert f"```mermaid\n{mermaid()}\n```" in PAGE.read_text(encoding="utf-8")

@@ -1,0 +1,145 @@
+"""Leases run out, are extended, and leave nothing behind."""
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import EventKind, Status
+from holdfast.core.transitions import release
+from holdfast.ports import Store
+from tests.builders import a_job, a_stage
+from tests.contract.conftest import DatabaseClock
+from tests.contract.steps import LEASE, a_claim, claimed, submitted
+
+PAST_LEASE = LEASE + timedelta(seconds=1)
+
+
+@pytest.mark.clause("JOB-4")
+async def test_a_job_whose_lease_ran_out_goes_back_to_its_queue(store: Store, clock: DatabaseClock) -> None:
+    lost = await a_claim(store)
+    await clock.advance(PAST_LEASE)
+
+    assert await store.reclaim(limit=10) == [lost.id]
+
+    job = await store.get(lost.id)
+    assert (job.status, job.leased_by, job.lease_expires_at) == (Status.QUEUED, None, None)
+    assert (job.retry_after, job.attempt, job.losses) == (None, 1, 1)
+    assert job.lease_token > lost.token
+
+
+@pytest.mark.clause("JOB-4")
+async def test_a_lost_lease_costs_the_attempt_it_was_for(store: Store, clock: DatabaseClock) -> None:
+    await submitted(store, a_job())
+    seen = []
+    for _ in range(3):
+        claim = await claimed(store)
+        seen.append((claim.attempt, claim.losses))
+        await clock.advance(PAST_LEASE)
+        await store.reclaim(limit=10)
+
+    assert seen == [(1, 0), (2, 1), (3, 2)]
+
+
+@pytest.mark.clause("JOB-4")
+async def test_a_lease_says_nothing_about_a_queued_job(store: Store, clock: DatabaseClock) -> None:
+    claim = await a_claim(store)
+    await store.settle("worker", [release(claim, "worker shut down")])
+
+    again = await claimed(store, "another")
+
+    assert again.id == claim.id
+    await clock.advance(PAST_LEASE)
+    assert await store.reclaim(limit=10) == [claim.id]
+
+
+@pytest.mark.clause("JOB-4")
+async def test_jobs_are_reclaimed_in_batches_the_longest_lost_first(
+    store: Store, clock: DatabaseClock
+) -> None:
+    ids = []
+    for _ in range(3):
+        ids.append((await a_claim(store)).id)
+        await clock.advance(timedelta(seconds=1))
+    await clock.advance(PAST_LEASE)
+
+    assert set(await store.reclaim(limit=2)) == set(ids[:2])
+    assert await store.reclaim(limit=2) == ids[2:]
+    assert await store.reclaim(limit=2) == []
+
+
+@pytest.mark.clause("JOB-4")
+async def test_every_lost_job_is_reclaimed_by_one_sweep_only(
+    store: Store, other_store: Store, clock: DatabaseClock
+) -> None:
+    lost = await a_claim(store)
+    await clock.advance(PAST_LEASE)
+
+    assert await store.reclaim(limit=10) + await other_store.reclaim(limit=10) == [lost.id]
+    kinds = [event.kind for event in await store.events(lost.id)]
+    assert kinds == [EventKind.QUEUED, EventKind.PROCESSING, EventKind.QUEUED]
+
+
+@pytest.mark.clause("JOB-5")
+async def test_an_extended_lease_runs_from_now(store: Store, clock: DatabaseClock) -> None:
+    claim = await a_claim(store)
+    await clock.advance(LEASE / 3)
+
+    extension = await store.extend([(claim.id, claim.token)], lease=LEASE)
+
+    job = await store.get(claim.id)
+    assert extension == (frozenset(), frozenset())
+    assert job.started_at is not None
+    assert job.lease_expires_at is not None
+    assert job.lease_expires_at >= job.started_at + LEASE / 3 + LEASE
+    await clock.advance(LEASE - timedelta(seconds=10))
+    assert await store.reclaim(limit=10) == []
+
+
+@pytest.mark.clause("JOB-5")
+async def test_all_leases_of_a_worker_are_extended_together(store: Store, clock: DatabaseClock) -> None:
+    held = [await a_claim(store) for _ in range(3)]
+    asked = await a_claim(store)
+    await store.cancel(asked.id)
+    gone = await a_claim(store)
+    await store.settle("worker", [release(gone, "worker shut down")])
+
+    extension = await store.extend([(c.id, c.token) for c in [*held, asked, gone]], lease=2 * LEASE)
+
+    assert extension.lost == {gone.id}
+    assert extension.cancel_requested == {asked.id}
+    await clock.advance(PAST_LEASE)
+    assert await store.reclaim(limit=10) == []
+
+
+async def test_nothing_to_extend_is_no_error(store: Store) -> None:
+    assert await store.extend([], lease=LEASE) == (frozenset(), frozenset())
+
+
+async def test_a_stored_stage_result_forgives_lost_leases(store: Store, clock: DatabaseClock) -> None:
+    await a_claim(store)
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=10)
+    second = await claimed(store)
+    await store.settle("worker", [a_stage(second)])
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=10)
+
+    third = await claimed(store)
+
+    assert (second.attempt, second.losses) == (2, 1)
+    assert (third.attempt, third.losses) == (2, 1)
+
+
+async def test_a_release_gives_the_attempt_back_and_ends_a_row_of_losses(
+    store: Store, clock: DatabaseClock
+) -> None:
+    await a_claim(store)
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=10)
+    second = await claimed(store)
+    await store.settle("worker", [release(second, "worker shut down")])
+
+    third = await claimed(store)
+
+    assert (second.attempt, second.losses) == (2, 1)
+    assert (third.attempt, third.losses) == (2, 0)

@@ -1,0 +1,96 @@
+"""What a worker asks in its loop is answered from an index, however much history there is."""
+
+import sqlite3
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast import stores
+from holdfast.stores.postgres.connections import SESSION
+from holdfast.stores.sqlfiles import Statements
+from tests.contract.conftest import SqliteFile
+from tests.contract.steps import LEASE
+
+FILES = {file.stem for file in Path(stores.__path__[0]).glob("sqlite/sql/*.sql")}
+
+IN_ORDER = ["claimable", "promote", "next_due", "lost", "cancel_requests"]
+"""Questions about many jobs: the index has them in the order in which they are wanted."""
+
+ELSEWHERE = {"find", "counts", "get", "events", "stage_events", "retry", "retry_history"}
+"""What people ask now and then."""
+
+SUBMITTING = {
+    "submit",
+    "submit_payloads",
+    "take_key",
+    "taken_key",
+    "add_version",
+    "latest_version",
+    "known_jobs",
+}
+
+VALUES = {
+    "batch": "[]",
+    "ids": "[]",
+    "now": 0,
+    "limit": 9,
+    "queue": "default",
+    "worker": "worker",
+    "lease": 1,
+    "id": "",
+    "owner": None,
+}
+
+TABLES = ("holdfast_jobs", "holdfast_finished", "holdfast_stages", "holdfast_payloads", "job", "payload")
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> sqlite3.Connection:
+    made = SqliteFile(str(tmp_path / "jobs.db"))
+    store = made.new_store()
+    await store.open()
+    await store.close()
+    return sqlite3.connect(made.path)
+
+
+def plan(connection: sqlite3.Connection, name: str) -> list[str]:
+    sql = Statements("holdfast.stores.sqlite")[name]
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", VALUES)]
+
+
+@pytest.mark.clause("JOB-9", "sqlite")
+@pytest.mark.parametrize("name", sorted(FILES - ELSEWHERE - SUBMITTING))
+def test_no_query_of_the_loop_scans_a_table_of_jobs(file: sqlite3.Connection, name: str) -> None:
+    steps = plan(file, name)
+
+    assert steps
+    assert [step for step in steps if step.startswith("SCAN") and step.split()[1] in TABLES] == []
+
+
+@pytest.mark.clause("JOB-9", "sqlite")
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_no_query_over_many_jobs_sorts_them(file: sqlite3.Connection, name: str) -> None:
+    steps = plan(file, name)
+
+    assert [step for step in steps if "TEMP B-TREE" in step] == []
+    assert any("USING INDEX" in step or "USING COVERING INDEX" in step for step in steps)
+
+
+@pytest.mark.clause("JOB-9", "sqlite")
+def test_a_claim_reads_the_index_of_ready_jobs(file: sqlite3.Connection) -> None:
+    assert "SEARCH job USING INDEX holdfast_jobs_ready (queue=?)" in plan(file, "claimable")
+
+
+@pytest.mark.clause("JOB-9", "postgres")
+async def test_a_claim_on_postgres_reads_the_index_of_ready_jobs(postgres_dsn: str) -> None:
+    connection = await asyncpg.connect(postgres_dsn, server_settings=SESSION)
+    sql = Statements("holdfast.stores.postgres")["claim"]
+
+    rows = await connection.fetch(f"EXPLAIN {sql}", "worker", "default", 9, LEASE)
+
+    await connection.close()
+    steps = "\n".join(row[0] for row in rows)
+    assert "Index Scan using jobs_ready" in steps
+    assert "Seq Scan on jobs" not in steps
+    assert "Sort" not in steps

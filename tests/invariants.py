@@ -1,0 +1,303 @@
+"""What must hold after any fault, checked from the tables and from the service's own log.
+
+`read_world` reads a whole database, of either store, into plain values; every other function here is
+one claim about them, and names those that break it. None of them asks the engine what it believes.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from holdfast.core.states import GRAPH, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from holdfast_simulator import Entry
+
+_TABLES = {
+    "live": ("jobs", "id, name, status, attempt, generation, lease_token, losses, created_at, last_attempt_at, "
+             "leased_by, lease_expires_at, retry_after"),
+    "ended": ("finished", "id, name, status, attempt, generation, lease_token, losses, created_at, last_attempt_at, "
+              "leased_by, finished_at, result, failure"),
+    "payloads": ("payloads", "job_id AS id"),
+    "stages": ("stages", "job_id AS id, name, call, status, attempt, generation, lease_token, result"),
+    "events": ("job_events", "job_id AS id, seq, at, kind, meta"),
+}  # fmt: skip
+
+_LEASES = "SELECT id, leased_by FROM {}jobs WHERE leased_by IS NOT NULL"
+
+_LEADS_TO = {
+    "queued": Status.QUEUED,
+    "retry": Status.QUEUED,
+    "replayed": Status.QUEUED,
+    "held": Status.QUEUED,
+    "processing": Status.PROCESSING,
+    "completed": Status.COMPLETED,
+    "failed": Status.FAILED,
+    "cancelled": Status.CANCELLED,
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """Every row of a database, by table. Instants compare with each other, whatever their type."""
+
+    live: list[dict[str, Any]]
+    ended: list[dict[str, Any]]
+    payloads: list[dict[str, Any]]
+    stages: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+
+    @property
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs, live and ended."""
+        return self.live + self.ended
+
+    def with_status(self, status: Status) -> set[str]:
+        """The ids of the jobs in one state."""
+        return {row["id"] for row in self.jobs if row["status"] == status}
+
+
+async def read_world(url: str) -> World:
+    """Read all that the database at *url* holds, in one snapshot."""
+    if url.startswith("sqlite:///"):
+        return World(**_read_sqlite(url.removeprefix("sqlite:///")))
+    return World(**await _read_postgres(url))
+
+
+async def read_leases(url: str) -> dict[str, str]:
+    """Read who holds which job: the worker's name by the job's id."""
+    if url.startswith("sqlite:///"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            return dict(connection.execute(_LEASES.format("holdfast_")).fetchall())
+    live = await asyncpg.connect(url)
+    try:
+        return {str(job_id): worker for job_id, worker in await live.fetch(_LEASES.format("holdfast."))}
+    finally:
+        await live.close()
+
+
+def _read_sqlite(path: str) -> dict[str, list[dict[str, Any]]]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        connection.execute("BEGIN")
+        return {
+            part: [dict(row) for row in connection.execute(f"SELECT {columns} FROM holdfast_{table}")]
+            for part, (table, columns) in _TABLES.items()
+        }
+
+
+async def _read_postgres(dsn: str) -> dict[str, list[dict[str, Any]]]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            return {
+                part: [
+                    {**row, "id": str(row["id"])}
+                    for row in await connection.fetch(f"SELECT {columns} FROM holdfast.{table}")
+                ]
+                for part, (table, columns) in _TABLES.items()
+            }
+    finally:
+        await connection.close()
+
+
+def every_acknowledged_job_completed(world: World, acknowledged: Collection[str]) -> None:
+    """What was acknowledged exists, and has come to its good end."""
+    known = {row["id"] for row in world.jobs}
+    missing = set(acknowledged) - known
+    assert not missing, f"{len(missing)} acknowledged jobs are gone: {_some(missing)}"
+    # A job whose submitter never heard of it was promised nothing, and may be anywhere.
+    wrong = set(acknowledged) - world.with_status(Status.COMPLETED)
+    assert not wrong, f"{len(wrong)} acknowledged jobs did not complete: {_some(wrong)}"
+
+
+def nothing_completed_twice(world: World) -> None:
+    """A job ends once, and each of its stages is done once; only a failed end may have been undone."""
+    ends = Counter(row["id"] for row in world.ended)
+    assert not _twice(ends), f"ended twice: {_some(_twice(ends))}"
+    both = {row["id"] for row in world.live} & set(ends)
+    assert not both, f"live and ended at once: {_some(both)}"
+    done = Counter((row["id"], row["name"], row["call"]) for row in world.stages if row["status"] == "done")
+    assert not _twice(done), f"stages done twice: {_some(_twice(done))}"
+    undone = [row["id"] for row in world.events if row["kind"] in {"completed", "cancelled"}]
+    assert not undone, f"ended for good, and live again after that: {_some(undone)}"
+
+
+def no_effect_doubled(entries: Iterable[Entry]) -> None:
+    """Under one key the service did its work at most once."""
+    effects = Counter(entry.key for entry in entries if entry.effect_id is not None)
+    unkeyed = effects.pop(None, 0)
+    assert unkeyed == 0, f"{unkeyed} effects had no key"
+    assert not _twice(effects), f"effects that took place twice: {_some(_twice(effects))}"
+
+
+def results_tell_of_real_effects(world: World, entries: Iterable[Entry], jobs: Collection[str]) -> None:
+    """The result of each job names the effects that the service logged under the job's own keys, and no others.
+
+    Parts of a result may be signed with a process id: `eff_000001@4711`.
+    """
+    effects: defaultdict[str, list[str]] = defaultdict(list)
+    for entry in entries:
+        if entry.effect_id is not None:
+            effects[_job_of(entry.key)].append(entry.effect_id)
+    results = {row["id"]: _effects_in(row["result"]) for row in world.ended if row["id"] in set(jobs)}
+    wrong = {job_id: told for job_id, told in results.items() if told != sorted(effects[job_id])}
+    assert not wrong, f"{len(wrong)} results are not what took place: {_some(wrong.items())}"
+
+
+def attempts_stay_within(budget: int, world: World, entries: Iterable[Entry] = ()) -> None:
+    """No job was begun more often than *budget* allows, by its row or by what the service saw under a key.
+
+    A job whose last worker was lost is claimed once more, to be ended without being run.
+    """
+    for row in world.jobs:
+        allowed = budget + 1 if _failed_as(row, "WORKER_LOST") else budget
+        assert row["attempt"] <= allowed, f"job {row['id']} is in attempt {row['attempt']}, of {budget}"
+    calls = Counter(entry.key for entry in entries)
+    over = {key: count for key, count in calls.items() if count > budget}
+    assert not over, f"called more often than {budget} times: {_some(over.items())}"
+
+
+def leases_belong_to_running_jobs(world: World) -> None:
+    """A job is leased exactly while it is processing; what waits for its time is queued."""
+    for row in world.live:
+        running = row["status"] == Status.PROCESSING
+        leased = (row["leased_by"] is not None, row["lease_expires_at"] is not None)
+        assert leased == (running, running), f"job {row['id']} is {row['status']}, its lease is {leased}"
+        assert not (running and row["retry_after"]), f"job {row['id']} runs, and waits for its time"
+
+
+def counts_conserve(world: World) -> None:
+    """Every job that was ever stored is live or ended, with its arguments; nothing hangs in the air."""
+    stored = Counter(row["id"] for row in world.payloads)
+    known = Counter(row["id"] for row in world.jobs)
+    assert stored == known, f"arguments and jobs differ: {_some((stored - known) + (known - stored))}"
+    strays = {row["id"] for row in world.stages + world.events} - set(known)
+    assert not strays, f"stages or events of no job: {_some(strays)}"
+
+
+def histories_follow_the_graph(world: World) -> None:
+    """In the order of its events, each job walked along the edges of the state graph, to where it is now."""
+    for row, told in _histories(world):
+        walked = [_LEADS_TO[kind] for kind in told]
+        astray = [f"{one} to {next_}" for one, next_ in pairwise(walked) if next_ not in GRAPH[one]]
+        assert not astray, f"job {row['id']} went from {', '.join(astray)}: {told}"
+        assert walked[-1] == row["status"], f"job {row['id']} is {row['status']}, but its history ends {told}"
+
+
+def every_lease_is_in_the_history(world: World) -> None:
+    """A claim raises the token by one, and so does its end before the job's: the token counts the claims."""
+    for row, told in _histories(world):
+        claims = (row["lease_token"] + 1) // 2
+        assert told.count("processing") == claims, f"job {row['id']} had {claims} leases, but tells of {told}"
+
+
+def stages_were_written_under_a_lease(world: World) -> None:
+    """Each stage bears the token of a lease that its job really had: leases are the odd tokens."""
+    tokens = {row["id"]: row["lease_token"] for row in world.jobs}
+    for row in world.stages:
+        token = row["lease_token"]
+        fits = token % 2 == 1 and token <= tokens[row["id"]]
+        assert fits, f"stage {row['name']} of {row['id']} has token {token}, the job {tokens[row['id']]}"
+
+
+def signed_results_are_from_the_holder(world: World) -> None:
+    """What is signed with a process id was written by the worker that held the lease it was written under."""
+    workers = _workers(world)
+    for row in world.stages + world.ended:
+        pid = _signature(row["result"])
+        holder = workers[row["id"]][(row["lease_token"] - 1) // 2] if pid else None
+        assert pid == holder, (
+            f"{row['name']} of {row['id']} was written by {pid}, but {holder} held the lease"
+        )
+
+
+def all_hold(world: World, entries: Iterable[Entry], *, acknowledged: Collection[str], budget: int) -> None:
+    """Check every invariant that a run without cancelled or failed jobs must keep."""
+    seen = list(entries)
+    every_acknowledged_job_completed(world, acknowledged)
+    nothing_completed_twice(world)
+    no_effect_doubled(seen)
+    results_tell_of_real_effects(world, seen, world.with_status(Status.COMPLETED))
+    attempts_stay_within(budget, world, seen)
+    the_books_balance(world)
+
+
+def the_books_balance(world: World) -> None:
+    """Check what the rows alone must keep, whatever became of the jobs."""
+    leases_belong_to_running_jobs(world)
+    counts_conserve(world)
+    histories_follow_the_graph(world)
+    every_lease_is_in_the_history(world)
+    stages_were_written_under_a_lease(world)
+    signed_results_are_from_the_holder(world)
+
+
+def _workers(world: World) -> dict[str, list[str]]:
+    """For each job the process ids of its workers, one for each lease, in order."""
+    workers: defaultdict[str, list[str]] = defaultdict(list)
+    for event in sorted(world.events, key=lambda event: event["seq"]):
+        if event["kind"] == "processing":
+            workers[event["id"]].append(_pid_of(json.loads(event["meta"])["worker"]))
+    for row in world.jobs:
+        if row["leased_by"] is not None:
+            workers[row["id"]].append(_pid_of(row["leased_by"]))
+    return workers
+
+
+def _pid_of(worker: str) -> str:
+    return worker.split(":")[1]
+
+
+def _signature(result: str | None) -> str | None:
+    """The process id in a signed result, or in the last part of one."""
+    told = json.loads(result or "null")
+    last = told[-1] if isinstance(told, list) and told else told
+    return last.rpartition("@")[2] if isinstance(last, str) and "@" in last else None
+
+
+def _effects_in(result: str) -> list[str]:
+    names = [part.partition("@")[0] for part in json.loads(result)]
+    return sorted(name for name in names if name.startswith("eff_"))
+
+
+def _histories(world: World) -> Iterable[tuple[dict[str, Any], list[str]]]:
+    """Each job with the kinds of its events in order: stored ones, and what its row tells."""
+    stored: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for event in sorted(world.events, key=lambda event: event["seq"]):
+        stored[event["id"]].append(event)
+    for row in world.jobs:
+        told = [(row["created_at"], "queued")]
+        told += [(event["at"], event["kind"]) for event in stored[row["id"]]]
+        if row["leased_by"] is not None:
+            told.append((row["last_attempt_at"], "processing"))
+        if "finished_at" in row:
+            told.append((row["finished_at"], row["status"]))
+        yield row, [kind for _, kind in sorted(told, key=lambda entry: entry[0])]
+
+
+def _failed_as(row: Mapping[str, Any], error_class: str) -> bool:
+    failure = row.get("failure")
+    return failure is not None and json.loads(failure)["error_class"] == error_class
+
+
+def _job_of(key: str | None) -> str:
+    return (key or "").partition(":")[0]
+
+
+def _twice(counts: Counter[Any]) -> list[Any]:
+    return [name for name, count in counts.items() if count > 1]
+
+
+def _some(things: Iterable[Any]) -> str:
+    return ", ".join(str(thing) for thing in list(things)[:5])
