@@ -6,7 +6,6 @@ end on their own and leave their transition with the `Settler`, which writes the
 """
 
 import asyncio
-from collections import deque
 from contextlib import suppress
 from datetime import timedelta
 
@@ -20,17 +19,15 @@ from holdfast.engine.options import WorkerOptions
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
 from holdfast.engine.settling import Outcome, Settler
+from holdfast.engine.suspects import Suspects
 from holdfast.engine.sweeper import Sweeper
 from holdfast.ports import Hint, HintKind
 
 SHARES = 2
 """Parts in which the slots are filled: one runs while the next is claimed."""
 
-SOLO_AFTER = 2
-"""Leases lost in a row after which a job is run alone: if it kills its process, it kills nobody else.
-
-One whose next crash would be its last runs alone even earlier.
-"""
+AWAY = timedelta(seconds=10)
+"""How long a worker insists that the store tells it what it needs to start a claimed job."""
 
 
 class Worker:
@@ -47,8 +44,6 @@ class Worker:
         self._journal = parts.journal
         self._patience = Patience(parts.clock, parts.dice)
         self._held: dict[str, Attempt] = {}
-        self._solo: deque[Attempt] = deque()
-        self._alone = False
         self._running = 0
         self._news = asyncio.Event()
         self._stopping = False
@@ -56,6 +51,9 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._main: asyncio.Task[None] | None = None
         self._broken: BaseException | None = None
+        self._suspects = Suspects(
+            parts.store, parts.registry, self._patience, clock=parts.clock, longest_wait=options.lease
+        )
         self._keeper = Keeper(name, parts.store, self._held, options, journal=parts.journal)
         self._sweeper = Sweeper(
             parts.store, options, self._news, dice=parts.dice, journal=parts.journal, metrics=parts.metrics
@@ -136,8 +134,8 @@ class Worker:
     async def run_once(self) -> int:
         """Claim what there is room for and start it; return how many jobs that were."""
         self._news.clear()
-        if self._solo or self._alone:
-            return await self._start_solo()
+        if self._suspects:
+            return await self._start_suspect()
         started = 0
         for queue in self.options.queues:
             room = self._room()
@@ -163,53 +161,51 @@ class Worker:
             return []
 
     async def _start(self, claims: list[Claim]) -> None:
-        stored = await self._stored_stages(claims)
-        suspects = {claim.id for claim in claims if self._is_suspect(claim)}
-        if suspects:
-            await self._recount([claim for claim in claims if claim.id in suspects], begun=False)
+        suspects = self._suspects.among(claims)
+        try:
+            stored = await self._stored_stages(claims)
+            if suspects:
+                await self._suspects.hold_back(suspects, within=AWAY)
+        except StoreUnavailable as error:
+            # None has begun, so nothing is lost: the leases run out, and the jobs come back.
+            self._journal.warning("claims dropped", worker=self.name, jobs=len(claims), message=str(error))
+            return
+        waiting = {claim.id for claim in suspects}
         for claim in claims:
             attempt = Attempt(claim, self._registry.get(claim.name), stored.get(claim.id), self._tools)
-            older = self._held.get(claim.id)
-            if older is not None:
-                older.interrupt(Interruption.LOST)  # it slept through its lease, and the job came back to us
-            self._held[claim.id] = attempt
-            if claim.id in suspects:
-                self._solo.append(attempt)
+            self._hold(attempt)
+            if claim.id in waiting:
+                self._suspects.add(attempt)
             else:
                 self._launch(attempt)
+
+    def _hold(self, attempt: Attempt) -> None:
+        older = self._held.get(attempt.claim.id)
+        if older is not None:
+            older.interrupt(Interruption.LOST)  # it slept through its lease, and the job came back to us
+        self._held[attempt.claim.id] = attempt
 
     async def _stored_stages(self, claims: list[Claim]) -> dict[str, dict[StageKey, StageRow]]:
         wanted = [claim.id for claim in claims if claim.stages]
         if not wanted:
             return {}
-        rows = await self._patience.insist(lambda _: self._store.stages(wanted))
+        rows = await self._patience.insist(lambda _: self._store.stages(wanted), within=AWAY)
         found: dict[str, dict[StageKey, StageRow]] = {}
         for row in rows:
             found.setdefault(row.job_id, {})[row.key] = row
         return found
 
-    def _is_suspect(self, claim: Claim) -> bool:
-        """Whether the job may be what took its workers down."""
-        spec = self._registry.get(claim.name)
-        if spec is None or not claim.losses or claim.attempt > spec.crash_budget:
-            return False  # such a claim runs no code of the job
-        return claim.losses >= SOLO_AFTER or claim.attempt == spec.crash_budget
-
-    async def _recount(self, claims: list[Claim], *, begun: bool) -> list[bool]:
-        """Spend the attempts of suspects when they begin, not while they wait: another suspect may crash first."""
-        counts = [(claim.id, claim.token, claim.attempt if begun else claim.attempt - 1) for claim in claims]
-        return await self._patience.insist(lambda _: self._store.recount(counts))
-
-    async def _start_solo(self) -> int:
+    async def _start_suspect(self) -> int:
         """Run a suspect once everybody else is done and written down, and start nothing beside it."""
-        if self._running or self._settler.unsettled or not self._solo:
+        busy = self._running > 0 or self._settler.unsettled > 0
+        try:
+            attempt = await self._suspects.next(busy=busy, within=AWAY)
+        except StoreUnavailable as error:
+            self._journal.warning("store unavailable", worker=self.name, message=str(error))
             return 0
-        attempt = self._solo.popleft()
-        [self._alone] = await self._recount([attempt.claim], begun=True)
-        if self._alone:
-            self._launch(attempt)
-        elif self._held.get(attempt.claim.id) is attempt:
-            del self._held[attempt.claim.id]
+        if attempt is None:
+            return 0
+        self._launch(attempt)
         return 1
 
     def _launch(self, attempt: Attempt) -> None:
@@ -223,7 +219,7 @@ class Worker:
             change = await attempt.run()
         finally:
             self._running -= 1
-            self._alone = False
+            self._suspects.ended(attempt)
             if self._held.get(attempt.claim.id) is attempt:
                 del self._held[attempt.claim.id]
             if change is not None:
@@ -248,9 +244,9 @@ class Worker:
 
     async def _let_go(self) -> None:
         """Finish within the grace time, else give jobs back with their attempt; the store is left last."""
-        while self._solo:
-            claim = self._solo.popleft().claim
-            del self._held[claim.id]
+        for attempt in self._suspects.dismiss():
+            claim = attempt.claim
+            self._held.pop(claim.id, None)
             # Its attempt was not spent yet, so none is given back.
             untouched = release(claim, "worker shut down")._replace(gives_back=False)
             self._settler.post(Outcome(untouched, claim.attempt, 0.0))

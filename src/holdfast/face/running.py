@@ -9,10 +9,18 @@ from holdfast.engine.worker import Worker
 
 @asynccontextmanager
 async def running(worker: Worker) -> AsyncIterator[Worker]:
-    """Run *worker* while the block runs, then let it finish; its own error, if any, comes out here."""
-    task = asyncio.create_task(worker.run(), name=f"holdfast {worker.name}")
+    """Run *worker* while the block runs, then let it finish.
+
+    A worker that breaks ends the block: an application shall not go on in the belief that its jobs run.
+    """
     try:
-        yield worker
-    finally:
-        worker.stop()
-        await task
+        async with asyncio.TaskGroup() as group:
+            group.create_task(worker.run(), name=f"holdfast {worker.name}")
+            try:
+                yield worker
+            finally:
+                worker.stop()
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from None
+        raise

@@ -138,6 +138,8 @@ def translated() -> Iterator[None]:
             f"PostgreSQL refuses: {_first_line(error)}; grant the user of the URL its rights"
         ) from error
     except _GONE as error:
+        if isinstance(error, ValueError):
+            raise  # a value that the driver cannot send: no outage, and no later try would help
         raise StoreUnavailable(f"PostgreSQL does not answer: {_first_line(error)}") from error
 
 
