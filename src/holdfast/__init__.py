@@ -4,6 +4,7 @@ Decorate a function; from then on each call of it is a job that is never lost, i
 sense, and ends where a person can see and repair it.
 """
 
+from holdfast.config import Settings
 from holdfast.core.backoff import Backoff
 from holdfast.core.errors import (
     BadResponse,
@@ -21,20 +22,24 @@ from holdfast.core.errors import (
     ResultTimeout,
     Retryable,
     SchemaError,
+    SchemaMissing,
+    SchemaTooNew,
+    SchemaTooOld,
     StageFailed,
     StageMismatch,
     StateRefused,
     StoreReadOnly,
     StoreUnavailable,
-    UnknownJob,
+    SubmitError,
     VersionRefused,
     WithinUnsupported,
 )
-from holdfast.core.failures import ErrorClass, Failure, PublicCode
+from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
 from holdfast.core.jobs import Event, EventKind, Job, JobFilter
 from holdfast.core.rules import Rule, rule
 from holdfast.core.states import Status
 from holdfast.face import Current, Holdfast, JobFunction, JobHandle, StageFunction, current
+from holdfast.ports import Journal, Metrics, SchemaState
 
 __all__ = [
     "Backoff",
@@ -54,8 +59,10 @@ __all__ = [
     "JobFunction",
     "JobHandle",
     "JobNotFound",
+    "Journal",
     "KeyReused",
     "MediaInvalid",
+    "Metrics",
     "PayloadInvalid",
     "PayloadTooLarge",
     "Permanent",
@@ -65,6 +72,13 @@ __all__ = [
     "Retryable",
     "Rule",
     "SchemaError",
+    "SchemaMissing",
+    "SchemaState",
+    "SchemaTooNew",
+    "SchemaTooOld",
+    "Scope",
+    "Sent",
+    "Settings",
     "StageFailed",
     "StageFunction",
     "StageMismatch",
@@ -72,7 +86,8 @@ __all__ = [
     "Status",
     "StoreReadOnly",
     "StoreUnavailable",
-    "UnknownJob",
+    "SubmitError",
+    "Verdict",
     "VersionRefused",
     "WithinUnsupported",
     "current",

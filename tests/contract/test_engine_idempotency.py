@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Holdfast, JobFunction, KeyReused, Status, VersionRefused
+from holdfast import EventKind, Holdfast, JobFunction, KeyReused, Status, VersionRefused, current
 from tests.contract.conftest import Database, Journal
 from tests.contract.steps import PATIENCE
 
@@ -50,6 +50,10 @@ async def test_another_payload_is_answered_with_the_first_job_and_a_warning(
     assert (other.id, other.existing, other.payload_differs) == (first.id, True, True)
     [warning] = journal.lines("key reused with another payload")
     assert (warning["job_id"], warning["level"]) == (first.id, "warning")
+    assert [(event.kind, event.meta) for event in await first.events()] == [
+        (EventKind.QUEUED, {}),
+        (EventKind.WARNING, {"reason": "key reused with another payload"}),
+    ]
 
 
 @pytest.mark.clause("IDM-1")
@@ -123,3 +127,25 @@ async def test_a_duplicate_of_a_running_job_is_not_started(hold: Holdfast) -> No
         results = [await job.result(timeout=PATIENCE) for job in (first, second)]
 
     assert (first.id, results, starts) == (second.id, ["once", "once"], [1])
+
+
+async def test_what_a_job_submits_is_submitted_once_however_often_it_runs(
+    hold: Holdfast, review: JobFunction[[int], int], runs: list[int]
+) -> None:
+    @hold.stage()
+    async def fan_out() -> list[str]:
+        return [(await review.submit(3)).id]
+
+    @hold.job("parent", attempts=3)
+    async def parent() -> list[str]:
+        ids = [(await review.submit(1)).id, (await review.submit(1)).id, *await fan_out()]
+        if current().attempt < 3:
+            raise ConnectionResetError("again")
+        return ids
+
+    async with hold.worker(poll=0.05):
+        ids = await (await parent.submit()).result(timeout=PATIENCE)
+        for job_id in ids:
+            await hold.wait(job_id, timeout=PATIENCE)
+
+    assert (len(set(ids)), sorted(runs)) == (3, [1, 1, 3])

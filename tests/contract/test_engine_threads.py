@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import cast
 
 import pytest
 
@@ -149,3 +150,18 @@ async def test_a_job_that_times_out_is_not_confused_with_one_that_says_so(hold: 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed, match="the service was slow"):
             await (await says.submit()).result(timeout=PATIENCE)
+
+
+async def test_a_plain_job_that_calls_an_async_stage_is_told_what_to_do(hold: Holdfast) -> None:
+    @hold.stage()
+    async def on_loop() -> int:
+        return 1
+
+    @hold.job("plain")
+    def plain() -> int:
+        return cast("int", on_loop())
+
+    async with hold.worker(poll=0.05):
+        job = await plain.submit()
+        with pytest.raises(JobFailed, match="make the job async"):
+            await job.result(timeout=PATIENCE)

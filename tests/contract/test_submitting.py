@@ -186,3 +186,20 @@ async def test_a_hint_goes_out_with_a_submission(store: Store) -> None:
             if Hint(HintKind.READY, "mail") == await heard.get():
                 break
     deafen()
+
+
+@pytest.mark.parametrize("count", [2, 600, 4_500])
+async def test_a_bulk_submission_keeps_every_job_its_order_and_its_time(
+    store: Store, clock: DatabaseClock, count: int
+) -> None:
+    at = await clock.now() + 2 * HOUR
+    later = [a_job(args='{"n":1}', delay=HOUR), a_job(run_at=at, subject="s", version=None, owner="ada")]
+    plain = [a_job(args=f'{{"n":{n}}}') for n in range(count)]
+
+    await store.submit([*plain, *(job._replace(subject=None) for job in later)])
+
+    seen = await store.claim("worker", "default", limit=count + 10, lease=LONG)
+    assert [claim.id for claim in seen] == [job.id for job in plain]
+    parked, scheduled = [await store.get(job.id) for job in later]
+    assert parked.retry_after == parked.created_at + HOUR
+    assert scheduled.retry_after == at

@@ -15,7 +15,6 @@ HoldfastError
  |    +-- PayloadTooLarge
  |    +-- KeyReused
  |    +-- VersionRefused
- |    +-- UnknownJob
  |
  |   raised to whoever asks about a job
  +-- JobNotFound
@@ -90,9 +89,9 @@ class BadResponse(Retryable):
 
 
 class Permanent(HoldfastError):
-    """Raise it in a handler when no further attempt can succeed: the job is dead-lettered at once.
+    """Raise it in a handler when no further attempt can succeed: the job fails at once.
 
-    Correct the data or the code, then replay the dead letter.
+    Correct the data or the code, then retry the job.
     """
 
     default_class = ErrorClass.UNKNOWN
@@ -146,7 +145,7 @@ class PayloadInvalid(SubmitError):
 class PayloadTooLarge(SubmitError):
     """The arguments, or a result, exceed the size that is stored.
 
-    Keep the data elsewhere and pass its address, or raise the limit.
+    Keep the data elsewhere and pass its address.
     """
 
 
@@ -161,13 +160,6 @@ class VersionRefused(SubmitError):
     """The subject already has a job of a higher version, or a rerun was not asked for.
 
     Submit a version above the latest, with `rerun=True`.
-    """
-
-
-class UnknownJob(SubmitError):
-    """No job is registered under this name.
-
-    Import the module that declares it before submitting, or add the old name to `aliases=`.
     """
 
 
@@ -222,7 +214,7 @@ class StageFailed(HoldfastError):
 class StageMismatch(HoldfastError):
     """A stored stage does not belong to the call that now asks for it: the job's code changed meanwhile.
 
-    Give the changed stage a new name or an explicit key, or restart the job from the beginning.
+    Give the changed stage another name or an explicit key, then retry the job.
     """
 
 

@@ -1,5 +1,6 @@
 """Whether a submission makes a new job, or an earlier one stands for it."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.core.errors import KeyReused, VersionRefused
@@ -48,3 +49,12 @@ def admit_version(submission: Submission, latest: Earlier | None) -> Receipt | N
             f"to run version {submission.version}, submit with rerun=True"
         )
     return None
+
+
+REUSED = '{"reason":"key reused with another payload"}'
+"""What the history of a job says when its key, or its version, comes again with other arguments."""
+
+
+def misused(answers: Iterable[object]) -> list[str]:
+    """Name the jobs that stand for a submission with another payload than theirs."""
+    return sorted({answer.id for answer in answers if isinstance(answer, Receipt) and answer.payload_differs})

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from holdfast.core.failures import Failure
 from holdfast.core.states import Status
@@ -119,6 +120,8 @@ class EventKind(StrEnum):
     EXPIRED = "expired"
     REPLAYED = "replayed"
     CANCELLED = "cancelled"
+    WARNING = "warning"
+    """Nothing changed, but somebody should know: the job's key was used again with another payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +143,9 @@ class JobFilter:
     queue: str | None = None
     limit: int = 50
     before: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise ValueError(f"limit={self.limit} shows nothing; ask for at least one job")
+        if self.before is not None:
+            UUID(self.before)  # raises ValueError: a page ends at a job's id

@@ -347,7 +347,6 @@ RULES: tuple[Rule, ...] = (
         *_of("httpx", "StreamError"),
         *_of("sqlite3", "ProgrammingError"),
         *_sqlstates("42"),
-        *_of("holdfast", "UnknownJob"),
     ),
     *_line(ErrorClass.STAGE_MISMATCH, "holdfast.StageMismatch"),
     # What a handler meets when it uses this library itself.

@@ -45,5 +45,5 @@ def ensure_same(row: StageRow, fingerprint: str) -> None:
     if row.fingerprint != fingerprint:
         raise StageMismatch(
             f"stage {row.key} was stored with other arguments than the code calls it with now; "
-            "give the changed stage a new name or an explicit key, or restart the job"
+            "give the changed stage another name or an explicit key, then retry the job"
         )

@@ -1,6 +1,7 @@
 """One attempt at one job: it runs the function, and whatever happens becomes a transition."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -48,7 +49,17 @@ class Tools:
 class Attempt:
     """Runs the function of a claimed job. It never raises: what went wrong is data."""
 
-    __slots__ = ("_begun", "_interruption", "_spec", "_stages", "_stored", "_tools", "claim", "task")
+    __slots__ = (
+        "_begun",
+        "_counts",
+        "_interruption",
+        "_spec",
+        "_stages",
+        "_stored",
+        "_tools",
+        "claim",
+        "task",
+    )
 
     def __init__(
         self, claim: Claim, spec: JobSpec | None, stored: dict[StageKey, StageRow] | None, tools: Tools
@@ -60,6 +71,7 @@ class Attempt:
         self._stages: Stages | None = None
         self._interruption: Interruption | None = None
         self._begun = False
+        self._counts: Counter[str] | None = None
         self.task: asyncio.Task[None] | None = None
 
     def interrupt(self, why: Interruption) -> None:
@@ -112,6 +124,13 @@ class Attempt:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop on which the attempt runs."""
         return self._tools.loop
+
+    def count(self, place: str) -> int:
+        """Count what the job does at *place*, from 1."""
+        if self._counts is None:
+            self._counts = Counter()
+        self._counts[place] += 1
+        return self._counts[place]
 
     def interrupted(self) -> bool:
         """Whether the engine is stopping this attempt, so that a cancellation is not its own fault."""

@@ -21,6 +21,7 @@ class Shape:
 
     def __init__(self, function: Callable[..., Any], *, what: str, limit: int = DEFAULT_LIMIT) -> None:
         self.what = what
+        self._an_argument, self._the_result = f"{what}: an argument", f"{what}: the result"
         self._limit = limit
         self._signature = inspect.signature(function)
         self._parameters = self._signature.parameters
@@ -35,7 +36,7 @@ class Shape:
     def dump_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Write the arguments of a call. Raises `PayloadInvalid` if the function would not take them."""
         checked = self._checked(self._args, self._bound(args, kwargs), "argument")
-        return encode(checked, what=f"{self.what}: an argument", limit=self._limit)
+        return encode(checked, what=self._an_argument, limit=self._limit)
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if self._named_only and not kwargs and len(args) == len(self._names):
@@ -58,7 +59,7 @@ class Shape:
     def dump_result(self, value: Any) -> str:
         """Write what the function returned. Raises `PayloadInvalid` if it is not what it declares."""
         checked = self._checked(self._result, value, "result")
-        return encode(checked, what=f"{self.what}: the result", limit=self._limit)
+        return encode(checked, what=self._the_result, limit=self._limit)
 
     def load_result(self, text: str) -> Any:
         """Read a result back, with the type that the function declares."""

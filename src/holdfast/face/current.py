@@ -36,3 +36,12 @@ def current() -> Current:
         return Current(claim.id, claim.attempt, claim.generation, whole_job)
     place = ":".join(quote(part, safe="#") for part in stage.place)
     return Current(claim.id, stage.number, claim.generation, f"{whole_job}:{place}")
+
+
+def next_key() -> str | None:
+    """Give the next submission inside a job a key of its own, the same in every attempt; outside, `None`."""
+    running = CURRENT.get()
+    if running is None:
+        return None
+    place = current().key
+    return f"{place}:submit#{running.count(place)}"

@@ -21,6 +21,8 @@ class JobHandle(Generic[R_co]):
     submitted with other arguments.
     """
 
+    __slots__ = ("_hold", "existing", "id", "name", "payload_differs")
+
     def __init__(self, hold: "Holdfast", receipt: Receipt, *, name: str) -> None:
         self._hold = hold
         self.id = receipt.id

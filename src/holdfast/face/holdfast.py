@@ -21,7 +21,7 @@ from holdfast.engine.submitting import Submitter
 from holdfast.engine.waiting import Waiter
 from holdfast.engine.worker import Worker
 from holdfast.face.handles import JobHandle
-from holdfast.face.jobs import JobFunction
+from holdfast.face.jobs import LONGEST_WORD, JobFunction, is_word
 from holdfast.face.running import running
 from holdfast.face.stages import StageFunction
 from holdfast.ports import Journal, Metrics, SchemaState
@@ -71,12 +71,17 @@ class Holdfast:
             journal=journal,
             metrics=metrics,
         )
-        patience = Patience(self.parts.clock, self.parts.dice)
         self._submitter = Submitter(
-            self.parts.store, patience, journal=self.parts.journal, metrics=self.parts.metrics
+            self.parts.store,
+            Patience(self.parts.clock, self.parts.dice),
+            journal=self.parts.journal,
+            metrics=self.parts.metrics,
         )
-        self._waiter = Waiter(self.parts.store, self.parts.dice, poll=self.settings.worker_options.poll)
+        self._waiter = self._new_waiter()
         self._opened = False
+
+    def _new_waiter(self) -> Waiter:
+        return Waiter(self.parts.store, self.parts.dice, poll=self.settings.worker_options.poll)
 
     def job(
         self,
@@ -94,13 +99,13 @@ class Holdfast:
         """
 
         def declare(function: Callable[..., Any]) -> JobFunction[..., Any]:
-            known = name or function.__name__
+            known = _named(name or function.__name__, "job")
             spec = JobSpec(
                 name=known,
                 function=function,
                 shape=Shape(function, what=f"job {known!r}"),
                 policy=self._policy_of(attempts, backoff),
-                queue=queue,
+                queue=_named(queue, "queue"),
                 priority=priority,
                 timeout=None if timeout is None else duration(timeout),
                 is_async=inspect.iscoroutinefunction(function),
@@ -123,7 +128,7 @@ class Holdfast:
         """Declare a stage: inside a job it runs once, and its result is kept for later attempts."""
 
         def declare(function: Callable[..., Any]) -> StageFunction[..., Any]:
-            known = name or function.__name__
+            known = _named(name or function.__name__, "stage")
             spec = StageSpec(
                 name=known,
                 function=function,
@@ -137,10 +142,13 @@ class Holdfast:
         return _StageDecorator(declare)
 
     def _policy_of(self, attempts: int | None, backoff: Backoff | None) -> RetryPolicy:
-        return RetryPolicy(
-            self._policy.attempts if attempts is None else attempts,
-            self._policy.backoff if backoff is None else backoff,
-        )
+        try:
+            return RetryPolicy(
+                self._policy.attempts if attempts is None else attempts,
+                self._policy.backoff if backoff is None else backoff,
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     async def open(self) -> None:
         """Connect to the store. Everything that needs it does this by itself."""
@@ -152,6 +160,7 @@ class Holdfast:
         """Let go of the store, after what was submitted is stored."""
         await self._submitter.drain()
         await self._waiter.close()
+        self._waiter = self._new_waiter()  # the next use may come from another event loop
         await self.parts.store.close()
         self.parts.executor.close()
         self._opened = False
@@ -185,7 +194,7 @@ class Holdfast:
         async with running(Worker(self.parts.ids.worker_id(), self.parts, options)) as worker:
             yield worker
 
-    async def submit(
+    async def _submit(
         self, name: str, batch: Sequence[Submission], within: Any = None
     ) -> list[JobHandle[Any]]:
         """Store calls of the job *name*; `JobFunction.submit` is the way to make them."""
@@ -204,10 +213,9 @@ class Holdfast:
         """Give a handle to a job that was submitted before, perhaps elsewhere."""
         return JobHandle(self, Receipt(job_id, existing=True), name=name)
 
-    async def wait(self, job_id: str, *, timeout: Length | None = None) -> Job:
+    async def wait(self, job_id: str, *, timeout: Length | None = None, owner: str | None = None) -> Job:
         """Wait until the job has ended, and read it. Raises `ResultTimeout`, `JobNotFound`."""
-        await self.open()
-        job = await self.parts.store.get(job_id)
+        job = await self.read(job_id, owner=owner)
         if not job.status.ended:
             await self._waiter.wait(job_id, timeout=None if timeout is None else duration(timeout))
             job = await self.parts.store.get(job_id)
@@ -223,9 +231,9 @@ class Holdfast:
         await self.open()
         return await self.parts.store.find(wanted)
 
-    async def events(self, job_id: str) -> list[Event]:
-        """Read a job's history, in order."""
-        await self.open()
+    async def events(self, job_id: str, *, owner: str | None = None) -> list[Event]:
+        """Read a job's history, in order. Raises `JobNotFound` if it is absent or not *owner*'s."""
+        await self.read(job_id, owner=owner)
         return await self.parts.store.events(job_id)
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
@@ -247,7 +255,7 @@ class Holdfast:
             )
         return spec.shape.load_result(job.result or "null")
 
-    def new_id(self) -> str:
+    def _new_id(self) -> str:
         """Make an id for a job."""
         return self.parts.ids.job_id()
 
@@ -270,6 +278,14 @@ class _StageDecorator:
 
     def __call__(self, function: Callable[P, R]) -> StageFunction[P, R]:
         return cast("StageFunction[P, R]", self._declare(function))
+
+
+def _named(name: str, what: str) -> str:
+    if not name or not is_word(name):
+        raise ConfigError(
+            f"{name!r} cannot name a {what}; use printable text of 1 to {LONGEST_WORD} characters"
+        )
+    return name
 
 
 def _stages_named_in(function: Callable[..., Any]) -> list[StageFunction[..., Any]]:

@@ -11,6 +11,7 @@ from holdfast.core.errors import PayloadInvalid
 from holdfast.core.jobs import Submission
 from holdfast.core.payload import fingerprint
 from holdfast.engine.registry import JobSpec
+from holdfast.face.current import next_key
 from holdfast.face.handles import JobHandle
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class JobFunction(Generic[P, R]):
             version=_version(version),
             rerun=rerun,
             strict_keys=strict_keys,
-            owner=_word(owner, "owner") or "",
+            owner=_word(owner or None, "owner") or "",
             queue=_word(queue, "queue"),
             priority=_priority(priority),
             delay=None if delay is None else duration(delay),
@@ -106,7 +107,7 @@ class JobFunction(Generic[P, R]):
         stored, `KeyReused`, `VersionRefused`, or `StoreUnavailable` if the store did not answer in
         time: then the outcome is unknown, and a submission with the same key is safe.
         """
-        [handle] = await self._hold.submit(
+        [handle] = await self._hold._submit(
             self.spec.name, [self._submission(args, kwargs)], self._options.within
         )
         return handle
@@ -116,14 +117,16 @@ class JobFunction(Generic[P, R]):
         if self._options.unique:
             raise PayloadInvalid("a key or a subject stands for one job; submit those one by one")
         batch = [self._submission(tuple(args), {}) for args in calls]
-        return await self._hold.submit(self.spec.name, batch, self._options.within)
+        return await self._hold._submit(self.spec.name, batch, self._options.within)
 
     def _submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
         text = self.spec.shape.dump_args(args, kwargs)
         options = self._options
+        # Inside a job a submission is known by its order there, so that another attempt repeats none.
+        key = options.key if options.unique else next_key()
         # By position: a bulk submission makes one of these per job, and names double the cost.
         return Submission(
-            self._hold.new_id(),
+            self._hold._new_id(),
             self.name,
             self._queue,
             options.owner,
@@ -131,22 +134,26 @@ class JobFunction(Generic[P, R]):
             self._priority,
             options.delay,
             options.run_at,
-            options.key,
+            key,
             options.subject,
             options.version,
             options.rerun,
             self._strict_keys,
-            fingerprint(text) if options.unique else None,
+            fingerprint(text) if key is not None or options.unique else None,
             options.trace,
         )
 
 
 def _word(text: str | None, what: str) -> str | None:
-    if text is None:
-        return None
-    if not isinstance(text, str) or len(text) > LONGEST_WORD or not text.isprintable():
-        raise PayloadInvalid(f"{what} must be printable text of at most {LONGEST_WORD} characters")
+    if text is not None and (not text or not is_word(text)):
+        # An empty key would make one job of all the requests that came without one.
+        raise PayloadInvalid(f"{what} must be printable text of 1 to {LONGEST_WORD} characters")
     return text
+
+
+def is_word(text: object) -> bool:
+    """Say whether *text* can name something in every store."""
+    return isinstance(text, str) and len(text) <= LONGEST_WORD and text.isprintable()
 
 
 def _priority(priority: int | None) -> int | None:
@@ -174,8 +181,6 @@ def _aware(instant: datetime | None) -> datetime | None:
 def _refuse_contradictions(options: SubmitOptions) -> None:
     if (options.subject is None) != (options.version is None):
         raise PayloadInvalid("subject and version belong together; give both or neither")
-    if options.version is not None and not -(2**63) <= options.version < 2**63:
-        raise PayloadInvalid("version must fit into 64 bits")
     if options.rerun and options.subject is None:
         raise PayloadInvalid("rerun needs a subject and a version")
     if options.delay is not None and options.delay > LONGEST_DELAY:

@@ -37,6 +37,10 @@ class StageFunction(Generic[P, R]):
         if attempt is None:
             return cast("R", self.spec.function(*args, **kwargs))
         if self.spec.is_async:
+            if not _on_loop(attempt.loop):
+                raise TypeError(
+                    f"stage {self.spec.name!r} is async and its job is a plain function; make the job async"
+                )
             return cast("R", attempt.run_stage(self.spec, self._key, args, kwargs))
         return cast("R", self._from_thread(attempt, args, kwargs))
 

@@ -60,7 +60,9 @@ class Connections:
 
     async def open(self) -> None:
         """Connect, to see whether anybody answers. Raises `StoreUnavailable` if not."""
-        self._closed = False
+        if self._closed:
+            self._closed = False
+            self._free = asyncio.Semaphore(self._size)  # the one before may belong to another event loop
         async with self.borrow():
             return
 

@@ -21,7 +21,7 @@ from holdfast.ports import Hint, Promotion, SchemaState
 from holdfast.ports.store import Extension, Refusal
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import Connections, translated
-from holdfast.stores.postgres.hints import CHANNEL, Listener, Sender
+from holdfast.stores.postgres.hints import Listener, Sender
 from holdfast.stores.postgres.schema import Schema
 from holdfast.stores.rows import columns, failure_text, job_from, requeue_meta, shared, stage_from
 from holdfast.stores.sqlfiles import Statements
@@ -86,10 +86,12 @@ class PostgresStore:
         return [item for item in batch if item.id not in known]
 
     async def _submit_plain(self, batch: Sequence[Submission]) -> None:
-        """Write new jobs; many of them in two lanes, which keeps both ends of the wire busy."""
-        half = len(batch) // 2 if len(batch) > submitting.CHUNK else 0
-        lanes = [lane for lane in (batch[:half], batch[half:]) if lane]
-        await asyncio.gather(*(self._insert(lane) for lane in lanes))
+        """Write new jobs; very many in two lanes, which keeps both ends of the wire busy."""
+        if len(batch) < submitting.LANES_FROM:
+            await self._insert(batch)
+            return
+        half = len(batch) // 2
+        await asyncio.gather(self._insert(batch[:half]), self._insert(batch[half:]))
 
     async def _insert(self, batch: Sequence[Submission]) -> None:
         async with self._connections.borrow() as connection:
@@ -103,9 +105,7 @@ class PostgresStore:
         return self._sender.due({item.queue for item in batch})
 
     async def _hint(self, queues: list[str]) -> None:
-        await self._connections.fetch(
-            "SELECT pg_notify($1, 'ready:' || queue) FROM unnest($2::text[]) AS queue", CHANNEL, queues
-        )
+        await self._connections.fetch(self._sql["hint"], queues)
 
     async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
         if not isinstance(connection, asyncpg.Connection | PoolConnectionProxy):

@@ -1,11 +1,12 @@
 """Storing submissions in PostgreSQL, on our own connection or on the caller's."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import KeyReused, VersionRefused
-from holdfast.core.idempotency import Earlier, admit_version, stand_in
+from holdfast.core.idempotency import REUSED, Earlier, admit_version, misused, stand_in
 from holdfast.core.jobs import Receipt, Submission
 from holdfast.ports.store import Refusal
 from holdfast.stores.rows import columns, shared
@@ -17,32 +18,104 @@ if TYPE_CHECKING:
 
     Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
 
-CHUNK = 5_000
+MANY = 500
+"""Jobs from which on COPY, with its round trips, beats a statement that takes lists apart."""
+
+LANES_FROM = 4_000
+"""Jobs from which on two connections write at once."""
 
 _OWN = [attrgetter(name) for name in ("id", "args")]
 _ALIKE = [attrgetter(name) for name in ("name", "queue", "owner", "priority")]
 _RARE = [attrgetter(name) for name in ("delay", "run_at", "subject", "version", "trace")]
+_JOB_COLUMNS = [
+    "id",
+    "name",
+    "queue",
+    "owner",
+    "priority",
+    "created_at",
+    "queued_at",
+    "updated_at",
+    "retry_after",
+    "subject",
+    "version",
+    "trace",
+]
 _ALL = [*_OWN, *_ALIKE, *_RARE]  # as submit.sql and submit_one.sql read them
 
 
 async def insert(
     connection: "Connection", sql: Statements, batch: Sequence[Submission], hints: Sequence[str]
 ) -> None:
-    """Write jobs that are known to be new, and hint at *hints* with the last of them."""
+    """Write jobs that are known to be new, and hint at *hints*."""
+    if not batch:
+        return
     if len(batch) == 1:
         await connection.execute(sql["submit_one"], *[get(batch[0]) for get in _ALL], bool(hints))
         return
-    for start in range(0, len(batch), CHUNK):
-        chunk = list(batch[start : start + CHUNK])
-        last = start + CHUNK >= len(batch)
-        lists = [*columns(chunk, *_OWN), *shared(chunk, *_ALIKE), *columns(chunk, *_RARE)]
-        await connection.execute(sql["submit"], *lists, list(hints) if last else [])
+    if len(batch) >= MANY:
+        async with connection.transaction():
+            await _copy(connection, batch)
+            await connection.execute(sql["hint"], list(hints))
+        return
+    items = list(batch)
+    lists = [*columns(items, *_OWN), *shared(items, *_ALIKE), *columns(items, *_RARE)]
+    await connection.execute(sql["submit"], *lists, list(hints))
+
+
+async def _copy(connection: "Connection", batch: Sequence[Submission]) -> None:
+    """Write many jobs as COPY does it, at one instant of the database's time."""
+    now = await connection.fetchval("SELECT holdfast.holdfast_now()")
+    await connection.copy_records_to_table(
+        "jobs",
+        schema_name="holdfast",
+        columns=_JOB_COLUMNS,
+        records=(
+            (
+                item.id,
+                item.name,
+                item.queue,
+                item.owner,
+                item.priority,
+                now,
+                now,
+                now,
+                _due(item, now),
+                item.subject,
+                item.version,
+                item.trace,
+            )
+            for item in batch
+        ),
+    )
+    await connection.copy_records_to_table(
+        "payloads",
+        schema_name="holdfast",
+        columns=["job_id", "args"],
+        records=((item.id, item.args) for item in batch),
+    )
+
+
+def _due(item: Submission, now: datetime) -> datetime | None:
+    if item.run_at is not None and item.run_at > now:
+        return item.run_at
+    return None if item.delay is None else now + item.delay
 
 
 async def submit_unique(
     connection: "Connection", sql: Statements, batch: Sequence[Submission], hints: Sequence[str]
 ) -> list[Receipt | Refusal]:
     """Write those of *batch* that no earlier job stands for. Runs inside a transaction."""
+    answers = await _submit_new(connection, sql, batch, hints)
+    wronged = misused(answers)
+    if wronged:
+        await connection.execute(sql["warn"], wronged, REUSED)
+    return answers
+
+
+async def _submit_new(
+    connection: "Connection", sql: Statements, batch: Sequence[Submission], hints: Sequence[str]
+) -> list[Receipt | Refusal]:
     answers: dict[str, Receipt | Refusal] = {}
     await _by_key(connection, sql, [item for item in batch if item.key is not None], answers)
     await _by_subject(connection, sql, [item for item in batch if item.subject is not None], answers)
@@ -50,7 +123,7 @@ async def submit_unique(
     await insert(connection, sql, new, hints)
     astray = _astray(batch, answers)
     if astray:
-        again = await submit_unique(connection, sql, astray, hints)
+        again = await _submit_new(connection, sql, astray, hints)
         answers |= zip((item.id for item in astray), again, strict=True)
     return [answers.get(item.id, Receipt(item.id)) for item in batch]
 

@@ -5,13 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.core.errors import SchemaMissing, StoreReadOnly, StoreUnavailable
+from holdfast.core.errors import ConfigError, SchemaMissing, StoreReadOnly, StoreUnavailable
 
 BUSY_MS = 10_000
+OLDEST = (3, 38)
 
 
 def connect(path: str, *, writes: bool) -> sqlite3.Connection:
     """Open the file, with every acknowledged write safe from a loss of power."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise ConfigError(
+            f"Python's SQLite is {sqlite3.sqlite_version}, Holdfast needs 3.38 or later; use a newer Python build"
+        )
     with translated(path):
         _ensure_folder(path)
         connection = sqlite3.connect(

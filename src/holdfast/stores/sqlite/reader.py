@@ -4,13 +4,15 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Executor, Hint, HintKind
 from holdfast.stores.sqlite.database import connect, translated
 
 WATCH = 0.1
+
+T = TypeVar("T")
 
 
 class Reader:
@@ -38,20 +40,24 @@ class Reader:
         if connection is not None:
             await self._executor.run(connection.close)
 
+    async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        """Look at the file, off the event loop."""
+        return await self._executor.run(lambda: self._looked(look))
+
     async def rows(self, sql: str, values: Mapping[str, Any]) -> list[sqlite3.Row]:
         """Read rows."""
-        return await self._executor.run(lambda: self._read(sql, values))
+        return await self.read(lambda connection: connection.execute(sql, values).fetchall())
 
     async def json(self, sql: str, values: Mapping[str, Any]) -> Any:
         """Read one value of JSON."""
         [row] = await self.rows(sql, values)
         return json.loads(row[0])
 
-    def _read(self, sql: str, values: Mapping[str, Any]) -> list[sqlite3.Row]:
+    def _looked(self, look: Callable[[sqlite3.Connection], T]) -> T:
         if self._connection is None:
             raise StoreUnavailable("the store was closed; open a new Holdfast")
         with translated(self._path):
-            return self._connection.execute(sql, values).fetchall()
+            return look(self._connection)
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         """Pass hints to *hear* until the returned function is called."""

@@ -31,7 +31,7 @@ from holdfast.stores.versions import ensure_fit
 T = TypeVar("T")
 
 
-Held = TypeVar("Held", list[Any], tuple[str, int])
+Held = TypeVar("Held", bound=Sequence[Any])
 
 
 class SqliteStore:
@@ -48,9 +48,10 @@ class SqliteStore:
     async def open(self) -> None:
         """Open the file, and make the schema in a new one: the embedded store needs no operator."""
         await self._writer.open()
-        if (await self._writer.write(schema.state)).found == 0:
-            await self.apply_schema()
         await self._reader.open()
+        # Read, not written: the caller may hold the file's write lock, to submit in its own transaction.
+        if (await self.schema_state()).found == 0:
+            await self.apply_schema()
         ensure_fit(await self.schema_state())
 
     async def close(self) -> None:
@@ -64,8 +65,8 @@ class SqliteStore:
         return await self._writer.write(schema.apply)
 
     async def schema_state(self) -> SchemaState:
-        await self._writer.open()
-        return await self._writer.write(schema.state)
+        await self._reader.open()
+        return await self._reader.read(schema.state)
 
     async def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
         answers = await self._writer.write(
@@ -238,7 +239,7 @@ def _settle(connection: sqlite3.Connection, batch: Sequence[Transition], now: in
     return applied
 
 
-def _finish(connection: sqlite3.Connection, rows: list[list[Any]], now: int) -> list[tuple[str, int]]:
+def _finish(connection: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int) -> list[tuple[str, int]]:
     """Move jobs that end to the finished ones: the path of every job, so the fence is part of the copy."""
     values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now}
     copied = connection.execute(SQL["finish"], values).rowcount
@@ -288,8 +289,11 @@ def _back_row(change: Requeue) -> list[Any]:
     return [change.id, change.token, delay, int(change.gives_back), change.event, requeue_meta(change)]
 
 
-def _end_row(change: Finish) -> list[Any]:
-    return [change.id, change.token, change.status, change.result, failure_text(change.failure), change.stage]
+def _end_row(change: Finish) -> Sequence[Any]:
+    """Give the row as it is written: the value itself, in the order of its fields, unless it failed."""
+    if change.failure is None:
+        return change
+    return change._replace(failure=failure_text(change.failure))  # type: ignore[arg-type]  # the row holds its text
 
 
 def _extend(

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.core.errors import KeyReused, VersionRefused
-from holdfast.core.idempotency import Earlier, admit_version, stand_in
+from holdfast.core.idempotency import REUSED, Earlier, admit_version, misused, stand_in
 from holdfast.core.jobs import Receipt, Submission
 from holdfast.ports.store import Refusal
 from holdfast.stores.sqlfiles import Statements
@@ -29,6 +29,9 @@ def submit(
             if answer is not None:
                 answers[item.id] = answer
     _insert(connection, [item for item in batch if item.id not in answers and item.id not in known], at)
+    wronged = misused(answers.values())
+    if wronged:
+        connection.execute(SQL["warn"], {"ids": json.dumps(wronged), "meta": REUSED, "now": at})
     return [answers.get(item.id) or Receipt(item.id) for item in batch]
 
 
