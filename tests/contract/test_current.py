@@ -32,7 +32,7 @@ async def test_each_stage_has_a_key_of_its_own_whatever_its_name(hold: Holdfast)
         keys.append(current().key)
 
     pay = hold.stage("pay")(note)
-    odd = hold.stage("a:b\n\N{SNOWMAN}")(note)
+    odd = hold.stage("a:b \N{SNOWMAN}")(note)
 
     @hold.job("stages")
     async def stages() -> None:

@@ -28,6 +28,7 @@ SUBMITTING = {
     "add_version",
     "latest_version",
     "known_jobs",
+    "warn",
 }
 
 VALUES = {

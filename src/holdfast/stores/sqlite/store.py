@@ -47,8 +47,6 @@ class SqliteStore:
 
     async def open(self) -> None:
         """Open the file, and make the schema in a new one: the embedded store needs no operator."""
-        await self._writer.open()
-        await self._reader.open()
         # Read, not written: the caller may hold the file's write lock, to submit in its own transaction.
         if (await self.schema_state()).found == 0:
             await self.apply_schema()
@@ -65,6 +63,7 @@ class SqliteStore:
         return await self._writer.write(schema.apply)
 
     async def schema_state(self) -> SchemaState:
+        await self._writer.open()
         await self._reader.open()
         return await self._reader.read(schema.state)
 
@@ -197,7 +196,7 @@ class SqliteStore:
         }
 
     async def facts(self) -> dict[str, str]:
-        return {**await self._writer.write(_facts), "now": self._clock.now().isoformat()}
+        return {**await self._reader.read(_facts), "now": self._clock.now().isoformat()}
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._reader.listen(hear)
