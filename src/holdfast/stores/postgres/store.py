@@ -64,9 +64,11 @@ class PostgresStore:
         await self._connections.close()
 
     async def apply_schema(self) -> SchemaState:
+        await self._connections.open()
         return await self._schema.apply()
 
     async def schema_state(self) -> SchemaState:
+        await self._connections.open()
         return await self._schema.state()
 
     async def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
