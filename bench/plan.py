@@ -28,7 +28,7 @@ class Amounts:
 
 
 FULL = Amounts(
-    drain=20_000,
+    drain=40_000,
     stages=5_000,
     slow_drain=1_000,
     slow_stages=300,

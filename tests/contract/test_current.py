@@ -38,7 +38,7 @@ async def test_each_stage_has_a_key_of_its_own_whatever_its_name(hold: Holdfast)
     async def stages() -> None:
         await pay()
         await pay()
-        await pay.options(key="#3")()
+        await pay.options(key="3#")()
         await odd()
         await note()
 

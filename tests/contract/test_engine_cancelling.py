@@ -8,9 +8,9 @@ import pytest
 
 from holdfast import EventKind, Holdfast, JobCancelled, StateRefused, Status
 from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.transitions import fail
+from holdfast.core.transitions import fail, release
 from holdfast.ports import Store
-from tests.builders import a_failure
+from tests.builders import a_failure, a_job
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import PATIENCE, claimed
 
@@ -145,3 +145,30 @@ async def test_a_job_that_was_to_be_cancelled_when_it_failed_is_cancelled_instea
             await job.result(timeout=PATIENCE)
 
     assert runs == []
+
+
+async def test_a_job_that_somebody_wants_cancelled_is_not_parked(hold: Holdfast, store: Store) -> None:
+    @hold.job("work")
+    async def work() -> None: ...
+
+    job = await work.submit()
+    claim = await claimed(store, "another")
+    await job.cancel()
+    policy = RetryPolicy(3, Backoff.constant(300))
+    await store.settle("another", [fail(claim, a_failure(), policy, roll=0, attempt=1)])
+
+    assert (await job.read()).retry_after is None
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=PATIENCE)
+
+
+async def test_a_job_that_no_code_knows_any_more_can_still_be_cancelled(hold: Holdfast, store: Store) -> None:
+    await store.submit([a_job(name="forgotten")])
+    claim = await claimed(store, "another")
+    await store.cancel(claim.id)
+    await store.settle("another", [release(claim, "worker shut down")])
+
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobCancelled):
+            await hold.handle(claim.id).result(timeout=PATIENCE)

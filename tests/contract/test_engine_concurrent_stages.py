@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import ErrorClass, Holdfast, JobFailed, Retryable, StageFailed, Status
+from holdfast import Backoff, ErrorClass, Holdfast, JobFailed, Retryable, StageFailed, Status
 from holdfast.core.stages import StageStatus
 from holdfast.ports import Store
 from tests.builders import a_stage
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import LEASE, PATIENCE, claimed
+from tests.contract.steps import LEASE, PATIENCE, claimed, eventually
 
 Call = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -269,3 +269,42 @@ async def test_a_shutdown_gives_stages_that_run_side_by_side_their_attempts_back
 
     assert (stopped.status, stopped.attempt) == (Status.QUEUED, 0)
     assert {row.attempt for row in await store.stages([job.id])} == {1}
+
+
+async def test_two_calls_side_by_side_under_one_key_are_refused(hold: Holdfast) -> None:
+    @hold.stage("fetch")
+    async def fetch(n: int) -> int:
+        await asyncio.sleep(0.01)
+        return n
+
+    @hold.job("work", attempts=1)
+    async def work() -> list[int]:
+        return await asyncio.gather(*(fetch.options(key="same")(n) for n in (1, 2)))
+
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobFailed) as failed:
+            await (await work.submit()).result(timeout=PATIENCE)
+
+    assert failed.value.failure.error_class is ErrorClass.STAGE_MISMATCH
+
+
+async def test_of_stages_that_fail_together_the_one_that_must_wait_longest_decides(hold: Holdfast) -> None:
+    @hold.stage("slow", backoff=Backoff.constant(200))
+    async def slow() -> None:
+        raise TimeoutError("slow")
+
+    @hold.stage("quick", backoff=Backoff.constant(1))
+    async def quick() -> None:
+        await asyncio.sleep(0.01)
+        raise TimeoutError("quick")
+
+    @hold.job("work")
+    async def work() -> None:
+        await asyncio.gather(slow(), quick(), return_exceptions=True)
+
+    job = await work.submit()
+    async with hold.worker(poll=0.05):
+        read = await eventually(job.read, lambda job: job.retry_after is not None)
+
+    assert read.retry_after is not None
+    assert read.retry_after - read.updated_at > timedelta(seconds=100)

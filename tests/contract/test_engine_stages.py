@@ -1,7 +1,8 @@
 """A stage that is done is done: its result is stored, with its type, and answers ever after."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -11,8 +12,9 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel
 
-from holdfast import ErrorClass, EventKind, Holdfast, JobFailed, Retryable
-from holdfast.core.stages import StageStatus
+from holdfast import ErrorClass, EventKind, Holdfast, JobFailed, Retryable, current
+from holdfast.core.errors import StoreReadOnly
+from holdfast.core.stages import StageRow, StageStatus
 from holdfast.ports import Store
 from tests.contract.steps import PATIENCE
 
@@ -226,3 +228,44 @@ async def test_a_stage_key_that_cannot_be_stored_fails_its_job_and_no_neighbour(
         assert await good.result(timeout=PATIENCE) == 1
         with pytest.raises(JobFailed, match="printable text"):
             await bad.result(timeout=PATIENCE)
+
+
+class ForgetfulOnce:
+    """A store that cannot tell the stages of a job the first time it is asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.refusals = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
+        if self.refusals == 0:
+            self.refusals += 1
+            raise StoreReadOnly("not now")
+        return await self._store.stages(job_ids)
+
+
+@pytest.mark.clause("STG-2")
+async def test_a_job_whose_stages_cannot_be_read_is_given_back_with_its_attempt(hold: Holdfast) -> None:
+    seen: list[int] = []
+
+    @hold.stage("fetch")
+    async def fetch() -> str:
+        return "page"
+
+    @hold.job("work", attempts=2)
+    async def work() -> str:
+        await fetch()
+        seen.append(current().attempt)
+        if len(seen) == 1:
+            raise TimeoutError("once")
+        return "done"
+
+    forgetful = ForgetfulOnce(hold.parts.store)
+    hold.parts = replace(hold.parts, store=forgetful)
+    async with hold.worker(poll=0.05):
+        assert await (await work.submit()).result(timeout=PATIENCE) == "done"
+
+    assert (seen, forgetful.refusals) == ([1, 2], 1)

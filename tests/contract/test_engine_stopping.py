@@ -2,11 +2,15 @@
 
 import asyncio
 import threading
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from holdfast import EventKind, Holdfast, Status
+from holdfast.core.jobs import Claim
 from holdfast.ports import Store
 from tests.contract.conftest import DatabaseClock, Journal
 from tests.contract.steps import LEASE, PATIENCE, claimed, eventually
@@ -226,3 +230,38 @@ async def test_a_result_that_comes_after_the_lease_is_thrown_away(
     held = await eventually(job.read, lambda job: job.leased_by is not None)
     assert (held.leased_by, held.status, held.result) == ("another", Status.PROCESSING, None)
     assert [line["job_id"] for line in journal.lines("fenced")] == [job.id]
+
+
+class SlowToAnswer:
+    """A store whose claims are committed at once, and answered only when the test says so."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.committed, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
+        claims = await self._store.claim(worker, queue, limit=limit, lease=lease)
+        self.committed.set()
+        await self.may_answer.wait()
+        return claims
+
+
+@pytest.mark.clause("JOB-7")
+async def test_a_block_that_fails_while_its_worker_claims_leaves_no_job_behind_it(hold: Holdfast) -> None:
+    @hold.job("work")
+    async def work() -> str:
+        return "done"
+
+    job = await work.submit()
+    slow = SlowToAnswer(hold.parts.store)
+    hold.parts = replace(hold.parts, store=slow)
+    with suppress(RuntimeError):
+        async with hold.worker(poll=0.05):
+            await asyncio.wait_for(slow.committed.wait(), PATIENCE)
+            asyncio.get_running_loop().call_later(0.05, slow.may_answer.set)
+            raise RuntimeError("the block fails")
+
+    assert await job.status() is Status.COMPLETED

@@ -165,3 +165,29 @@ async def test_a_plain_job_that_calls_an_async_stage_is_told_what_to_do(hold: Ho
         job = await plain.submit()
         with pytest.raises(JobFailed, match="make the job async"):
             await job.result(timeout=PATIENCE)
+
+
+async def test_a_thread_left_behind_starts_no_further_stage(hold: Holdfast) -> None:
+    runs: list[int] = []
+    stuck, tried = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @hold.stage("send")
+    def send() -> None:
+        runs.append(1)
+
+    @hold.job("plain", attempts=1, timeout=0.05)
+    def plain() -> None:
+        stuck.wait(PATIENCE)
+        try:
+            send()
+        finally:
+            loop.call_soon_threadsafe(tried.set)
+
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobFailed):
+            await (await plain.submit()).result(timeout=PATIENCE)
+        stuck.set()
+        await asyncio.wait_for(tried.wait(), PATIENCE)
+
+    assert runs == []

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Job, JobFilter, JobNotFound, Status
+from holdfast import Holdfast, Job, JobFilter, JobNotFound, Status
 from holdfast.core.transitions import complete
 from holdfast.ports import Hint, HintKind, Store
 from tests.builders import a_job
@@ -125,3 +125,16 @@ async def test_the_schema_is_current_and_applying_it_again_changes_nothing(store
     assert before.current
     assert await store.schema_state() == before
     assert (await store.get(job_id)).status is Status.QUEUED
+
+
+async def test_an_id_may_be_spelled_as_any_uuid(hold: Holdfast) -> None:
+    @hold.job("work")
+    async def work() -> str:
+        return "done"
+
+    handle = hold.handle((await work.submit()).id.upper())
+    waiting = asyncio.create_task(handle.result(timeout=PATIENCE))
+    async with hold.worker(poll=0.05):
+        assert await waiting == "done"
+
+    assert len(await handle.events()) == 3

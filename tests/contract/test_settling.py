@@ -205,3 +205,15 @@ async def test_a_batch_of_every_kind_is_answered_in_its_order(store: Store) -> N
 
 async def test_nothing_to_settle_is_no_error(store: Store) -> None:
     assert await store.settle("worker", []) == []
+
+
+async def test_of_two_notes_that_come_together_the_one_that_gives_the_attempt_back_counts(
+    store: Store,
+) -> None:
+    claim = await a_claim(store)
+    notes = [a_stage(claim, status=StageStatus.STARTED, attempt=number) for number in (2, 1)]
+
+    assert await store.settle("worker", notes) == [True, True]
+
+    [stage] = await store.stages([claim.id])
+    assert stage.attempt == 1

@@ -119,3 +119,18 @@ async def test_a_job_submitted_within_a_transaction_runs_after_the_commit(
 
 async def _welcome(name: str) -> str:
     return f"welcome {name}"
+
+
+async def test_a_caller_may_have_its_own_idea_of_a_row(caller: CallersConnection, store: Store) -> None:
+    if isinstance(caller.raw, sqlite3.Connection):
+        caller.raw.row_factory = lambda cursor, row: {
+            column[0]: cell for column, cell in zip(cursor.description, row, strict=True)
+        }
+    job = a_job(key="k1")
+    await submitted(store, job)
+
+    await caller.run("BEGIN")
+    [answer] = await store.submit_within(caller.raw, [a_job(key="k1")])
+    await caller.run("COMMIT")
+
+    assert answer == Receipt(job.id, existing=True)

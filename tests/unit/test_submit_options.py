@@ -1,5 +1,6 @@
 """Options that no store could keep are refused before anything is stored."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -33,3 +34,26 @@ def test_a_priority_is_a_whole_number_in_its_range(greet: JobFunction[[str], str
 def test_the_edges_of_both_ranges_are_accepted(greet: JobFunction[[str], str]) -> None:
     for version, priority in ((2**63 - 1, 32_767), (-(2**63), -32_768)):
         greet.options(subject="c1", version=version, priority=priority)
+
+
+def test_options_add_up(greet: JobFunction[[str], str]) -> None:
+    of_ada = greet.options(owner="ada", priority=3)
+
+    both = of_ada.options(key="k1", priority=5)
+
+    submission = both._submission(("you",), {})
+    assert (submission.owner, submission.key, submission.priority) == ("ada", "k1", 5)
+
+
+def test_options_that_contradict_earlier_ones_are_refused(greet: JobFunction[[str], str]) -> None:
+    with pytest.raises(PayloadInvalid, match="exclude each other"):
+        greet.options(delay=5).options(run_at=datetime(2030, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("key", ["", "#1", "a\x00b"])
+def test_a_stage_key_is_text_that_no_counted_call_has(key: str) -> None:
+    @Holdfast("sqlite:///never-opened.db").stage()
+    async def fetch() -> None: ...
+
+    with pytest.raises(PayloadInvalid, match="a stage's key must be"):
+        fetch.options(key=key)

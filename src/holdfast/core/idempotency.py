@@ -22,8 +22,13 @@ def stand_in(submission: Submission, earlier: Earlier) -> Receipt:
     """
     differs = earlier.fingerprint != submission.fingerprint
     if differs and submission.strict_keys:
+        what = (
+            f"version {submission.version} of {submission.subject!r}"
+            if earlier.version is not None
+            else f"key {submission.key!r}"
+        )
         raise KeyReused(
-            f"key {submission.key!r} of job {submission.name!r} was used before with another payload; "
+            f"{what} of job {submission.name!r} was used before with another payload; "
             "submit with a new key, or with a higher version to run the same subject again"
         )
     return Receipt(earlier.id, existing=True, payload_differs=differs)

@@ -23,6 +23,7 @@ from holdfast.engine.stages import LeaseLost, Stages
 from holdfast.ports import Dice, Executor, Journal
 
 UNKNOWN_JOB_PAUSE = timedelta(seconds=30)
+STRAGGLING = timedelta(seconds=5)
 
 
 class Interruption(StrEnum):
@@ -53,6 +54,7 @@ class Attempt:
         "_begun",
         "_counts",
         "_interruption",
+        "_over",
         "_spec",
         "_stages",
         "_stored",
@@ -71,6 +73,7 @@ class Attempt:
         self._stages: Stages | None = None
         self._interruption: Interruption | None = None
         self._begun = False
+        self._over = False
         self._counts: Counter[str] | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -79,8 +82,8 @@ class Attempt:
         if self._interruption is not None:
             return
         self._interruption = why
-        # A task that is cancelled before its first step never gets to say what became of its job.
-        if self._begun and self.task is not None:
+        # A task that is cancelled before its first step, or after its last, never says what became of its job.
+        if self._begun and not self._over and self.task is not None:
             self.task.cancel()
 
     async def run(self) -> Transition | None:
@@ -88,10 +91,10 @@ class Attempt:
         spec = self._spec
         if self._interruption is not None:
             return self._stopped()
-        if spec is None:
-            return release(self.claim, f"no job named {self.claim.name!r} here", delay=UNKNOWN_JOB_PAUSE)
         if self.claim.cancel_requested:
             return cancel(self.claim)
+        if spec is None:
+            return release(self.claim, f"no job named {self.claim.name!r} here", delay=UNKNOWN_JOB_PAUSE)
         if self.claim.attempt > spec.crash_budget and self.claim.losses:
             return Finish(self.claim.id, self.claim.token, Status.FAILED, failure=worker_lost())
 
@@ -107,6 +110,7 @@ class Attempt:
         except BaseException as error:  # noqa: BLE001 - the edge of an attempt: SystemExit too is only its failure
             return self._ended_by(error, spec)
         finally:
+            self._over = True
             if self._stages is not None:
                 await self._stages.close()
 
@@ -114,6 +118,8 @@ class Attempt:
         self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run a stage of this job, or answer from what is stored of it."""
+        if self._over:
+            raise LeaseLost  # a thread that was left behind: its job may be running elsewhere by now
         if self._stages is None:
             self._stages = Stages(self, self._stored or {}, self._tools)
         if self._spec is not None:
@@ -168,7 +174,9 @@ class Attempt:
             case Interruption.LOST:
                 return None
             case _:
-                return release(self.claim, "worker shut down")
+                in_thread = self._spec is not None and not self._spec.is_async
+                # The thread goes on until the process ends; nobody shall run the job beside it.
+                return release(self.claim, "worker shut down", delay=STRAGGLING if in_thread else None)
 
     def failure_of(self, error: BaseException) -> Failure:
         """Turn an error into a value, and report a thread that could not be stopped."""

@@ -21,6 +21,8 @@ class Gatherer(Generic[T, R]):
         self._name = name
         self._items: list[T] = []
         self._answers: list[asyncio.Future[R] | None] = []
+        self._free = asyncio.Event()
+        self._free.set()
         self._flushing: asyncio.Task[None] | None = None
 
     def post(self, item: T) -> None:
@@ -33,6 +35,22 @@ class Gatherer(Generic[T, R]):
         """Have *item* written, and wait for its answer."""
         return await self.put(item)
 
+    async def ask_alone(self, item: T) -> R:
+        """Have *item* written, at once if nobody else is at it: a task of its own would cost a fifth of the write.
+
+        A caller that is cancelled meanwhile leaves the outcome open.
+        """
+        if self._flushing is not None or not self._free.is_set():
+            return await self.put(item)
+        self._free.clear()
+        try:
+            [answer] = await self._write([item])
+        finally:
+            self._free.set()
+            if self._items:
+                self._kick()
+        return answer
+
     def put(self, item: T) -> "asyncio.Future[R]":
         """Have *item* written; the answer comes through the future."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -43,11 +61,12 @@ class Gatherer(Generic[T, R]):
 
     async def drain(self) -> None:
         """Wait until everything has been written."""
+        await self._free.wait()
         while self._flushing is not None:
             await asyncio.wait([self._flushing])
 
     def _kick(self) -> None:
-        if self._flushing is None:
+        if self._flushing is None and self._free.is_set():
             self._flushing = asyncio.create_task(self._flush(), name=self._name)
 
     async def _flush(self) -> None:

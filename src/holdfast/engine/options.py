@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from holdfast.core.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
@@ -14,3 +16,13 @@ class WorkerOptions:
     lease: timedelta = timedelta(seconds=90)
     grace: timedelta = timedelta(seconds=30)
     poll: timedelta = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        """Refuse a worker that would run nothing, or never rest."""
+        if not isinstance(self.slots, int) or self.slots < 1:
+            raise ConfigError(f"slots={self.slots!r} runs nothing; give a worker at least one")
+        if not self.queues:
+            raise ConfigError("a worker without queues runs nothing; name at least one")
+        for name, length in (("lease", self.lease), ("poll", self.poll)):
+            if length <= timedelta(0):
+                raise ConfigError(f"{name} must be longer than nothing, for example 1s")

@@ -33,6 +33,7 @@ class Settler:
         *,
         written: Callable[[], None],
         parked: Callable[[], None],
+        describe: Callable[[BaseException], str],
         journal: Journal,
         metrics: Metrics,
     ) -> None:
@@ -44,6 +45,7 @@ class Settler:
         self._gatherer: Gatherer[Outcome, bool] = Gatherer(self._write, limit=BATCH, name="holdfast settler")
         self._written = written
         self._parked = parked
+        self._describe = describe
         self.unsettled = 0
 
     def post(self, outcome: Outcome) -> None:
@@ -73,7 +75,7 @@ class Settler:
             return await self._patience.insist(lambda _: self._store.settle(self._worker, changes))
         except Exception as error:  # noqa: BLE001 - the edge of the settling loop, which must go on
             if len(changes) == 1:
-                self._journal.error("cannot be written", job_id=changes[0].id, message=repr(error))
+                self._journal.error("cannot be written", job_id=changes[0].id, message=self._describe(error))
                 return [False]
         return [written for change in changes for written in await self._applied([change])]
 

@@ -7,13 +7,14 @@ or a failure of one takes nothing from the other.
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.errors import StageFailed
+from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.failures import Failure, worker_lost
 from holdfast.core.payload import fingerprint
 from holdfast.core.stages import StageKey, StageRow, StageStatus, ensure_same
-from holdfast.core.transitions import StageWrite, Transition, exhausted, fail
+from holdfast.core.transitions import Requeue, StageWrite, Transition, exhausted, fail
 from holdfast.engine.calling import call
 from holdfast.engine.context import STAGE, RunningStage
 from holdfast.engine.registry import StageSpec
@@ -66,6 +67,8 @@ class Stages:
     ) -> Any:
         """Give the stage's result, stored before or computed now."""
         place = self._place(stage, key)
+        if place in self._running:
+            raise StageMismatch(f"stage {place} runs already; calls side by side need a key each")
         text = stage.shape.dump_args(args, kwargs)
         mark = fingerprint(text)
         row = self._stored.get(place)
@@ -141,7 +144,7 @@ class Stages:
         if exhausted(failure, now.stage.policy, attempt=now.number):
             return await self._give_up(now, failure)
         self._noted.pop(now.place, None)  # its attempt is spent
-        self.postponed = fail(
+        later = fail(
             self._attempt.claim,
             failure,
             now.stage.policy,
@@ -149,6 +152,10 @@ class Stages:
             attempt=now.number,
             stage=str(now.place),
         )
+        if self.postponed is None or _delay(later) > _delay(self.postponed):
+            self.postponed = (
+                later  # of stages that failed side by side, the one that has to wait longest decides
+            )
         return Interrupted("the stage will be tried again")
 
     async def _give_up(self, now: _Now, failure: Failure) -> StageFailed:
@@ -182,3 +189,7 @@ class Stages:
         # Whoever is still noted neither ended nor failed: it was stopped, here or by its task group.
         for note in list(self._noted.values()):
             await self._tools.settler.store_stage(note._replace(attempt=note.attempt - 1))
+
+
+def _delay(change: Transition) -> timedelta:
+    return (change.delay if isinstance(change, Requeue) else None) or timedelta(0)

@@ -22,13 +22,18 @@ class Submitter:
         self._patience = patience
         self._journal = journal
         self._metrics = metrics
-        self._gatherer: Gatherer[Submission, Receipt | Refusal] = Gatherer(
+        self._plain: Gatherer[Submission, Receipt | Refusal] = Gatherer(
             self._write, limit=BATCH, name="holdfast submitter"
+        )
+        # Apart: a key that somebody's open transaction holds is waited for, and the others need not wait along.
+        self._unique: Gatherer[Submission, Receipt | Refusal] = Gatherer(
+            self._write, limit=BATCH, name="holdfast submitter of keys"
         )
 
     async def submit(self, submission: Submission) -> Receipt:
         """Store one job. Once this returns, no crash loses it."""
-        return self._told(submission, await self._gatherer.ask(submission))
+        gatherer = self._unique if submission.unique else self._plain
+        return self._told(submission, await gatherer.ask_alone(submission))
 
     async def submit_many(self, batch: Sequence[Submission]) -> list[Receipt]:
         """Store many jobs, in as few statements as the store allows."""
@@ -40,17 +45,21 @@ class Submitter:
 
     async def drain(self) -> None:
         """Wait until what was submitted is stored."""
-        await self._gatherer.drain()
+        await self._plain.drain()
+        await self._unique.drain()
 
     async def _write(self, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
         answers = await self._patience.insist(
             lambda tries: self._store.submit(batch, again=tries > 0), within=PATIENCE
         )
-        self._metrics.count("jobs_created", sum(_is_new(answer) for answer in answers))
+        self._metrics.count("jobs_created", sum(map(_is_new, answers)))
         return answers
 
     def _all_told(self, batch: Sequence[Submission], answers: Sequence[Receipt | Refusal]) -> list[Receipt]:
-        return [self._told(item, answer) for item, answer in zip(batch, answers, strict=True)]
+        return [
+            answer if isinstance(answer, Receipt) and not answer.payload_differs else self._told(item, answer)
+            for item, answer in zip(batch, answers, strict=True)
+        ]
 
     def _told(self, submission: Submission, answer: Receipt | Refusal) -> Receipt:
         if isinstance(answer, Refusal):

@@ -3,7 +3,6 @@
 from collections import deque
 from datetime import timedelta
 
-from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs import Claim
 from holdfast.engine.attempt import Attempt, Interruption
 from holdfast.engine.patience import Patience
@@ -68,7 +67,7 @@ class Suspects:
         count = (attempt.claim.id, attempt.claim.token, attempt.claim.attempt)
         try:
             [held] = await self._patience.insist(lambda _: self._store.recount([count]), within=within)
-        except StoreUnavailable:
+        except BaseException:
             self._waiting.appendleft(attempt)
             raise
         if not held:

@@ -71,6 +71,9 @@ class Waiter:
             ended = await self._store.await_ends(list(self._waiting))
         except StoreUnavailable:
             return  # the next poll asks again
+        except Exception as error:  # noqa: BLE001 - the edge of a loop: it belongs to those who wait
+            self._disappoint(error)
+            return
         for job_id in ended:
             self._wake(job_id)
 
@@ -89,6 +92,12 @@ class Waiter:
                 self._wake(hint.subject)
             else:
                 self._look.set()  # somebody committed something: one look for all
+
+    def _disappoint(self, error: Exception) -> None:
+        for job_id in list(self._waiting):
+            for ended in self._waiting.pop(job_id):
+                if not ended.done():
+                    ended.set_exception(error)
 
     def _wake(self, job_id: str) -> None:
         for ended in self._waiting.pop(job_id, []):

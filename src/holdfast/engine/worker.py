@@ -6,6 +6,7 @@ end on their own and leave their transition with the `Settler`, which writes the
 """
 
 import asyncio
+import gc
 from contextlib import suppress
 from datetime import timedelta
 
@@ -42,6 +43,7 @@ class Worker:
         self._clock = parts.clock
         self._dice = parts.dice
         self._journal = parts.journal
+        self._classifier = parts.classifier
         self._patience = Patience(parts.clock, parts.dice)
         self._held: dict[str, Attempt] = {}
         self._running = 0
@@ -64,6 +66,7 @@ class Worker:
             self._patience,
             written=self._news.set,
             parked=self._sweeper.hurry,
+            describe=self._describe,
             journal=parts.journal,
             metrics=parts.metrics,
         )
@@ -76,6 +79,10 @@ class Worker:
             loop=self._loop,
             closing=self._closing,
         )
+
+    def _describe(self, error: BaseException) -> str:
+        """Say on one line what went wrong, with nothing in it that nobody should read."""
+        return self._classifier.classify(error).message
 
     def _closing(self) -> bool:
         """Whether a cancellation that comes now is the end of the process, not a handler's doing."""
@@ -109,26 +116,33 @@ class Worker:
         for helper in helpers:
             helper.add_done_callback(self._helper_ended)
         self._journal.info("worker started", worker=self.name, slots=self.options.slots)
+        # What is alive now stays so: left to the collector, every pass would walk over all of it again,
+        # and attempts come and go by the thousand.
+        gc.freeze()
         try:
             while not self._stopping:
                 if await self.run_once() == 0:
                     await self._rest()
         finally:
             self._stopping = True
-            await self._let_go()
-            deafen()
-            for helper in helpers:
-                helper.cancel()
+            try:
+                await self._let_go()
+            finally:  # whoever cancels twice does not wait, but leaves no helper behind either
+                deafen()
+                for helper in helpers:
+                    helper.cancel()
             await asyncio.wait(helpers)
+            gc.unfreeze()
             self._journal.info("worker stopped", worker=self.name)
         if self._broken is not None:
             raise self._broken
 
     def _helper_ended(self, helper: "asyncio.Task[None]") -> None:
         """Stop if a helper broke: without its keeper a worker would lose every lease it takes."""
-        if not helper.cancelled() and helper.exception() is not None:
-            self._broken = helper.exception()
-            self._journal.error("worker broken", worker=self.name, message=repr(self._broken))
+        broken = None if helper.cancelled() else helper.exception()
+        if broken is not None:
+            self._broken = broken
+            self._journal.error("worker broken", worker=self.name, message=self._describe(broken))
             self.stop()
 
     async def run_once(self) -> int:
@@ -167,8 +181,8 @@ class Worker:
             if suspects:
                 await self._suspects.hold_back(suspects, within=AWAY)
         except StoreUnavailable as error:
-            # None has begun, so nothing is lost: the leases run out, and the jobs come back.
             self._journal.warning("claims dropped", worker=self.name, jobs=len(claims), message=str(error))
+            self._give_back([claim for claim in claims if claim not in suspects])
             return
         waiting = {claim.id for claim in suspects}
         for claim in claims:
@@ -178,6 +192,14 @@ class Worker:
                 self._suspects.add(attempt)
             else:
                 self._launch(attempt)
+
+    def _give_back(self, claims: list[Claim]) -> None:
+        """Release jobs that have not begun, once the store answers; suspects come back when their lease is over.
+
+        Whether a suspect's attempt was taken back already is not known then, and it must not be twice.
+        """
+        for claim in claims:
+            self._settler.post(Outcome(release(claim, "store unavailable"), claim.attempt, 0.0))
 
     def _hold(self, attempt: Attempt) -> None:
         older = self._held.get(attempt.claim.id)

@@ -1,5 +1,6 @@
 """`Holdfast`: the one object an application makes."""
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -79,6 +80,7 @@ class Holdfast:
         )
         self._waiter = self._new_waiter()
         self._opened = False
+        self._door = asyncio.Lock()
 
     def _new_waiter(self) -> Waiter:
         return Waiter(self.parts.store, self.parts.dice, poll=self.settings.worker_options.poll)
@@ -152,15 +154,21 @@ class Holdfast:
 
     async def open(self) -> None:
         """Connect to the store. Everything that needs it does this by itself."""
-        if not self._opened:
-            await self.parts.store.open()
-            self._opened = True
+        if self._opened:
+            return
+        async with self._door:  # many first submissions at once shall not open it as many times
+            if not self._opened:
+                await self.parts.store.open()
+                self._opened = True
 
     async def close(self) -> None:
         """Let go of the store, after what was submitted is stored."""
         await self._submitter.drain()
         await self._waiter.close()
-        self._waiter = self._new_waiter()  # the next use may come from another event loop
+        self._waiter, self._door = (
+            self._new_waiter(),
+            asyncio.Lock(),
+        )  # the next event loop may be another one
         await self.parts.store.close()
         self.parts.executor.close()
         self._opened = False
@@ -217,8 +225,9 @@ class Holdfast:
         """Wait until the job has ended, and read it. Raises `ResultTimeout`, `JobNotFound`."""
         job = await self.read(job_id, owner=owner)
         if not job.status.ended:
-            await self._waiter.wait(job_id, timeout=None if timeout is None else duration(timeout))
-            job = await self.parts.store.get(job_id)
+            # By the id as it is stored: the store names those that ended, and knows one spelling.
+            await self._waiter.wait(job.id, timeout=None if timeout is None else duration(timeout))
+            job = await self.parts.store.get(job.id)
         return job
 
     async def read(self, job_id: str, *, owner: str | None = None) -> Job:

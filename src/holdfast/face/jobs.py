@@ -1,7 +1,9 @@
 """Jobs: functions whose calls are stored before they run."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -13,6 +15,7 @@ from holdfast.core.payload import fingerprint
 from holdfast.engine.registry import JobSpec
 from holdfast.face.current import next_key
 from holdfast.face.handles import JobHandle
+from holdfast.face.marking import mark_async
 
 if TYPE_CHECKING:
     from holdfast.face.holdfast import Holdfast
@@ -46,6 +49,12 @@ class SubmitOptions:
         """Whether an earlier job may stand for the submission."""
         return self.key is not None or self.subject is not None
 
+    def over(self, earlier: "SubmitOptions") -> "SubmitOptions":
+        """Give *earlier* with what is set here on top."""
+        here = {field.name: getattr(self, field.name) for field in fields(self)}
+        unset = {field.name: field.default for field in fields(self)}
+        return replace(earlier, **{name: value for name, value in here.items() if value is not unset[name]})
+
 
 class JobFunction(Generic[P, R]):
     """A job. `submit` has the function's own signature; calling it runs the function, here and now."""
@@ -59,6 +68,8 @@ class JobFunction(Generic[P, R]):
         self._priority = spec.priority if options.priority is None else options.priority
         self._strict_keys = hold.strict_keys if options.strict_keys is None else options.strict_keys
         update_wrapper(self, spec.function)
+        if spec.is_async:
+            mark_async(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.spec.function(*args, **kwargs)
@@ -78,7 +89,7 @@ class JobFunction(Generic[P, R]):
         run_at: datetime | None = None,
         within: Any = None,
     ) -> "JobFunction[P, R]":
-        """Give the same job with options for what is submitted through it.
+        """Give the same job with options for what is submitted through it, beside those it has already.
 
         *key*: a second submission with it returns the first job. *subject* and *version*: a version
         runs once; a higher one runs with *rerun*. *owner*: who may see it. *delay* or *run_at*: not
@@ -96,7 +107,7 @@ class JobFunction(Generic[P, R]):
             delay=None if delay is None else duration(delay),
             run_at=_aware(run_at),
             within=within,
-        )
+        ).over(self._options)
         _refuse_contradictions(made)
         return JobFunction(self._hold, self.spec, options=made)
 
@@ -116,7 +127,8 @@ class JobFunction(Generic[P, R]):
         """Store many calls, each given as its positional arguments, in as few writes as possible."""
         if self._options.unique:
             raise PayloadInvalid("a key or a subject stands for one job; submit those one by one")
-        batch = [self._submission(tuple(args), {}) for args in calls]
+        with _collecting_later():
+            batch = [self._submission(tuple(args), {}) for args in calls]
         return await self._hold._submit(self.spec.name, batch, self._options.within)
 
     def _submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
@@ -142,6 +154,19 @@ class JobFunction(Generic[P, R]):
             fingerprint(text) if key is not None or options.unique else None,
             options.trace,
         )
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Keep the garbage collector off a great many new values: it would look at all of them, again and again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _word(text: str | None, what: str) -> str | None:

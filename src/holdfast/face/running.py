@@ -15,11 +15,13 @@ async def running(worker: Worker) -> AsyncIterator[Worker]:
     """
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(worker.run(), name=f"holdfast {worker.name}")
+            task = group.create_task(worker.run(), name=f"holdfast {worker.name}")
             try:
                 yield worker
             finally:
                 worker.stop()
+                # Before the group cancels it, if the block failed: a claim that is cancelled may have been committed.
+                await asyncio.wait([task])
     except BaseExceptionGroup as errors:
         if len(errors.exceptions) == 1:
             raise errors.exceptions[0] from None

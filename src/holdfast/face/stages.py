@@ -1,7 +1,6 @@
 """Stages: plain functions that, inside a job, run once and keep their result."""
 
 import asyncio
-import inspect
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -9,7 +8,8 @@ from holdfast.core.errors import PayloadInvalid
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.context import CURRENT
 from holdfast.engine.registry import StageSpec
-from holdfast.face.jobs import LONGEST_WORD
+from holdfast.face.jobs import LONGEST_WORD, is_word
+from holdfast.face.marking import mark_async
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,13 +23,15 @@ class StageFunction(Generic[P, R]):
         self._key = key
         update_wrapper(self, spec.function)
         if spec.is_async:
-            # Frameworks ask this before they call; without it they would take the stage for a sync function.
-            self._is_coroutine_marker = inspect.iscoroutinefunction(spec.function)
+            mark_async(self)
 
     def options(self, *, key: str) -> "StageFunction[P, R]":
         """Know this call by *key* instead of by its order: for stages that run side by side."""
-        if len(key) > LONGEST_WORD or not key.isprintable():
-            raise PayloadInvalid(f"a stage's key must be printable text of at most {LONGEST_WORD} characters")
+        if not key or not is_word(key) or key.startswith("#"):
+            raise PayloadInvalid(
+                f"a stage's key must be printable text of 1 to {LONGEST_WORD} characters and not begin with '#', "
+                "which counts the calls without a key"
+            )
         return StageFunction(self.spec, key=key)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable
 from typing import Any, Protocol
+from uuid import UUID
 
+from holdfast.core.errors import JobNotFound
 from holdfast.core.failures import Failure
 from holdfast.core.jobs import EventKind, Job
 from holdfast.core.stages import StageKey, StageRow, StageStatus
@@ -25,6 +27,14 @@ def job_from(row: Row) -> Job:
     fields["cancel_requested"] = bool(fields["cancel_requested"])
     fields["failure"] = failure_from(fields["failure"])
     return Job(**fields)
+
+
+def known_id(job_id: str) -> str:
+    """Give a job's id in the one spelling that is stored. Raises `JobNotFound` if it can be nobody's."""
+    try:
+        return str(UUID(job_id))
+    except ValueError:
+        raise JobNotFound(f"there is no job {job_id!r}; a job's id is a UUID") from None
 
 
 def stage_from(row: Row) -> StageRow:

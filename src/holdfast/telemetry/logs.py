@@ -6,9 +6,25 @@ Every line has `event` and what applies of `job_id`, `status`, `attempt`, `durat
 
 import logging
 import sys
+from contextlib import suppress
 from typing import Any, TextIO
 
 import structlog
+
+
+class _Lossy:
+    """A stream whose reader may go away: a line that cannot be written is lost, and nothing else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 class StructuredJournal:
@@ -19,7 +35,7 @@ class StructuredJournal:
         number = logging.getLevelNamesMapping()[level.upper()]
         self._verbose = number <= logging.DEBUG
         self._log = structlog.wrap_logger(
-            structlog.WriteLogger(target),
+            structlog.WriteLogger(_Lossy(target)),  # type: ignore[arg-type]  # all it does is write and flush
             processors=[
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),

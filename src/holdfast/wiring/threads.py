@@ -1,6 +1,7 @@
 """Threads for functions that block."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -25,6 +26,13 @@ class Threads:
         self._lock = threading.Lock()
         self._busy = 0
         self._count = 0
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Start anew in a forked child: threads do not come along."""
+        self._calls = SimpleQueue()
+        self._lock = threading.Lock()
+        self._busy = self._count = 0
 
     def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
         loop = asyncio.get_running_loop()

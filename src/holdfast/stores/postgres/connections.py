@@ -1,8 +1,8 @@
 """Connections to PostgreSQL, and what their errors mean to a caller."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -30,14 +30,12 @@ SESSION = {
 _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.QueryCanceledError,
+    asyncpg.OperatorInterventionError,  # shutdown, crash, starting up, statement timeout
+    asyncpg.InsufficientResourcesError,  # disk, memory, connections
+    asyncpg.TransactionRollbackError,  # deadlock, serialisation
+    asyncpg.PostgresSystemError,  # input and output
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.LockNotAvailableError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.DiskFullError,
     OSError,
     TimeoutError,
 )
@@ -93,27 +91,54 @@ class Connections:
         async with self.borrow() as connection:
             return await connection.fetch(sql, *values)
 
-    @asynccontextmanager
-    async def borrow(self) -> "AsyncIterator[Connection]":
-        """Lend a connection. Errors come out as Holdfast's own."""
+    def borrow(self) -> "Loan":
+        """Lend a connection for the length of an `async with`. Errors come out as Holdfast's own."""
+        return Loan(self)
+
+    async def take(self) -> "Connection":
+        """Wait for a free connection."""
         if self._closed:
             raise StoreUnavailable("the store was closed; open a new Holdfast")
-        async with self._free:
-            connection = await self._ready()
-            try:
-                with translated():
-                    yield connection
-            except BaseException:
-                connection.terminate()  # whatever state it is in, nobody else shall meet it
-                raise
+        await self._free.acquire()
+        try:
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.is_closed():
+                    return connection
+            return await self.lone()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def give_back(self, connection: "Connection", *, broken: bool) -> None:
+        """Take a connection back; whatever state a broken one is in, nobody else shall meet it."""
+        if not self._closed:
+            self._free.release()  # one that was lent before a close counts for nobody
+        if broken or self._closed:  # after the close it is too late to be closed with the others
+            connection.terminate()
+        else:
             self._idle.append(connection)
 
-    async def _ready(self) -> "Connection":
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.is_closed():
-                return connection
-        return await self.lone()
+
+class Loan:
+    """A connection for the length of an `async with`: a class, because a generator costs twice as much."""
+
+    __slots__ = ("_connection", "_connections")
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> "Connection":
+        self._connection = await self._connections.take()
+        return self._connection
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._connection is not None:
+            self._connections.give_back(self._connection, broken=error is not None)
+        if error is not None:
+            with translated():
+                raise error
 
 
 @contextmanager

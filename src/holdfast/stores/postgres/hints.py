@@ -18,21 +18,23 @@ if TYPE_CHECKING:
 
 CHANNEL = "holdfast"
 QUIET = 0.005
+LATE = 0.002
 RECONNECT = 1.0
 _KINDS = frozenset(kind.value for kind in HintKind)
 
 
 class Sender:
-    """Decides which submissions carry a hint, and sends the one that a quiet time held back."""
+    """Decides which submissions carry a hint, and sends by itself the one that no other carried."""
 
     def __init__(self, send: Callable[[list[str]], Awaitable[Any]]) -> None:
         self._send = send
-        self._quiet: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._quiet: set[str] = set()
         self._held_back: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def due(self, queues: Iterable[str]) -> list[str]:
-        """Give the queues to hint at now; the others are hinted at when their quiet time is over."""
+        """Give the queues to hint at now; for the others their quiet time has to pass first."""
         wanted = set(queues)
         now = [queue for queue in wanted if queue not in self._quiet]
         self._held_back.update(wanted.intersection(self._quiet))
@@ -41,16 +43,27 @@ class Sender:
         return now
 
     def _hush(self, queue: str) -> None:
-        self._quiet[queue] = asyncio.get_running_loop().call_later(QUIET, self._speak, queue)
+        self._held_back.discard(queue)
+        self._quiet.add(queue)
+        self._set_timer(queue, QUIET, self._quiet_over)
+
+    def _quiet_over(self, queue: str) -> None:
+        """Leave a hint that is due to the next submission for a moment: it costs nothing there."""
+        self._quiet.discard(queue)
+        if queue in self._held_back:
+            self._set_timer(queue, LATE, self._speak)
 
     def _speak(self, queue: str) -> None:
-        del self._quiet[queue]
-        if queue in self._held_back:
-            self._held_back.discard(queue)
-            self._hush(queue)
-            task = asyncio.create_task(self._hint(queue), name=f"holdfast hint {queue}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._hush(queue)
+        task = asyncio.create_task(self._hint(queue), name=f"holdfast hint {queue}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _set_timer(self, queue: str, seconds: float, then: Callable[[str], None]) -> None:
+        before = self._timers.get(queue)
+        if before is not None:
+            before.cancel()
+        self._timers[queue] = asyncio.get_running_loop().call_later(seconds, then, queue)
 
     async def _hint(self, queue: str) -> None:
         try:
@@ -60,9 +73,11 @@ class Sender:
 
     async def close(self) -> None:
         """Forget what was held back; workers find those jobs by polling."""
-        for timer in self._quiet.values():
+        for timer in self._timers.values():
             timer.cancel()
+        self._timers.clear()
         self._quiet.clear()
+        self._held_back.clear()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -91,8 +106,8 @@ class Listener:
 
     async def _run(self) -> None:
         while True:
-            # The pool reports an absent server to those who need it; here we only come back.
-            with suppress(StoreUnavailable), translated():
+            # Whoever needs the server hears of its absence; here we only come back.
+            with suppress(StoreUnavailable, asyncpg.PostgresError), translated():
                 await self._listen_until_lost()
             await asyncio.sleep(RECONNECT)
 

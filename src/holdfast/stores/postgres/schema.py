@@ -1,10 +1,14 @@
 """Bringing a PostgreSQL database to this code's schema, all or nothing."""
 
-from holdfast.core.errors import SchemaMissing
+from typing import TYPE_CHECKING
+
 from holdfast.ports import SchemaState
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.sqlfiles import migrations
 from holdfast.stores.versions import MIN_COMPATIBLE, ensure_fit
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.connections import Connection
 
 _LOCK = 0x686F6C64  # "hold": two machines that apply at once take turns
 _PATIENCE = 3_600.0  # seconds; the connection's own limit is for the short statements of a worker
@@ -24,18 +28,22 @@ class Schema:
 
     async def state(self) -> SchemaState:
         """Tell the version found; 0 if there is none."""
-        try:
-            rows = await self._connections.fetch("SELECT schema_version, min_compatible FROM holdfast.meta")
-        except SchemaMissing:
+        async with self._connections.borrow() as connection:
+            return await self._found(connection)
+
+    async def _found(self, connection: "Connection") -> SchemaState:
+        if await connection.fetchval("SELECT to_regclass('holdfast.meta')") is None:
             return SchemaState(0, self._wanted, 0)
-        return SchemaState(rows[0]["schema_version"], self._wanted, rows[0]["min_compatible"])
+        row = await connection.fetchrow("SELECT schema_version, min_compatible FROM holdfast.meta")
+        version, min_compatible = row or (0, 0)
+        return SchemaState(version, self._wanted, min_compatible)
 
     async def apply(self) -> SchemaState:
         """Run what is missing in one transaction, and tell what was found before."""
         async with self._connections.borrow() as connection, connection.transaction():
             await connection.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_PATIENCE)
-            before = await self.state()
+            before = await self._found(connection)
             for version, script in self._migrations:
                 if version > before.found:
                     await connection.execute(script, timeout=_PATIENCE)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from operator import attrgetter, itemgetter
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from holdfast.core.errors import JobNotFound, StateRefused, WithinUnsupported
+from holdfast.core.errors import JobNotFound, StateRefused, StoreUnavailable, WithinUnsupported
 from holdfast.core.history import StageMark, history
 from holdfast.core.jobs import Claim, Event, EventKind, Job, JobFilter, Receipt, Submission
 from holdfast.core.stages import StageKey, StageRow, StageStatus
@@ -23,7 +22,7 @@ from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import Connections, translated
 from holdfast.stores.postgres.hints import Listener, Sender
 from holdfast.stores.postgres.schema import Schema
-from holdfast.stores.rows import columns, failure_text, job_from, requeue_meta, shared, stage_from
+from holdfast.stores.rows import columns, failure_text, job_from, known_id, requeue_meta, shared, stage_from
 from holdfast.stores.sqlfiles import Statements
 
 _FINISH: list[Callable[[Any], Any]] = [
@@ -93,11 +92,19 @@ class PostgresStore:
             await self._insert(batch)
             return
         half = len(batch) // 2
-        await asyncio.gather(self._insert(batch[:half]), self._insert(batch[half:]))
+        lanes = [self._insert(batch[:half]), self._insert(batch[half:])]
+        # Both are waited for: a lane that was still writing would be missed when the batch is sent again.
+        for outcome in await asyncio.gather(*lanes, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
 
     async def _insert(self, batch: Sequence[Submission]) -> None:
-        async with self._connections.borrow() as connection:
-            await submitting.insert(connection, self._sql, batch, self._due(batch))
+        try:
+            async with self._connections.borrow() as connection:
+                await submitting.insert(connection, self._sql, batch, self._due(batch))
+        except asyncpg.UniqueViolationError as error:
+            # Ids are new, so this is an earlier try whose answer was lost and whose commit came only now.
+            raise StoreUnavailable("the submission was still on its way; send it again") from error
 
     async def _submit_unique(self, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
         async with self._connections.borrow() as connection, connection.transaction():
@@ -167,7 +174,7 @@ class PostgresStore:
         return [row["id"] for row in await self._connections.fetch(self._sql["reclaim"], limit)]
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
-        known = _checked(job_id)
+        known = known_id(job_id)
         while True:
             if await self._connections.fetch(self._sql["cancel_queued"], known, owner):
                 return Status.CANCELLED
@@ -180,14 +187,14 @@ class PostgresStore:
         raise StateRefused(f"job {job_id} is {job.status}, so it cannot be cancelled")
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        brought_back = await self._connections.fetch(self._sql["retry"], _checked(job_id), owner)
+        brought_back = await self._connections.fetch(self._sql["retry"], known_id(job_id), owner)
         job = await self.get(job_id, owner=owner)
         if not brought_back:
             raise StateRefused(f"job {job_id} is {job.status}; only a failed job can be retried")
         return job
 
     async def get(self, job_id: str, *, owner: str | None = None) -> Job:
-        rows = await self._connections.fetch(self._sql["get"], _checked(job_id))
+        rows = await self._connections.fetch(self._sql["get"], known_id(job_id))
         if not rows or owner not in (None, rows[0]["owner"]):
             raise JobNotFound(f"there is no job {job_id}")
         return job_from(rows[0])
@@ -241,10 +248,3 @@ class PostgresStore:
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._listener.add(hear)
-
-
-def _checked(job_id: str) -> str:
-    try:
-        return str(UUID(job_id))
-    except ValueError:
-        raise JobNotFound(f"there is no job {job_id!r}; a job's id is a UUID") from None

@@ -1,7 +1,6 @@
 """Storing submissions in PostgreSQL, on our own connection or on the caller's."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
     Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
 
-MANY = 500
-"""Jobs from which on COPY, with its round trips, beats a statement that takes lists apart."""
+CHUNK = 5_000
+"""Jobs in one statement, so that a very long list does not become one very long text."""
 
 LANES_FROM = 4_000
 """Jobs from which on two connections write at once."""
@@ -27,20 +26,6 @@ LANES_FROM = 4_000
 _OWN = [attrgetter(name) for name in ("id", "args")]
 _ALIKE = [attrgetter(name) for name in ("name", "queue", "owner", "priority")]
 _RARE = [attrgetter(name) for name in ("delay", "run_at", "subject", "version", "trace")]
-_JOB_COLUMNS = [
-    "id",
-    "name",
-    "queue",
-    "owner",
-    "priority",
-    "created_at",
-    "queued_at",
-    "updated_at",
-    "retry_after",
-    "subject",
-    "version",
-    "trace",
-]
 _ALL = [*_OWN, *_ALIKE, *_RARE]  # as submit.sql and submit_one.sql read them
 
 
@@ -53,53 +38,10 @@ async def insert(
     if len(batch) == 1:
         await connection.execute(sql["submit_one"], *[get(batch[0]) for get in _ALL], bool(hints))
         return
-    if len(batch) >= MANY:
-        async with connection.transaction():
-            await _copy(connection, batch)
-            await connection.execute(sql["hint"], list(hints))
-        return
-    items = list(batch)
-    lists = [*columns(items, *_OWN), *shared(items, *_ALIKE), *columns(items, *_RARE)]
-    await connection.execute(sql["submit"], *lists, list(hints))
-
-
-async def _copy(connection: "Connection", batch: Sequence[Submission]) -> None:
-    """Write many jobs as COPY does it, at one instant of the database's time."""
-    now = await connection.fetchval("SELECT holdfast.holdfast_now()")
-    await connection.copy_records_to_table(
-        "jobs",
-        schema_name="holdfast",
-        columns=_JOB_COLUMNS,
-        records=(
-            (
-                item.id,
-                item.name,
-                item.queue,
-                item.owner,
-                item.priority,
-                now,
-                now,
-                now,
-                _due(item, now),
-                item.subject,
-                item.version,
-                item.trace,
-            )
-            for item in batch
-        ),
-    )
-    await connection.copy_records_to_table(
-        "payloads",
-        schema_name="holdfast",
-        columns=["job_id", "args"],
-        records=((item.id, item.args) for item in batch),
-    )
-
-
-def _due(item: Submission, now: datetime) -> datetime | None:
-    if item.run_at is not None and item.run_at > now:
-        return item.run_at
-    return None if item.delay is None else now + item.delay
+    for start in range(0, len(batch), CHUNK):
+        chunk = list(batch[start : start + CHUNK])
+        lists = [*columns(chunk, *_OWN), *shared(chunk, *_ALIKE), *columns(chunk, *_RARE)]
+        await connection.execute(sql["submit"], *lists, list(hints))
 
 
 async def submit_unique(

@@ -19,7 +19,7 @@ from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Clock, Executor, Hint, HintKind, Promotion, SchemaState
 from holdfast.ports.store import Extension, Refusal
-from holdfast.stores.rows import Row, failure_text, job_from, requeue_meta, stage_from
+from holdfast.stores.rows import Row, failure_text, job_from, known_id, requeue_meta, stage_from
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.database import translated
 from holdfast.stores.sqlite.reader import Reader
@@ -83,7 +83,9 @@ class SqliteStore:
         if not connection.in_transaction:
             raise WithinUnsupported("within= got a connection that is in no transaction; execute BEGIN first")
         with translated(self._path):
-            return submit(connection, batch, now=self._clock.now())
+            cursor = connection.cursor()
+            cursor.row_factory = None  # the caller's may give rows that cannot be read by position
+            return submit(cursor, batch, now=self._clock.now())
 
     async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
         values = {
@@ -131,18 +133,18 @@ class SqliteStore:
         return await self._at_lock(_reclaim, {"limit": limit})
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
-        outcome = await self._at_lock(_cancel, {"id": job_id, "owner": owner})
+        outcome = await self._at_lock(_cancel, {"id": known_id(job_id), "owner": owner})
         if outcome is None:
             job = await self.get(job_id, owner=owner)
             raise StateRefused(f"job {job_id} is {job.status}, so it cannot be cancelled")
         if outcome is Status.CANCELLED:
-            self._tell_ends([job_id])
+            self._tell_ends([known_id(job_id)])
         else:
-            self._reader.tell(Hint(HintKind.CANCEL, job_id))
+            self._reader.tell(Hint(HintKind.CANCEL, known_id(job_id)))
         return outcome
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        brought_back = await self._at_lock(_retry, {"id": job_id, "owner": owner})
+        brought_back = await self._at_lock(_retry, {"id": known_id(job_id), "owner": owner})
         job = await self.get(job_id, owner=owner)
         if not brought_back:
             raise StateRefused(f"job {job_id} is {job.status}; only a failed job can be retried")
@@ -150,7 +152,7 @@ class SqliteStore:
         return job
 
     async def get(self, job_id: str, *, owner: str | None = None) -> Job:
-        rows = await self._reader.rows(SQL["get"], {"id": job_id})
+        rows = await self._reader.rows(SQL["get"], {"id": known_id(job_id)})
         if not rows or owner not in (None, rows[0]["owner"]):
             raise JobNotFound(f"there is no job {job_id}")
         return _job(rows[0])
@@ -163,8 +165,8 @@ class SqliteStore:
 
     async def events(self, job_id: str) -> list[Event]:
         job = await self.get(job_id)
-        stored = await self._reader.rows(SQL["events"], {"id": job_id})
-        stages = await self._reader.rows(SQL["stage_events"], {"id": job_id})
+        stored = await self._reader.rows(SQL["events"], {"id": job.id})
+        stages = await self._reader.rows(SQL["stage_events"], {"id": job.id})
         return history(
             job,
             [Event(EventKind(row["kind"]), _instant(row["at"]), json.loads(row["meta"])) for row in stored],

@@ -76,18 +76,27 @@ class Writer:
     def _commit(self, batch: list[_Waiting]) -> list[Any]:
         """Try all in one transaction; if one of them spoils it, each in its own."""
         try:
-            return self._transact([waiting.operation for waiting in batch])
+            connection = self._begun()
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked for the write
+            return [
+                _Failed(error) for _ in batch
+            ]  # a lock that is held is waited for once, not once for each
+        try:
+            return self._transact(connection, [waiting.operation for waiting in batch])
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asked for the write
             if len(batch) == 1:
                 return [_Failed(error)]
         return [outcome for waiting in batch for outcome in self._commit([waiting])]
 
-    def _transact(self, operations: list[Operation[Any]]) -> list[Any]:
-        connection = self._connection
-        if connection is None:
+    def _begun(self) -> sqlite3.Connection:
+        if self._connection is None:
             raise StoreUnavailable("the store was closed; open a new Holdfast")
         with translated(self._path):
-            connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("BEGIN IMMEDIATE")
+        return self._connection
+
+    def _transact(self, connection: sqlite3.Connection, operations: list[Operation[Any]]) -> list[Any]:
+        with translated(self._path):
             try:
                 outcomes = [operation(connection) for operation in operations]
                 connection.execute("COMMIT")

@@ -1,6 +1,6 @@
 -- Ends a job that nobody runs. The row is locked by the delete: if a claim came first, none matches.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 ), ended AS (
     DELETE FROM holdfast.jobs
      WHERE id = $1::uuid

@@ -2,7 +2,7 @@
 -- raised lease_token shuts out whoever held the job before. The attempt is spent here, so that
 -- a crash needs no further write to be counted.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 ), ready AS MATERIALIZED (
     SELECT id
       FROM holdfast.jobs

@@ -1,7 +1,7 @@
 -- Pushes a worker's leases forward, all in one statement; what it no longer holds is not returned.
 -- The clock is read once: joined as a subquery it would be asked again for every row.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 )
 UPDATE holdfast.jobs AS job
    SET lease_expires_at = clock.now + $3::interval,

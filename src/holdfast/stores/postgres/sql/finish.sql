@@ -2,7 +2,7 @@
 -- matches. Joined on the primary key alone: a queue's statistics are always stale, and any
 -- further condition tempts the planner into another index. Tells those who wait for a result.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 ), ended AS (
     DELETE FROM holdfast.jobs AS job
      USING unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])

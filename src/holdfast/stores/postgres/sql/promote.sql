@@ -1,6 +1,6 @@
 -- Makes parked jobs ready whose time has come, in batches, so that the claim reads ready rows only.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 ), due AS MATERIALIZED (
     SELECT id
       FROM holdfast.jobs

@@ -1,7 +1,7 @@
 -- Gives jobs back to their queue whose worker let the lease run out. The token is raised, so a
 -- worker that wakes up later writes nothing. The attempt stays spent: the crash was in it.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 ), lost AS MATERIALIZED (
     SELECT id, leased_by
       FROM holdfast.jobs

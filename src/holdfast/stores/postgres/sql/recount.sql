@@ -1,6 +1,6 @@
 -- Sets the attempts that leased jobs have spent. The count is absolute, so sending it again changes nothing.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 )
 UPDATE holdfast.jobs AS job
    SET attempt = want.attempt, updated_at = clock.now

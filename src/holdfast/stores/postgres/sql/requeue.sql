@@ -1,8 +1,9 @@
 -- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so
 -- the worker that let go can write nothing more. A job that was never begun
--- keeps its row of losses. The lap that ends here is written to the history.
+-- keeps its row of losses. One that somebody wants cancelled is not parked: the next claim ends it.
+-- The lap that ends here is written to the history.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 ), back AS (
     UPDATE holdfast.jobs AS job
        SET status = 'queued',
@@ -11,7 +12,7 @@ WITH clock AS MATERIALIZED (
            losses = CASE WHEN want.kind = 'queued' AND want.given_back = 0 THEN job.losses ELSE 0 END,
            leased_by = NULL,
            lease_expires_at = NULL,
-           retry_after = clock.now + want.delay,
+           retry_after = CASE WHEN NOT job.cancel_requested THEN clock.now + want.delay END,
            updated_at = clock.now
       FROM clock,
            unnest($2::text[], $3::bigint[], $4::interval[], $5::integer[], $6::text[], $7::text[])

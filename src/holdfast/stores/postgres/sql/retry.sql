@@ -1,7 +1,7 @@
 -- Brings a failed job back as a new generation. Token and generation go on from where they were:
 -- a worker of the old generation still matches nothing. Finished stages stay, failed ones go.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 ), failed AS (
     DELETE FROM holdfast.finished
      WHERE id = $1::uuid

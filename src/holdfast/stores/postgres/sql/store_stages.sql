@@ -2,7 +2,7 @@
 -- present claim, in the same fenced statement, so that no stage pays for another. The stages of a job travel
 -- with its row from the update to the insert: joining them again would cost the square of the batch.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 ), want AS MATERIALIZED (
     SELECT id::uuid AS id, token, bool_or(status <> 'started') AS ended, count(*) AS written,
            array_agg(name) AS names, array_agg(call) AS calls, array_agg(status) AS statuses,
@@ -27,7 +27,8 @@ WITH clock AS MATERIALIZED (
 ), written AS (
     INSERT INTO holdfast.stages (
         job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure)
-    -- A note and the result that overtook it may come in one batch: the result counts.
+    -- A note and the result that overtook it may come in one batch: the result counts. Of two notes
+    -- the lower one does: it gives the attempt of the other back.
     SELECT DISTINCT ON (held.id, stage.name, stage.call)
            held.id, stage.name, stage.call, stage.status, stage.attempt, held.generation, held.lease_token,
            stage.fingerprint, clock.now, stage.result, stage.failure
@@ -35,7 +36,7 @@ WITH clock AS MATERIALIZED (
            unnest(held.names, held.calls, held.statuses, held.attempts, held.fingerprints, held.results,
                   held.failures)
            AS stage (name, call, status, attempt, fingerprint, result, failure)
-     ORDER BY held.id, stage.name, stage.call, stage.status = 'started'
+     ORDER BY held.id, stage.name, stage.call, stage.status = 'started', stage.attempt
         ON CONFLICT (job_id, name, call) DO UPDATE
        SET status = excluded.status, attempt = excluded.attempt, generation = excluded.generation,
            lease_token = excluded.lease_token, fingerprint = excluded.fingerprint,

@@ -2,7 +2,7 @@
 -- a lost answer makes no second job. A hint goes out with the commit, at most one per queue.
 -- Names, queues, owners and priorities that are all alike come as one value that stands for all.
 WITH clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 ), item AS MATERIALIZED (
     SELECT *
       FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::smallint[],

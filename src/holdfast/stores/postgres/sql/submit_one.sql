@@ -2,7 +2,7 @@
 WITH payload AS (
     INSERT INTO holdfast.payloads (job_id, args) VALUES ($1::uuid, $2)
 ), clock AS MATERIALIZED (
-    SELECT holdfast.holdfast_now() AS now
+    SELECT now FROM holdfast.clock
 )
 INSERT INTO holdfast.jobs (
     id, name, queue, owner, priority, created_at, queued_at, updated_at, retry_after, subject, version, trace)

@@ -1,5 +1,6 @@
 -- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so the
 -- worker that let go can write nothing more. A job that was never begun keeps its row of losses.
+-- One that somebody wants cancelled is not parked: the next claim ends it.
 -- The batch is laid out first: statistics of a once small table would else have the table scanned, and
 -- the batch read again for each of its rows.
 WITH want AS MATERIALIZED (
@@ -13,7 +14,7 @@ UPDATE holdfast_jobs AS job
        losses = CASE WHEN want.kind = 'queued' AND want.given_back = 0 THEN job.losses ELSE 0 END,
        leased_by = NULL,
        lease_expires_at = NULL,
-       retry_after = :now + want.delay,
+       retry_after = CASE WHEN NOT job.cancel_requested THEN :now + want.delay END,
        updated_at = :now
   FROM want
  WHERE job.id = want.id
