@@ -7,14 +7,13 @@ queue every few milliseconds. Whatever gets lost costs one poll.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import asyncpg
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.postgres.connections import Connections, translated
-
-if TYPE_CHECKING:
-    import asyncpg
 
 CHANNEL = "holdfast"
 QUIET = 0.005
