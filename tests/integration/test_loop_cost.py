@@ -90,7 +90,7 @@ async def test_what_a_worker_asks_is_found_by_index(crowded_dsn: str, name: str)
     assert plan.indexes == LOOP[name][1]
     assert plan.unguided == []
     assert plan.nodes("Hash Join") + plan.nodes("Merge Join") == []
-    assert [node["Relation Name"] for node in plan.nodes("Seq Scan") if node["Relation Name"] != "meta"] == []
+    assert plan.nodes("Seq Scan") == []
     assert plan.most_sorted <= SMALL  # the batch may be put in order, never a table
 
 
@@ -107,4 +107,5 @@ async def test_twice_the_batch_is_twice_the_work(crowded_dsn: str, name: str) ->
 async def test_a_batch_asks_the_clock_once(crowded_dsn: str, name: str) -> None:
     plan = await carried_out(crowded_dsn, name, SMALL)
 
-    assert [node["Actual Loops"] for node in plan.nodes("Result")] == [1]
+    reads = [node["Actual Loops"] for node in plan.nodes() if node.get("Relation Name") == "meta"]
+    assert reads == [1]
