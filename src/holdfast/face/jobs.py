@@ -1,5 +1,6 @@
 """Jobs: functions whose calls are stored before they run."""
 
+import asyncio
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LONGEST_WORD = 200
+PART = 4_000
 LONGEST_DELAY = timedelta(days=36_500)
 
 
@@ -119,20 +121,42 @@ class JobFunction(Generic[P, R]):
         time: then the outcome is unknown, and a submission with the same key is safe.
         """
         [handle] = await self._hold._submit(
-            self.spec.name, [self._submission(args, kwargs)], self._options.within
+            self.spec.name, [self._submission(self.spec.shape.dump_args(args, kwargs))], self._options.within
         )
         return handle
 
     async def submit_many(self, calls: Iterable[Sequence[Any]]) -> list[JobHandle[R]]:
-        """Store many calls, each given as its positional arguments, in as few writes as possible."""
+        """Store many calls, each given as its positional arguments, in as few writes as possible.
+
+        All of them are checked before any is stored. A long list is written in parts, side by side;
+        after `StoreUnavailable` some of them may be stored.
+        """
         if self._options.unique:
             raise PayloadInvalid("a key or a subject stands for one job; submit those one by one")
         with _collecting_later():
-            batch = [self._submission(tuple(args), {}) for args in calls]
+            texts = [self.spec.shape.dump_args(tuple(args), {}) for args in calls]
+        if len(texts) <= PART or self._options.within is not None:
+            return await self._submit_texts(texts)
+        return await self._submit_in_parts(texts)
+
+    async def _submit_in_parts(self, texts: list[str]) -> list[JobHandle[R]]:
+        """Write one part while the next is put together: the database and this process work side by side."""
+        writing = []
+        for start in range(0, len(texts), PART):
+            part = self._submit_texts(texts[start : start + PART])
+            writing.append(asyncio.create_task(part, name=f"holdfast submit {self.name} {start}"))
+            await asyncio.sleep(0)  # it is on its way before the next part is put together
+            if len(writing) > 1:
+                await asyncio.wait([writing[-2]])  # more than two would only stand in each other's way
+        await asyncio.wait(writing)
+        return [handle for part in writing for handle in part.result()]
+
+    async def _submit_texts(self, texts: list[str]) -> list[JobHandle[R]]:
+        with _collecting_later():
+            batch = [self._submission(text) for text in texts]
         return await self._hold._submit(self.spec.name, batch, self._options.within)
 
-    def _submission(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
-        text = self.spec.shape.dump_args(args, kwargs)
+    def _submission(self, text: str) -> Submission:
         options = self._options
         # Inside a job a submission is known by its order there, so that another attempt repeats none.
         key = options.key if options.unique else next_key()

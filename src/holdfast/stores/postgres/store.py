@@ -1,6 +1,5 @@
 """Jobs in PostgreSQL: every method is one statement, or one short transaction."""
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -87,18 +86,6 @@ class PostgresStore:
         return [item for item in batch if item.id not in known]
 
     async def _submit_plain(self, batch: Sequence[Submission]) -> None:
-        """Write new jobs; very many in two lanes, which keeps both ends of the wire busy."""
-        if len(batch) < submitting.LANES_FROM:
-            await self._insert(batch)
-            return
-        half = len(batch) // 2
-        lanes = [self._insert(batch[:half]), self._insert(batch[half:])]
-        # Both are waited for: a lane that was still writing would be missed when the batch is sent again.
-        for outcome in await asyncio.gather(*lanes, return_exceptions=True):
-            if outcome is not None:
-                raise outcome
-
-    async def _insert(self, batch: Sequence[Submission]) -> None:
         try:
             async with self._connections.borrow() as connection:
                 await submitting.insert(connection, self._sql, batch, self._due(batch))

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 CHUNK = 5_000
 """Jobs in one statement, so that a very long list does not become one very long text."""
 
-LANES_FROM = 4_000
-"""Jobs from which on two connections write at once."""
-
 _OWN = [attrgetter(name) for name in ("id", "args")]
 _ALIKE = [attrgetter(name) for name in ("name", "queue", "owner", "priority")]
 _RARE = [attrgetter(name) for name in ("delay", "run_at", "subject", "version", "trace")]

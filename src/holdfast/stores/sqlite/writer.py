@@ -14,7 +14,7 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Executor
 from holdfast.stores.sqlite.database import connect, translated
 
-EAGER = 0.0001
+EAGER = 0.00005
 """Seconds after which a busy thread hands the interpreter over, while a SQLite file is open.
 
 The writer needs the interpreter before and after each statement. With the usual five milliseconds a
