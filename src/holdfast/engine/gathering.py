@@ -33,7 +33,11 @@ class Gatherer(Generic[T, R]):
 
     async def ask(self, item: T) -> R:
         """Have *item* written, and wait for its answer."""
-        return await self.put(item)
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._items.append(item)
+        self._answers.append(answer)
+        self._kick()
+        return await answer
 
     async def ask_alone(self, item: T) -> R:
         """Have *item* written, at once if nobody else is at it: a task of its own would cost a fifth of the write.
@@ -41,7 +45,7 @@ class Gatherer(Generic[T, R]):
         A caller that is cancelled meanwhile leaves the outcome open.
         """
         if self._flushing is not None or not self._free.is_set():
-            return await self.put(item)
+            return await self.ask(item)
         self._free.clear()
         try:
             [answer] = await self._write([item])
@@ -49,14 +53,6 @@ class Gatherer(Generic[T, R]):
             self._free.set()
             if self._items:
                 self._kick()
-        return answer
-
-    def put(self, item: T) -> "asyncio.Future[R]":
-        """Have *item* written; the answer comes through the future."""
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._items.append(item)
-        self._answers.append(answer)
-        self._kick()
         return answer
 
     async def drain(self) -> None:

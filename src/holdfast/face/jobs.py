@@ -43,7 +43,6 @@ class SubmitOptions:
     priority: int | None = None
     delay: timedelta | None = None
     run_at: datetime | None = None
-    trace: str | None = None
     within: Any = None
 
     @property
@@ -176,7 +175,6 @@ class JobFunction(Generic[P, R]):
             options.rerun,
             self._strict_keys,
             fingerprint(text) if key is not None or options.unique else None,
-            options.trace,
         )
 
 

@@ -95,25 +95,23 @@ class Connections:
         """Lend a connection for the length of an `async with`. Errors come out as Holdfast's own."""
         return Loan(self)
 
-    async def take(self) -> "Connection":
-        """Wait for a free connection."""
+    @property
+    def free(self) -> asyncio.Semaphore:
+        """What counts the connections that may be lent, until the next close."""
         if self._closed:
             raise StoreUnavailable("the store was closed; open a new Holdfast")
-        await self._free.acquire()
-        try:
-            while self._idle:
-                connection = self._idle.pop()
-                if not connection.is_closed():
-                    return connection
-            return await self.lone()
-        except BaseException:
-            self._free.release()
-            raise
+        return self._free
+
+    async def take(self) -> "Connection":
+        """Give an idle connection, or a new one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await self.lone()
 
     def give_back(self, connection: "Connection", *, broken: bool) -> None:
         """Take a connection back; whatever state a broken one is in, nobody else shall meet it."""
-        if not self._closed:
-            self._free.release()  # one that was lent before a close counts for nobody
         if broken or self._closed:  # after the close it is too late to be closed with the others
             connection.terminate()
         else:
@@ -123,17 +121,24 @@ class Connections:
 class Loan:
     """A connection for the length of an `async with`: a class, because a generator costs twice as much."""
 
-    __slots__ = ("_connection", "_connections")
+    __slots__ = ("_connection", "_connections", "_free")
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._free = connections.free  # kept: a close and a new opening count anew
         self._connection: Connection | None = None
 
     async def __aenter__(self) -> "Connection":
-        self._connection = await self._connections.take()
+        await self._free.acquire()
+        try:
+            self._connection = await self._connections.take()
+        except BaseException:
+            self._free.release()
+            raise
         return self._connection
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._free.release()
         if self._connection is not None:
             self._connections.give_back(self._connection, broken=error is not None)
         if error is not None:
