@@ -33,7 +33,9 @@ _TABLES = {
     "events": ("job_events", "job_id AS id, seq, at, kind, meta"),
 }  # fmt: skip
 
-_LEASES = "SELECT id, leased_by FROM {}jobs WHERE leased_by IS NOT NULL"
+_HOLDERS = "SELECT id, leased_by FROM {}jobs"
+_LEASES = f"{_HOLDERS} WHERE leased_by IS NOT NULL"
+_COMPLETED = "SELECT queue, count(*) FROM {}finished WHERE status = 'completed' GROUP BY queue"
 
 _LEADS_TO = {
     "queued": Status.QUEUED,
@@ -76,12 +78,26 @@ async def read_world(url: str) -> World:
 
 async def read_leases(url: str) -> dict[str, str]:
     """Read who holds which job: the worker's name by the job's id."""
+    return dict(await _pairs(url, _LEASES))
+
+
+async def read_holders(url: str) -> dict[str, str | None]:
+    """Read the holder of each live job; `None` while it waits."""
+    return dict(await _pairs(url, _HOLDERS))
+
+
+async def read_completed(url: str) -> dict[str, int]:
+    """Count the jobs that have completed, by their queue."""
+    return dict(await _pairs(url, _COMPLETED))
+
+
+async def _pairs(url: str, query: str) -> list[tuple[str, Any]]:
     if url.startswith("sqlite:///"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
-            return dict(connection.execute(_LEASES.format("holdfast_")).fetchall())
+            return connection.execute(query.format("holdfast_")).fetchall()
     live = await asyncpg.connect(url)
     try:
-        return {str(job_id): worker for job_id, worker in await live.fetch(_LEASES.format("holdfast."))}
+        return [(str(job_id), worker) for job_id, worker in await live.fetch(query.format("holdfast."))]
     finally:
         await live.close()
 
@@ -150,7 +166,8 @@ def results_tell_of_real_effects(world: World, entries: Iterable[Entry], jobs: C
     for entry in entries:
         if entry.effect_id is not None:
             effects[_job_of(entry.key)].append(entry.effect_id)
-    results = {row["id"]: _effects_in(row["result"]) for row in world.ended if row["id"] in set(jobs)}
+    told_of = set(jobs)
+    results = {row["id"]: _effects_in(row["result"]) for row in world.ended if row["id"] in told_of}
     wrong = {job_id: told for job_id, told in results.items() if told != sorted(effects[job_id])}
     assert not wrong, f"{len(wrong)} results are not what took place: {_some(wrong.items())}"
 
@@ -222,6 +239,17 @@ def signed_results_are_from_the_holder(world: World) -> None:
         )
 
 
+def damage(world: World, entries: Iterable[Entry], acknowledged: Collection[str]) -> dict[str, int]:
+    """Count what must be zero: acknowledged jobs that are lost, second completions, second effects under a key."""
+    completions = Counter(row["id"] for row in world.ended if row["status"] == Status.COMPLETED)
+    effects = Counter(entry.key for entry in entries if entry.effect_id is not None and entry.key is not None)
+    return {
+        "lost": len(set(acknowledged) - completions.keys()),
+        "double_completions": len(_twice(completions)),
+        "keyed_duplicates": len(_twice(effects)),
+    }
+
+
 def all_hold(world: World, entries: Iterable[Entry], *, acknowledged: Collection[str], budget: int) -> None:
     """Check every invariant that a run without cancelled or failed jobs must keep."""
     seen = list(entries)
@@ -278,7 +306,7 @@ def _histories(world: World) -> Iterable[tuple[dict[str, Any], list[str]]]:
         stored[event["id"]].append(event)
     for row in world.jobs:
         told = [(row["created_at"], "queued")]
-        told += [(event["at"], event["kind"]) for event in stored[row["id"]]]
+        told += [(event["at"], event["kind"]) for event in stored[row["id"]] if event["kind"] in _LEADS_TO]
         if row["leased_by"] is not None:
             told.append((row["last_attempt_at"], "processing"))
         if "finished_at" in row:

@@ -15,6 +15,7 @@ from holdfast.core.jobs import Event, Job, JobFilter, Receipt, Submission
 from holdfast.core.redaction import Redact, redact
 from holdfast.core.rules import Rule
 from holdfast.core.states import Status
+from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
 from holdfast.engine.registry import JobSpec, Registry, StageSpec
 from holdfast.engine.shapes import Shape
@@ -57,6 +58,7 @@ class Holdfast:
         redactor: Redact = redact,
         journal: Journal | None = None,
         metrics: Metrics | None = None,
+        assemble: Callable[..., Parts] = assemble,
     ) -> None:
         self.settings = load_settings(database_url=url, retry_max_attempts=attempts)
         self.strict_keys = strict_keys
@@ -64,19 +66,22 @@ class Holdfast:
         if backoff is not None:
             self._policy = replace(self._policy, backoff=backoff)
         self._registry = Registry()
-        self.parts = assemble(
-            self.settings,
-            registry=self._registry,
-            rules=tuple(rules),
-            redactor=redactor,
-            journal=journal,
-            metrics=metrics,
+        self._use(
+            assemble(
+                self.settings,
+                registry=self._registry,
+                rules=tuple(rules),
+                redactor=redactor,
+                journal=journal,
+                metrics=metrics,
+            )
         )
+
+    def _use(self, parts: Parts) -> None:
+        """Work with *parts* from now on: the real ones, or those of a simulated world."""
+        self.parts = parts
         self._submitter = Submitter(
-            self.parts.store,
-            Patience(self.parts.clock, self.parts.dice),
-            journal=self.parts.journal,
-            metrics=self.parts.metrics,
+            parts.store, Patience(parts.clock, parts.dice), journal=parts.journal, metrics=parts.metrics
         )
         self._waiter = self._new_waiter()
         self._opened = False

@@ -1,0 +1,109 @@
+"""Live through many seeds, and print what came of it.
+
+    python -m tests.simulation --seeds 200            many, from 1 on; one line of JSON last
+    python -m tests.simulation --seed 17 --trace      one, with all that happened
+
+The last line tells the seeds, the simulated hours, the faults by kind and the violations. A violation
+prints its seed, the end of its trace and the command that replays it. Exit 1 if there was any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING
+
+from tests.simulation.simulation import Outcome, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+SHOWN = 40
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--trace", action="store_true")
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of a set of texts depends on it, and with it what a seed brings about.
+        os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})  # fmt: skip
+    if options.seed is not None:
+        return _one(options.seed, trace=options.trace)
+    return _many(range(options.first, options.first + options.seeds))
+
+
+def _one(seed: int, *, trace: bool) -> int:
+    outcome = simulate(seed)
+    if trace:
+        _print(*outcome.trace)
+    return _report([outcome])
+
+
+def _many(seeds: range) -> int:
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        return _report(_short(outcome) for outcome in pool.map(simulate, seeds, chunksize=4))
+
+
+def _short(outcome: Outcome) -> Outcome:
+    if not outcome.violations:
+        outcome.trace.clear()
+    return outcome
+
+
+def _report(outcomes: Iterable[Outcome]) -> int:
+    faults: Counter[str] = Counter()
+    seeds, seconds, jobs, violated = 0, 0.0, 0, []
+    for outcome in outcomes:
+        seeds += 1
+        seconds += outcome.seconds
+        jobs += outcome.jobs
+        for name, number in outcome.struck.items():
+            faults[_kind(name)] += number
+        if outcome.violations:
+            violated.append(outcome.seed)
+            _print(*_told(outcome))
+    line = {
+        "seeds": seeds,
+        "simulated_hours": round(seconds / 3600, 2),
+        "jobs": jobs,
+        "faults": sum(faults.values()),
+        "faults_by_kind": dict(faults.most_common()),
+        "violations": len(violated),
+        "violated_seeds": violated[:20],
+    }
+    if seeds == 1:
+        line["trace"] = outcome.digest
+    _print(json.dumps(line))
+    return 1 if violated else 0
+
+
+def _kind(name: str) -> str:
+    """Leave out of a fault's name where it struck."""
+    return name.partition(" before ")[0].partition(" after ")[0]
+
+
+def _told(outcome: Outcome) -> Iterator[str]:
+    """Tell of a violation: what it is, what led to it, how to see it again."""
+    yield f"seed {outcome.seed} ({outcome.mode}): {outcome.violations[0]}"
+    ids = {found[-4:] for found in re.findall(r"[0-9a-f]{8}-[0-9a-f-]{27}", outcome.violations[0])}
+    lines = [line for line in outcome.trace if any(short in line for short in ids)] if ids else outcome.trace
+    yield from lines[-SHOWN:]
+    yield f"replay: python -m tests.simulation --seed {outcome.seed} --trace"
+
+
+def _print(*lines: str) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

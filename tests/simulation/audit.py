@@ -1,0 +1,217 @@
+"""An auditor: it reads the tables after every commit, and checks each change against what is allowed.
+
+It knows who committed, and when by the database's clock; it asks nobody what they believe. A commit
+may gather several operations, so a rule speaks of where a row may go, not of single steps.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_JOBS = """
+SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, lease_expires_at,
+       retry_after, cancel_requested, NULL AS result
+  FROM holdfast_jobs
+ UNION ALL
+SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, NULL, NULL, 0,
+       coalesce(result, failure)
+  FROM holdfast_finished
+"""
+_STAGES = "SELECT job_id, name, call, status, attempt, result, coalesce(failure, '') FROM holdfast_stages"
+
+_STEPS = {
+    "queued": {"processing", "cancelled"},
+    "processing": {"queued", "completed", "failed", "cancelled"},
+    "failed": {"queued"},
+}
+
+
+class Row(NamedTuple):
+    """A job as its row tells it."""
+
+    id: str
+    name: str
+    queue: str
+    priority: int
+    status: str
+    attempt: int
+    generation: int
+    token: int
+    worker: str | None
+    lease_ends: int | None
+    retry_after: int | None
+    cancel_requested: int
+    result: str | None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a claim may take it."""
+        return self.status == "queued" and self.retry_after is None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is out of every worker's reach."""
+        return self.status in ("completed", "failed", "cancelled")
+
+
+class StageRow(NamedTuple):
+    """What is stored of a stage."""
+
+    job_id: str
+    name: str
+    call: str
+    status: str
+    attempt: int
+    result: str | None
+    failure: str
+
+
+class Commit(NamedTuple):
+    """Who committed, and when by the database's clock, in microseconds."""
+
+    worker: str
+    at: int
+
+
+class Auditor:
+    """Compares the tables before and after each commit, and reports what may not happen."""
+
+    def __init__(self, path: str, report: Callable[[str], None]) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._report = report
+        self._version = 0
+        self.at_work = False
+        self.jobs: dict[str, Row] = {}
+        self.stages: dict[tuple[str, str, str], StageRow] = {}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def look(self, commit: Commit) -> list[Row]:
+        """Check all that has changed since the last look; return the jobs that did."""
+        [version] = self._connection.execute("PRAGMA data_version").fetchone()
+        if not self.at_work or version == self._version:
+            return []
+        self._version = version
+        jobs = {row[0]: Row(*row) for row in self._connection.execute(_JOBS)}
+        stages = {row[:3]: StageRow(*row) for row in self._connection.execute(_STAGES)}
+        changed = [row for row in jobs.values() if row != self.jobs.get(row.id)]
+        for text in self._complaints(jobs, stages, changed, commit):
+            self._report(text)
+        self.jobs, self.stages = jobs, stages
+        return changed
+
+    def _complaints(
+        self, jobs: dict[str, Row], stages: dict[Any, StageRow], changed: list[Row], commit: Commit
+    ) -> Iterator[str]:
+        for gone in self.jobs.keys() - jobs.keys():
+            yield f"job {gone} is gone"
+        for row in changed:
+            old = self.jobs.get(row.id)
+            for text in _first(row) if old is None else _step(old, row, commit):
+                yield f"{text}: job {row.id} ({row.name}) {old or 'new'} -> {row} by {commit.worker}"
+        yield from self._stage_complaints(stages)
+        yield from self._order_complaints(jobs, changed)
+
+    def _stage_complaints(self, stages: dict[Any, StageRow]) -> Iterator[str]:
+        for place, old in self.stages.items():
+            new = stages.get(place)
+            if old.status == "done" and new != old:
+                yield f"a finished stage changed: {old} -> {new}"
+
+    def _order_complaints(self, jobs: dict[str, Row], changed: list[Row]) -> Iterator[str]:
+        """Whoever was ready before and after may not have been passed over by something less urgent."""
+        taken = [row for row in changed if row.status == "processing" and _was_ready(self.jobs.get(row.id))]
+        for row in taken:
+            for left in jobs.values():
+                stood = self.jobs.get(left.id)
+                if left.queue == row.queue and left.ready and stood == left and left.priority > row.priority:
+                    yield f"job {left.id} of priority {left.priority} was passed over by {row}"
+
+
+def _was_ready(row: Row | None) -> bool:
+    return row is not None and row.ready
+
+
+def _first(row: Row) -> Iterator[str]:
+    """A job begins queued, with nothing spent."""
+    if (row.status, row.attempt, row.generation, row.token) not in (
+        ("queued", 0, 1, 0),
+        ("processing", 1, 1, 1),
+    ):
+        yield "a job began oddly"
+
+
+def _step(old: Row, new: Row, commit: Commit) -> Iterator[str]:
+    """Name what is wrong with a change of one row."""
+    yield from _always(old, new)
+    if old.ended:
+        yield from _revived(old, new)
+    elif old.status == "processing":
+        yield from _from_processing(old, new, commit)
+    else:
+        yield from _from_queued(old, new, commit)
+
+
+def _always(old: Row, new: Row) -> Iterator[str]:
+    if new.token < old.token:
+        yield "the lease token fell"
+    if new.generation < old.generation or (new.generation > old.generation and old.status != "failed"):
+        yield "the generation changed by itself"
+    if (new.status == "processing") != (new.token % 2 == 1) and not new.ended:
+        yield "a lease without a token of its own"
+    if new.status != old.status and new.token == old.token and new.status not in _STEPS[old.status]:
+        yield "a step that is not in the graph"
+
+
+def _revived(old: Row, new: Row) -> Iterator[str]:
+    if old.status != "failed":
+        yield "an end was undone"
+    elif new.token <= old.token or new.generation != old.generation + 1:
+        yield "a failed job came back without a new generation and token"
+    elif new.status == "queued" and new.attempt != 0:
+        yield "a failed job came back with attempts spent"
+
+
+def _from_processing(old: Row, new: Row, commit: Commit) -> Iterator[str]:
+    by_holder = commit.worker == old.worker
+    ran_out = old.lease_ends is not None and old.lease_ends <= commit.at
+    kept = new.status == "processing" and new.token == old.token
+    if kept and new.worker != old.worker:
+        yield "a lease changed hands without a new token"
+    if kept and new.lease_ends != old.lease_ends and not by_holder:
+        yield "somebody extended another's lease"
+    if kept and _earlier(new.lease_ends, old.lease_ends):
+        yield "a lease was shortened"
+    if not kept and not by_holder and not ran_out:
+        yield "a lease was taken from a worker before it ran out"
+    if new.ended and new.token != old.token:
+        yield "a job was ended under a token that is not its own"
+    if new.ended and not by_holder:
+        yield "a job was ended by somebody who did not hold it"
+    if not kept and not new.ended and new.token <= old.token:
+        yield "a lease ended, and its token lives on"
+
+
+def _from_queued(old: Row, new: Row, commit: Commit) -> Iterator[str]:
+    if new.status == "processing" and new.token == old.token + 1:
+        if new.attempt != old.attempt + 1:
+            yield "a claim that spent no attempt, or several"
+        if new.worker != commit.worker:
+            yield "a claim in another's name"
+        if new.lease_ends is None or new.lease_ends <= commit.at:
+            yield "a lease that had run out when it began"
+    too_early = _earlier(commit.at, old.retry_after) and not new.cancel_requested
+    if too_early and (new.status == "processing" or new.ready):
+        yield "a job was made ready before its time"
+    if new.ended and new.status != "cancelled" and new.token == old.token:
+        yield "a job ended without having run"
+
+
+def _earlier(one: int | None, other: int | None) -> bool:
+    return one is not None and other is not None and one < other

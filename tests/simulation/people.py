@@ -1,0 +1,180 @@
+"""People: they submit, wait, cancel and bring back, and remember what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast import (
+    JobCancelled,
+    JobFailed,
+    JobFilter,
+    ResultTimeout,
+    StateRefused,
+    Status,
+    StoreUnavailable,
+    VersionRefused,
+)
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    from holdfast import Holdfast, JobFunction
+    from holdfast.face.handles import JobHandle
+    from tests.simulation.jobs import Jobs
+
+
+@dataclass
+class Memory:
+    """What was promised to people. It outlives their processes."""
+
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    keys: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    versions: dict[tuple[str, int], str] = field(default_factory=dict)
+    cancelled: set[str] = field(default_factory=set)
+    results: dict[str, Any] = field(default_factory=dict)
+    submitted: int = 0
+    highest: int = 0
+
+
+class People:
+    """One process of people, doing one thing after another by chance."""
+
+    def __init__(
+        self,
+        hold: Holdfast,
+        jobs: Jobs,
+        memory: Memory,
+        chance: random.Random,
+        *,
+        limit: int,
+        lease: float,
+        complain: Callable[[str], None],
+    ) -> None:
+        self._hold = hold
+        self._jobs = jobs
+        self._memory = memory
+        self._chance = chance
+        self._limit = limit
+        self._lease = lease
+        self._complain = complain
+
+    async def live(self, stop: asyncio.Event) -> None:
+        """Act until told to stop. A cancellation is meant for the call that it meets, and life goes on."""
+        deeds: list[Callable[[], Awaitable[None]]] = [
+            *[self._submit_something] * 6,
+            *[self._submit_with_a_key] * 3,
+            self._submit_a_version,
+            self._submit_many,
+            self._cancel,
+            self._bring_back,
+            self._wait,
+        ]
+        async with self._hold:
+            while not stop.is_set():
+                await asyncio.sleep(self._chance.expovariate(1.0))
+                try:
+                    await self._chance.choice(deeds)()
+                except (StoreUnavailable, RuntimeError):
+                    continue  # nothing was promised
+                except asyncio.CancelledError:
+                    _go_on()
+
+    def _any(self) -> tuple[JobFunction[..., Any], tuple[Any, ...]]:
+        """Pick a job, and arguments for it."""
+        number = self._memory.submitted = self._memory.submitted + 1
+        jobs = self._jobs
+        job: Any = self._chance.choice(
+            (jobs.plain, jobs.order, jobs.order, jobs.fan, jobs.long, jobs.flaky, jobs.doomed, jobs.blocking, jobs.parent)
+        )  # fmt: skip
+        more = (self._chance.uniform(0.2, 2.5) * self._lease,) if job is jobs.long else ()
+        return job, (number, *more)
+
+    async def _submit_something(self) -> None:
+        if self._memory.submitted >= self._limit:
+            return
+        job, args = self._any()
+        options: dict[str, Any] = {}
+        if self._chance.random() < 0.3:
+            options["priority"] = self._chance.randrange(-2, 3)
+        if self._chance.random() < 0.2:
+            options["delay"] = self._chance.uniform(0.1, 20.0)
+        self._heard(await job.options(**options).submit(*args))
+
+    async def _submit_with_a_key(self) -> None:
+        job: Any = self._chance.choice((self._jobs.plain, self._jobs.order))
+        owner, key = self._chance.choice(("ann", "bob")), f"key-{self._chance.randrange(4)}"
+        handle = await job.options(key=key, owner=owner).submit(self._chance.randrange(2))
+        known = self._memory.keys.setdefault((owner, job.name, key), handle.id)
+        if known != handle.id:
+            self._complain(f"key {key!r} of {owner} stands for {known} and {handle.id}")
+        self._heard(handle)
+
+    async def _submit_a_version(self) -> None:
+        subject, version = "essay", self._chance.randrange(1, 5)
+        job: Any = self._jobs.plain
+        self._memory.highest = max(version, self._memory.highest)  # it counts, even if nobody hears of it
+        try:
+            handle = await job.options(subject=subject, version=version, rerun=True).submit(version)
+        except VersionRefused:
+            if version == self._memory.highest:
+                self._complain(f"version {version} of {subject!r} was refused, and none is higher")
+            return
+        known = self._memory.versions.setdefault((subject, version), handle.id)
+        if known != handle.id:
+            self._complain(f"version {version} of {subject!r} stands for {known} and {handle.id}")
+        self._heard(handle)
+
+    async def _submit_many(self) -> None:
+        if self._memory.submitted >= self._limit:
+            return
+        handles = await self._jobs.blocking.submit_many((n,) for n in range(3))
+        self._memory.submitted += 3
+        for handle in handles:
+            self._heard(handle)
+
+    def _heard(self, handle: JobHandle[Any]) -> None:
+        self._memory.acknowledged[handle.id] = handle.name
+
+    async def _cancel(self) -> None:
+        job_id = self._known()
+        if job_id is None:
+            return
+        try:
+            if await self._hold.cancel(job_id) is Status.CANCELLED:
+                self._memory.cancelled.add(job_id)
+        except StateRefused:
+            job = await self._hold.read(job_id)
+            if not job.status.ended and job.generation == 1:
+                self._complain(f"job {job_id} is {job.status}, but could not be cancelled")
+
+    async def _bring_back(self) -> None:
+        for job in await self._hold.find(JobFilter(status=Status.FAILED, limit=3)):
+            try:
+                await self._hold.retry(job.id)
+            except StateRefused:
+                continue  # somebody else was faster
+
+    async def _wait(self) -> None:
+        job_id = self._known()
+        if job_id is None:
+            return
+        handle = self._hold.handle(job_id, self._memory.acknowledged[job_id])
+        try:
+            result = await handle.result(timeout=self._chance.uniform(0.1, 30.0))
+        except (JobFailed, JobCancelled, ResultTimeout):
+            return
+        if self._memory.results.setdefault(job_id, result) != result:
+            self._complain(f"job {job_id} gave {self._memory.results[job_id]}, then {result}")
+
+    def _known(self) -> str | None:
+        return self._chance.choice(list(self._memory.acknowledged)) if self._memory.acknowledged else None
+
+
+def _go_on() -> None:
+    """Take back a cancellation."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()

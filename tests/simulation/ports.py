@@ -1,0 +1,78 @@
+"""The ports of a simulated process: the real parts, with faults before and after every call."""
+
+from __future__ import annotations
+
+from functools import partial, wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from holdfast.core.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.ports import Executor, Hint, Store
+    from tests.simulation.processes import Process
+
+T = TypeVar("T")
+
+
+class GuardedStore:
+    """A store whose every call may be struck, and whose hints may get lost."""
+
+    def __init__(self, store: Store, process: Process, *, loses: Callable[[], bool]) -> None:
+        self._store = store
+        self._process = process
+        self._loses = loses
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if not iscoroutinefunction(method):
+            return method
+
+        @wraps(method)
+        async def guarded(*args: Any, **kwargs: Any) -> Any:
+            return await self._process.call(
+                f"store.{name}", partial(method, *args, **kwargs), error=StoreUnavailable
+            )
+
+        return guarded
+
+    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
+        """Pass on the hints that do not get lost."""
+        return self._store.listen(lambda hint: None if self._loses() else hear(hint))
+
+
+class GuardedExecutor:
+    """An executor whose every call may be struck; *committed* hears of each one that ran."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        process: Process,
+        *,
+        point: str,
+        committed: Callable[[Process], None] = lambda _: None,
+    ) -> None:
+        self._executor = executor
+        self._process = process
+        self._point = point
+        self._committed = committed
+
+    def run(self, function: Callable[[], T]) -> Awaitable[T]:
+        """Run *function*, unless something befalls the process."""
+        return self._process.call(self._point, partial(self._run, function), error=RuntimeError)
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        answer = await self._executor.run(function)
+        self._committed(self._process)
+        return answer
+
+    def close(self) -> None:
+        """Let go of the real one."""
+        self._executor.close()
+
+
+def as_store(guarded: GuardedStore) -> Store:
+    """Say to the type checker what it cannot see: every method is there."""
+    return cast("Store", guarded)

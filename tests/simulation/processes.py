@@ -1,0 +1,171 @@
+"""Processes of a simulated world: each can crash, or stop and wake up, at any call to the outside.
+
+All of them live in one thread, on one virtual loop. Which process a callback belongs to is told by
+its context, so the loop can keep back what belongs to a sleeping process and drop what belongs to a
+dead one. Nothing of a dead process runs again: no `finally`, no last word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context, ContextVar, copy_context
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from holdfast.testing.virtual import VirtualLoop
+
+T = TypeVar("T")
+
+PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class Moment(StrEnum):
+    """When a fault strikes: before the call did anything, or after it did all of it."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Fault(StrEnum):
+    """What can befall a process at a call."""
+
+    CRASH = "crash"
+    PAUSE = "pause"
+    ERROR = "error"
+    CANCEL = "cancel"
+    SLOW = "slow"
+
+
+class Blow(NamedTuple):
+    """A fault, and how long it lasts if it does."""
+
+    fault: Fault
+    seconds: float = 0.0
+
+
+class Crashed(BaseException):
+    """Ends the code that was running when its process died."""
+
+
+class Injector(Protocol):
+    """Decides which call of which process is struck."""
+
+    def strike(self, process: Process, point: str, moment: Moment) -> Blow | None:
+        """Say what happens at this moment of the call to *point*."""
+        ...
+
+
+class Process:
+    """Something that runs, and may die."""
+
+    def __init__(self, name: str, loop: VirtualLoop, injector: Injector, note: Callable[[str], None]) -> None:
+        self.name = name
+        self.alive = True
+        self.asleep = False
+        self.troubled_at = float("-inf")
+        self.main: asyncio.Task[Any] | None = None
+        self._loop = loop
+        self._injector = injector
+        self._note = note
+        self._kept: list[asyncio.Handle] = []
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._world = Context()  # a timer that wakes the process is not the process's own
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def start(self, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run *main* and all that it starts as this process."""
+        context = copy_context()
+        context.run(PROCESS.set, self)
+        self.main = self._loop.create_task(main, name=self.name, context=context)
+        return self.main
+
+    def tasks(self) -> list[str]:
+        """Name the tasks of this process that still run."""
+        return sorted(task.get_name() for task in self._tasks if not task.done())
+
+    def owns(self, task: asyncio.Task[Any]) -> None:
+        """Remember a task that this process started."""
+        self._tasks.add(task)
+
+    async def call(self, point: str, operation: Callable[[], Awaitable[T]], *, error: type[Exception]) -> T:
+        """Make a call to the outside, unless something befalls the process; *error* is how the call fails."""
+        await self._suffer(point, Moment.BEFORE, error)
+        answer = await operation()
+        await self._suffer(point, Moment.AFTER, error)
+        return answer
+
+    async def _suffer(self, point: str, moment: Moment, error: type[Exception]) -> None:
+        if not self.alive:
+            raise Crashed
+        blow = self._injector.strike(self, point, moment)
+        if blow is None:
+            return
+        self._note(f"{self.name} {blow.fault} {moment} {point}")
+        self.troubled_at = self._loop.time()
+        match blow.fault:
+            case Fault.CRASH:
+                self.crash()
+                raise Crashed
+            case Fault.PAUSE:
+                self.pause(blow.seconds)
+                await asyncio.sleep(0)
+            case Fault.ERROR:
+                raise error(f"{point} failed, {moment} it did its work")
+            case Fault.CANCEL:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)
+            case Fault.SLOW:
+                await asyncio.sleep(blow.seconds)
+
+    def crash(self) -> None:
+        """Die, without a word."""
+        self.alive = False
+        self._kept.clear()
+
+    def pause(self, seconds: float) -> None:
+        """Stop everything for a while; time goes on outside."""
+        if not self.asleep:
+            self.asleep = True
+            self._loop.call_later(seconds, self.wake, context=self._world)
+
+    def wake(self) -> None:
+        """Go on where everything stopped."""
+        self.asleep = False
+        if self.alive:
+            self.troubled_at = self._loop.time()
+            self._note(f"{self.name} wakes")
+            self._loop.readmit(self._kept)
+        self._kept = []
+
+    def keep(self, handle: asyncio.Handle) -> None:
+        """Keep a callback until the process wakes."""
+        self._kept.append(handle)
+
+
+def new_task(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], context: Context | None = None
+) -> asyncio.Task[T]:
+    """Make a task, and let its process know."""
+    task = asyncio.Task(coroutine, loop=loop, context=context)
+    process = PROCESS.get() if context is None else context.get(PROCESS)
+    if process is not None:
+        process.owns(task)
+    return task
+
+
+def admits(handle: asyncio.Handle) -> bool:
+    """Let callbacks run, except those of processes that are dead or asleep."""
+    process = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # a handle knows its context, but hides it
+    if process is None or (process.alive and not process.asleep):
+        return True
+    if process.alive:
+        process.keep(handle)
+    return False

@@ -1,0 +1,288 @@
+"""One seed: a world is made, faults fall on it, and what must hold is checked.
+
+In `safety` mode faults fall until the end. In `liveness` mode they stop, and everything must come to
+its end within a bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import shutil
+import sys
+import tempfile
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from holdfast import StoreUnavailable
+from tests import invariants
+from tests.simulation import promises
+from tests.simulation.faults import SeededFaults
+from tests.simulation.people import Memory, People
+from tests.simulation.processes import Crashed, Process
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterator
+
+Mode = Literal["safety", "liveness"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+ENDS_WITHIN = 900.0
+"""Virtual seconds after the last fault in which everything must have come to its end."""
+
+STOPS_WITHIN = 60.0
+
+
+@dataclass
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    mode: Mode
+    seconds: float
+    jobs: int
+    struck: Counter[str]
+    violations: list[str]
+    digest: str
+    trace: list[str] = field(repr=False)
+
+
+class Simulation:
+    """The life of one world."""
+
+    def __init__(self, seed: int, folder: Path, *, mode: Mode | None = None) -> None:
+        self.seed = seed
+        self.world = World(seed, folder)
+        chance = self.world.chance
+        drawn: Mode = chance.choice(MODES)
+        self.mode = mode or drawn
+        self._lease = chance.choice((3.0, 8.0, 20.0))
+        self._slots = chance.choice((1, 2, 5, 20))
+        self._workers = chance.choice((1, 2, 3))
+        self._length = chance.uniform(40.0, 120.0)
+        self._limit = chance.randrange(4, 30)
+        self._skewed = chance.choice((0, 1, 600))
+        self._restarts = chance.choice((0.01, 0.05, 0.2))
+        self._faults = SeededFaults(random.Random(chance.random()), self.world.struck, lease=self._lease)
+        self.world.service.failing = chance.choice((0.0, 0.1, 0.4))
+        self.world.service.lasting = chance.choice((0.0, 0.02))
+        self._memory = Memory()
+        self._processes: list[Process] = []
+        self._over = False
+        self._stop: dict[Process, asyncio.Event] = {}
+        self._spoilt: asyncio.Future[None] | None = None
+
+    def run(self) -> Outcome:
+        """Live through it, then check the books."""
+        world = self.world
+        loop = world.loop
+        asyncio.set_event_loop(loop)
+        loop.set_exception_handler(lambda *_: None)  # dead processes leave tasks behind that nobody asks
+        try:
+            loop.run_until_complete(self._live())
+            self._check()
+        finally:
+            seconds = loop.time()
+            asyncio.set_event_loop(None)
+            world.close()
+        return Outcome(
+            self.seed,
+            self.mode,
+            seconds,
+            len(world.auditor.jobs),
+            world.struck,
+            world.violations,
+            world.hash(),
+            world.trace,
+        )
+
+    async def _live(self) -> None:
+        self._spoilt = self.world.loop.create_future()
+        self.world.on_violation = self._spoil
+        story = asyncio.create_task(self._story())
+        await asyncio.wait([story, self._spoilt], return_when=asyncio.FIRST_COMPLETED)
+        if story.done():
+            story.result()
+
+    def _spoil(self) -> None:
+        if self._spoilt is not None and not self._spoilt.done():
+            self._spoilt.set_result(None)
+
+    async def _story(self) -> None:
+        await self._prepare()
+        keepers = [asyncio.create_task(self._keep(role)) for role in ["worker"] * self._workers + ["people"]]
+        meddler = asyncio.create_task(self._meddle())
+        await asyncio.wait([*keepers, meddler], timeout=self._length, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*keepers, meddler):
+            if task.done():
+                task.result()
+        meddler.cancel()
+        if self.mode == "safety":
+            return
+        self._calm()
+        await self._everything_ends()
+        self._over = True
+        await self._everybody_stops(keepers)
+
+    async def _prepare(self) -> None:
+        """Make the schema, before anybody can be struck."""
+        self._faults.calm = True
+        process = self.world.process("founder", self._faults)
+        hold, _ = self._application(process)
+        async with hold:
+            self.world.auditor.at_work = True
+        self._faults.calm = False
+
+    def _application(self, process: Process) -> Any:
+        skew = timedelta(seconds=self.world.chance.uniform(-self._skewed, self._skewed))
+        return self.world.application(process, skew=skew, loses_hint=self._faults.loses_hint)
+
+    async def _keep(self, role: str) -> None:
+        """Start a process, and another one whenever it has ended."""
+        while not self._over:
+            process = self.world.process(role, self._faults)
+            self._processes.append(process)
+            self._stop[process] = asyncio.Event()
+            self.world.note(f"{process} begins")
+            main = process.start(self._work(process) if role == "worker" else self._act(process))
+            while process.alive and not main.done():  # a dead process tells nobody that it died
+                await asyncio.sleep(0.2)
+            self._ended(process, main)
+            await asyncio.sleep(self.world.chance.uniform(0.1, 5.0))
+
+    def _ended(self, process: Process, main: asyncio.Task[Any]) -> None:
+        if not process.alive:
+            self.world.note(f"{process} is dead")
+            return
+        broken = None if main.cancelled() else main.exception()
+        self.world.note(f"{process} ended {broken!r}")
+        process.alive = False
+        if not isinstance(broken, StoreUnavailable | RuntimeError | Crashed | None):
+            self.world.violate(f"{process} broke: {broken!r}")
+        if broken is None and not main.cancelled():
+            self._check_leaks(process)
+
+    def _check_leaks(self, process: Process) -> None:
+        """Whoever stopped in good order leaves no task behind."""
+        if left := process.tasks():
+            self.world.violate(f"{process} left tasks behind: {left}")
+
+    async def _work(self, process: Process) -> None:
+        hold, _ = self._application(process)
+        async with (
+            hold,
+            hold.worker(
+                slots=self._slots, lease=self._lease, grace=self.world.chance.choice((0.0, 2.0, 30.0))
+            ),
+        ):
+            await self._stop[process].wait()
+
+    async def _act(self, process: Process) -> None:
+        hold, jobs = self._application(process)
+        chance = random.Random(self.world.chance.random())
+        people = People(
+            hold,
+            jobs,
+            self._memory,
+            chance,
+            limit=self._limit,
+            lease=self._lease,
+            complain=self.world.violate,
+        )
+        await people.live(self._stop[process])
+
+    async def _meddle(self) -> None:
+        """Shut workers down in good order, in a hurry, or by cancelling them."""
+        while True:
+            await asyncio.sleep(self.world.chance.expovariate(self._restarts))
+            running = [
+                process for process in self._processes if process.alive and process.name.startswith("worker")
+            ]
+            if running:
+                await self._shut_down(self.world.chance.choice(running))
+
+    async def _shut_down(self, process: Process) -> None:
+        how = self.world.chance.choice(("stop", "cancel", "kill"))
+        self.world.struck[f"shutdown: {how}"] += 1
+        self.world.note(f"{process} is told to {how}")
+        process.troubled_at = self.world.loop.time()
+        match how:
+            case "stop":
+                self._stop[process].set()
+            case "cancel":
+                assert process.main is not None
+                process.main.cancel()
+            case "kill":
+                process.crash()
+
+    def _calm(self) -> None:
+        self.world.note("the faults stop")
+        self._faults.calm = True
+        self.world.service.failing = self.world.service.lasting = 0.0
+        for process in self._processes:
+            if process.name.startswith("people"):
+                self._stop[process].set()
+
+    async def _everything_ends(self) -> None:
+        limit = self.world.loop.time() + ENDS_WITHIN
+        while left := [row for row in self.world.auditor.jobs.values() if not row.ended]:
+            if self.world.loop.time() > limit:
+                self.world.violate(
+                    f"{len(left)} jobs have not ended, {ENDS_WITHIN:g} s after the last fault: {left[0]}"
+                )
+                return
+            await asyncio.sleep(1)
+
+    async def _everybody_stops(self, keepers: list[asyncio.Task[None]]) -> None:
+        for stop in self._stop.values():
+            stop.set()
+        _, left = await asyncio.wait(keepers, timeout=STOPS_WITHIN)
+        if left:
+            alive = [process.name for process in self._processes if process.alive]
+            self.world.violate(f"still running {STOPS_WITHIN:g} s after they were told to stop: {alive}")
+
+    def _check(self) -> None:
+        if self.world.violations:
+            return
+        books = self.world.loop.run_until_complete(invariants.read_world(self.world.url))
+        for broken in promises.broken(books, self.world.service.log, self._memory):
+            self.world.violate(broken)
+
+
+def simulate(seed: int, *, mode: Mode | None = None) -> Outcome:
+    """Live through *seed*, in a folder that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=_fast_folder()))
+    try:
+        with _unheard_dead():
+            return Simulation(seed, folder, mode=mode).run()
+    finally:
+        shutil.rmtree(folder)
+
+
+def _fast_folder() -> str | None:
+    """In memory where possible: a simulated crash spares the machine, so nothing needs to reach a disk."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+@contextmanager
+def _unheard_dead() -> Iterator[None]:
+    """Take away what dead processes left half-way, at the end and not at some moment between; nobody hears it."""
+    enabled, hook = gc.isenabled(), sys.unraisablehook
+    gc.disable()
+    sys.unraisablehook = lambda _: None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            yield
+        finally:
+            gc.collect()
+            sys.unraisablehook = hook
+            if enabled:
+                gc.enable()

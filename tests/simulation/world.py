@@ -1,0 +1,144 @@
+"""A simulated world: one database, processes that work on it, a service that they call, and what was seen."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from holdfast import Holdfast
+from holdfast.core.classify import Classifier
+from holdfast.engine.parts import Parts
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.sqlite.times import micros
+from holdfast.telemetry.figures import Figures
+from holdfast.testing.virtual import VirtualLoop
+from holdfast.testing.world import Inline, SeededDice, SeededIds, VirtualClock
+from tests.simulation.audit import Auditor, Commit
+from tests.simulation.jobs import BUDGET, QUICK, Jobs, declare
+from tests.simulation.ports import GuardedExecutor, GuardedStore, as_store
+from tests.simulation.processes import Process, admits, new_task
+from tests.simulation.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+    from pathlib import Path
+
+    import httpx
+
+    from tests.simulation.processes import Injector
+
+
+class World:
+    """Everything that one seed brings about."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.chance = random.Random(seed)
+        self.loop = VirtualLoop(random.Random(self.chance.random()), admits=admits)
+        self.loop.set_task_factory(new_task)  # type: ignore[arg-type]  # typeshed wants it generic over more
+        self.path = str(folder / "jobs.db")
+        self.clock = VirtualClock(self.loop)
+        self.struck: Counter[str] = Counter()
+        self.service = Service(random.Random(self.chance.random()), self.struck)
+        self.trace: list[str] = []
+        self.violations: list[str] = []
+        self.auditor = Auditor(self.path, self.violate)
+        self.on_violation: Callable[[], None] = lambda: None
+        self._serial = count(1)
+        self._numbers = count(1)
+
+    @property
+    def url(self) -> str:
+        """The database's address."""
+        return f"sqlite:///{self.path}"
+
+    def note(self, text: str) -> None:
+        """Write a line into the trace."""
+        self.trace.append(f"{self.loop.time():.6f} {text}")
+
+    def violate(self, text: str) -> None:
+        """Report what may not happen."""
+        self.note(f"VIOLATION {text}")
+        self.violations.append(text)
+        self.on_violation()
+
+    def hash(self) -> str:
+        """A digest of all that happened: two runs with the same are the same run."""
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
+
+    def process(self, role: str, injector: Injector) -> Process:
+        """Make a process that has not begun yet."""
+        return Process(f"{role}:{next(self._numbers)}:p", self.loop, injector, self.note)
+
+    def application(
+        self, process: Process, *, skew: timedelta, loses_hint: Callable[[], bool]
+    ) -> tuple[Holdfast, Jobs]:
+        """Give *process* its own Holdfast on the common database, with jobs declared."""
+        assemble = partial(self._assemble, process, skew, loses_hint)
+        hold = Holdfast(self.url, attempts=BUDGET, backoff=QUICK, assemble=assemble)
+        post = partial(self._post, process)
+        return hold, declare(hold, post, sign=process.name.split(":")[1])
+
+    async def _post(self, process: Process, key: str) -> httpx.Response:
+        operation = partial(self.service.post, key, self.clock.now)
+        return await process.call("service.post", operation, error=ConnectionResetError)
+
+    def _assemble(
+        self, process: Process, skew: timedelta, loses_hint: Callable[[], bool], settings: Any, **given: Any
+    ) -> Parts:
+        def executor(point: str, **more: Any) -> GuardedExecutor:
+            return GuardedExecutor(Inline(), process, point=point, **more)
+
+        store = SqliteStore(
+            self.path,
+            clock=self.clock,
+            writing=executor("sqlite.write", committed=self._committed),
+            reading=executor("sqlite.read"),
+        )
+        return Parts(
+            store=as_store(GuardedStore(store, process, loses=loses_hint)),
+            registry=given["registry"],
+            classifier=Classifier(*given["rules"], redact=given["redactor"]),
+            clock=VirtualClock(self.loop, skew=skew),
+            dice=SeededDice(random.Random(self.chance.random())),
+            ids=SeededIds(partial(next, self._serial), worker=process.name),
+            executor=executor("handler"),
+            journal=TracingJournal(process, self.note),
+            metrics=Figures(),
+        )
+
+    def _committed(self, process: Process) -> None:
+        commit = Commit(process.name, micros(self.clock.now()))
+        for row in self.auditor.look(commit):
+            self.note(
+                f"{process.name} committed {row.name} {row.id[-4:]}: {row.status} attempt={row.attempt} "
+                f"token={row.token} generation={row.generation} worker={row.worker}"
+            )
+
+    def close(self) -> None:
+        """Let go of everything; what still waits is dropped, as at the end of a machine."""
+        self.auditor.close()
+        with suppress(RuntimeError):
+            self.loop.close()
+
+
+class TracingJournal:
+    """Writes what a process logs into the trace."""
+
+    verbose = True
+
+    def __init__(self, process: Process, note: Callable[[str], None]) -> None:
+        self._process = process
+        self._note = note
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Note a line of any level."""
+        told = " ".join(f"{name}={value}" for name, value in fields.items())
+        self._note(f"{self._process} says {event!r} {told}".rstrip())
+
+    info = warning = error = debug
