@@ -6,10 +6,10 @@ BENCH_PY := .bench-venv/bin/python
 PIP := -m pip install --quiet --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit check conformance bench docs format clean
+.PHONY: help demo test unit check conformance sim crashpoints sim-selfcheck chaos model coverage mutants bench docs format clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 demo: .venv/.ready ## Watch a thousand jobs survive a bad minute; exits 0 when every promise held
 	@$(PY) -m demo
@@ -30,6 +30,27 @@ check: .venv/.ready ## Check format, lint, types and the direction of imports
 conformance: .venv/.ready ## Run the tests that show a guarantee, and print which guarantees hold
 	@rm -f build/clauses.json; failed=0; $(PY) -m pytest -q -m clause || failed=1; $(PY) -m tools.conformance || failed=1; exit $$failed
 
+sim: .venv/.ready ## Live through SEEDS=200 simulated worlds full of faults; SEED=17 replays one, with its trace
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),200))
+
+crashpoints: .venv/.ready ## Crash, pause, fail and cancel at every call to the outside, and recover from each
+	@$(PY) -m tests.crashpoints
+
+sim-selfcheck: .venv/.ready ## Plant protocol bugs one by one, and show that each is found
+	@$(PY) -m tests.planted
+
+chaos: .venv/.ready ## Kill, pause and cut off real processes for MINUTES=5, on STORE=postgres or sqlite
+	@$(PY) -m tests.acceptance.harness.chaos --minutes $(or $(MINUTES),5) --store $(or $(STORE),postgres)
+
+model: .venv/.ready ## Check the model of leases and effects in every reachable state
+	@$(PY) -m model
+
+coverage: .venv/.ready ## Show that the unit tests reach every branch of the core
+	@echo "Coverage of the core ..." && $(PY) -m pytest tests/unit src/holdfast/core -q --cov=holdfast.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+mutants: .mutants-venv/.ready ## Change the core in every small way, and count the changes that no test notices
+	@.mutants-venv/bin/python -m tools.mutants
+
 bench: .bench-venv/.ready ## Measure Holdfast beside its peers, in an environment of their own
 	@$(BENCH_PY) -m bench
 
@@ -41,7 +62,7 @@ format: .venv/.ready ## Format the code, and repair what lint can repair
 
 clean: ## Remove what was built; the virtual environments stay
 	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@find src tests tools demo bench -type d -name __pycache__ -prune -exec rm -rf {} +
+	@find src tests tools demo bench model -type d -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.ready: pyproject.toml
 	@$(call make_venv,.venv)

@@ -12,10 +12,11 @@ from collections import Counter, defaultdict
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import asyncpg
 
+from holdfast.core.stages import StageKey
 from holdfast.core.states import GRAPH, Status
 
 if TYPE_CHECKING:
@@ -27,15 +28,19 @@ _TABLES = {
     "live": ("jobs", "id, name, status, attempt, generation, lease_token, losses, created_at, last_attempt_at, "
              "leased_by, lease_expires_at, retry_after"),
     "ended": ("finished", "id, name, status, attempt, generation, lease_token, losses, created_at, last_attempt_at, "
-              "leased_by, finished_at, result, failure"),
-    "payloads": ("payloads", "job_id AS id"),
+              "leased_by, finished_at, result, failure, stage"),
+    "payloads": ("payloads", "job_id AS id, args"),
     "stages": ("stages", "job_id AS id, name, call, status, attempt, generation, lease_token, result"),
     "events": ("job_events", "job_id AS id, seq, at, kind, meta"),
 }  # fmt: skip
 
 _HOLDERS = "SELECT id, leased_by FROM {}jobs"
 _LEASES = f"{_HOLDERS} WHERE leased_by IS NOT NULL"
+_WAITING = "SELECT queue, count(*) FROM {}jobs WHERE status = 'queued' GROUP BY queue"
 _COMPLETED = "SELECT queue, count(*) FROM {}finished WHERE status = 'completed' GROUP BY queue"
+
+AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.OperationalError)
+"""What a look at a database raises that is not there."""
 
 _LEADS_TO = {
     "queued": Status.QUEUED,
@@ -84,6 +89,11 @@ async def read_leases(url: str) -> dict[str, str]:
 async def read_holders(url: str) -> dict[str, str | None]:
     """Read the holder of each live job; `None` while it waits."""
     return dict(await _pairs(url, _HOLDERS))
+
+
+async def read_waiting(url: str) -> dict[str, int]:
+    """Count the jobs that wait, by their queue."""
+    return dict(await _pairs(url, _WAITING))
 
 
 async def read_completed(url: str) -> dict[str, int]:
@@ -219,6 +229,23 @@ def every_lease_is_in_the_history(world: World) -> None:
         assert told.count("processing") == claims, f"job {row['id']} had {claims} leases, but tells of {told}"
 
 
+def every_replay_is_in_the_history(world: World) -> None:
+    """A job comes back only from a failed end, each time as a new generation, and its history tells of both."""
+    for row, told in _histories(world):
+        replays = row["generation"] - 1
+        failures = replays + (row["status"] == Status.FAILED)
+        tells = (told.count("failed"), told.count("replayed"))
+        assert tells == (failures, replays), f"generation {row['generation']} of {row['id']} tells of {told}"
+
+
+def failed_stages_are_on_record(world: World) -> None:
+    """A job that failed in a stage has that stage stored, as failed."""
+    failed = {(row["id"], _stage_text(row)) for row in world.stages if row["status"] == "failed"}
+    for row in world.ended:
+        recorded = row["stage"] is None or (row["id"], row["stage"]) in failed
+        assert recorded, f"job {row['id']} failed in stage {row['stage']}, which is not on record"
+
+
 def stages_were_written_under_a_lease(world: World) -> None:
     """Each stage bears the token of a lease that its job really had: leases are the odd tokens."""
     tokens = {row["id"]: row["lease_token"] for row in world.jobs}
@@ -239,15 +266,19 @@ def signed_results_are_from_the_holder(world: World) -> None:
         )
 
 
-def damage(world: World, entries: Iterable[Entry], acknowledged: Collection[str]) -> dict[str, int]:
-    """Count what must be zero: acknowledged jobs that are lost, second completions, second effects under a key."""
+class Damage(NamedTuple):
+    """What must be zero: acknowledged jobs that are lost, second completions, second effects under a key."""
+
+    lost: int
+    double_completions: int
+    keyed_duplicates: int
+
+
+def damage(world: World, entries: Iterable[Entry], acknowledged: Collection[str]) -> Damage:
+    """Count it."""
     completions = Counter(row["id"] for row in world.ended if row["status"] == Status.COMPLETED)
     effects = Counter(entry.key for entry in entries if entry.effect_id is not None and entry.key is not None)
-    return {
-        "lost": len(set(acknowledged) - completions.keys()),
-        "double_completions": len(_twice(completions)),
-        "keyed_duplicates": len(_twice(effects)),
-    }
+    return Damage(len(set(acknowledged) - completions.keys()), len(_twice(completions)), len(_twice(effects)))
 
 
 def all_hold(world: World, entries: Iterable[Entry], *, acknowledged: Collection[str], budget: int) -> None:
@@ -267,6 +298,8 @@ def the_books_balance(world: World) -> None:
     counts_conserve(world)
     histories_follow_the_graph(world)
     every_lease_is_in_the_history(world)
+    every_replay_is_in_the_history(world)
+    failed_stages_are_on_record(world)
     stages_were_written_under_a_lease(world)
     signed_results_are_from_the_holder(world)
 
@@ -281,6 +314,11 @@ def _workers(world: World) -> dict[str, list[str]]:
         if row["leased_by"] is not None:
             workers[row["id"]].append(_pid_of(row["leased_by"]))
     return workers
+
+
+def _stage_text(row: Mapping[str, Any]) -> str:
+    """A stage as a job's row names it."""
+    return str(StageKey(row["name"], row["call"]))
 
 
 def _pid_of(worker: str) -> str:

@@ -16,7 +16,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import uuid
@@ -27,6 +26,8 @@ from typing import IO, Literal, Self, TypedDict
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+
+from tools.debian import NotInstalledError, install, may_install
 
 Prepare = Callable[[str], Awaitable[None] | None]
 """Fills an empty database, whose address it is given, and leaves no connection open."""
@@ -342,7 +343,7 @@ def postgres_binaries() -> Path:
     Raises `ServerMissingError` when there are none.
     """
     found = _installed_binaries()
-    if found is None and _may_install():
+    if found is None and may_install():
         _install_postgres()
         found = _installed_binaries()
     if found is None:
@@ -380,19 +381,11 @@ def _version_of(folder: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in folder.parent.name.split(".") if part.isdigit())
 
 
-def _may_install() -> bool:
-    return os.geteuid() == 0 and Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None
-
-
 def _install_postgres() -> None:
-    print("Installing PostgreSQL for the tests (apt-get) ...", file=sys.__stderr__, flush=True)
-    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update"], ["apt-get", "install", "-y", "postgresql"]):
-        done = subprocess.run(command, env=quiet, capture_output=True, text=True, check=False, timeout=600)
-        if done.returncode:
-            raise ServerMissingError(
-                f"{' '.join(command)} failed: {done.stderr.strip()[-300:]} {HOW_TO_GET_POSTGRES}"
-            )
+    try:
+        install("postgresql")
+    except NotInstalledError as error:
+        raise ServerMissingError(f"{error} {HOW_TO_GET_POSTGRES}") from error
 
 
 def _plain_account() -> pwd.struct_passwd | None:

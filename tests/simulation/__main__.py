@@ -76,7 +76,7 @@ def _report(outcomes: Iterable[Outcome]) -> int:
         "seeds": seeds,
         "simulated_hours": round(seconds / 3600, 2),
         "jobs": jobs,
-        "faults": sum(faults.values()),
+        "faults": sum(faults.values()) - faults["lost hint"],  # there are so many of those
         "faults_by_kind": dict(faults.most_common()),
         "violations": len(violated),
         "violated_seeds": violated[:20],
@@ -98,7 +98,7 @@ def _told(outcome: Outcome) -> Iterator[str]:
     ids = {found[-4:] for found in re.findall(r"[0-9a-f]{8}-[0-9a-f-]{27}", outcome.violations[0])}
     lines = [line for line in outcome.trace if any(short in line for short in ids)] if ids else outcome.trace
     yield from lines[-SHOWN:]
-    yield f"replay: python -m tests.simulation --seed {outcome.seed} --trace"
+    yield f"replay: make sim SEED={outcome.seed}"
 
 
 def _print(*lines: str) -> None:

@@ -6,22 +6,29 @@ may gather several operations, so a rule speaks of where a row may go, not of si
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.account import LOST, Account, News
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _JOBS = """
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, lease_expires_at,
-       retry_after, cancel_requested, NULL AS result
+       retry_after, cancel_requested, NULL AS result, losses
   FROM holdfast_jobs
  UNION ALL
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, NULL, NULL, 0,
-       coalesce(result, failure)
+       coalesce(result, failure), losses
   FROM holdfast_finished
 """
-_STAGES = "SELECT job_id, name, call, status, attempt, result, coalesce(failure, '') FROM holdfast_stages"
+_STAGES = """
+SELECT job_id, name, call, status, attempt, result, coalesce(failure, ''), lease_token FROM holdfast_stages
+"""
+_EVENTS = "SELECT seq, job_id, kind, meta FROM holdfast_job_events WHERE seq > ? ORDER BY seq"
 
 _STEPS = {
     "queued": {"processing", "cancelled"},
@@ -46,6 +53,7 @@ class Row(NamedTuple):
     retry_after: int | None
     cancel_requested: int
     result: str | None
+    losses: int
 
     @property
     def ready(self) -> bool:
@@ -68,6 +76,7 @@ class StageRow(NamedTuple):
     attempt: int
     result: str | None
     failure: str
+    token: int
 
 
 class Commit(NamedTuple):
@@ -77,6 +86,14 @@ class Commit(NamedTuple):
     at: int
 
 
+class Books(NamedTuple):
+    """All that the tables hold after a commit, and the events that it wrote, by job."""
+
+    jobs: dict[str, Row]
+    stages: dict[tuple[str, str, str], StageRow]
+    news: dict[str, list[News]]
+
+
 class Auditor:
     """Compares the tables before and after each commit, and reports what may not happen."""
 
@@ -84,9 +101,14 @@ class Auditor:
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._report = report
         self._version = 0
+        self._last_event = 0
+        self._leased_at: dict[str, int] = {}
+        self._account = Account()
         self.at_work = False
         self.jobs: dict[str, Row] = {}
         self.stages: dict[tuple[str, str, str], StageRow] = {}
+        self.untroubled: Callable[[str, int], bool] = lambda worker, since: False
+        """Whether a worker has been up and about, and nothing has befallen it, since some moment."""
 
     def close(self) -> None:
         """Let go of the file."""
@@ -98,27 +120,63 @@ class Auditor:
         if not self.at_work or version == self._version:
             return []
         self._version = version
-        jobs = {row[0]: Row(*row) for row in self._connection.execute(_JOBS)}
-        stages = {row[:3]: StageRow(*row) for row in self._connection.execute(_STAGES)}
-        changed = [row for row in jobs.values() if row != self.jobs.get(row.id)]
-        for text in self._complaints(jobs, stages, changed, commit):
+        books = self._read()
+        changed = [row for row in books.jobs.values() if row != self.jobs.get(row.id)]
+        for text in self._complaints(books, changed, commit):
             self._report(text)
-        self.jobs, self.stages = jobs, stages
+        self._remember(books, changed, commit)
         return changed
 
-    def _complaints(
-        self, jobs: dict[str, Row], stages: dict[Any, StageRow], changed: list[Row], commit: Commit
-    ) -> Iterator[str]:
-        for gone in self.jobs.keys() - jobs.keys():
+    def left_by(self, worker: str) -> list[Row]:
+        """Name the jobs that a worker still holds though nothing befell it since it took or kept them."""
+        return [
+            row
+            for row in self.jobs.values()
+            if row.worker == worker
+            and row.status == "processing"
+            and self.untroubled(worker, self._leased_at[row.id])
+        ]
+
+    def _read(self) -> Books:
+        jobs = {row[0]: Row(*row) for row in self._connection.execute(_JOBS)}
+        stages = {row[:3]: StageRow(*row) for row in self._connection.execute(_STAGES)}
+        news: defaultdict[str, list[News]] = defaultdict(list)
+        for number, job_id, kind, meta in self._connection.execute(_EVENTS, [self._last_event]):
+            self._last_event = number
+            news[job_id].append(News(kind, json.loads(meta).get("reason")))
+        return Books(jobs, stages, news)
+
+    def _remember(self, books: Books, changed: list[Row], commit: Commit) -> None:
+        for row in changed:
+            old = self.jobs.get(row.id)
+            if old is None or (old.lease_ends, old.token) != (row.lease_ends, row.token):
+                self._leased_at[row.id] = commit.at
+        self.jobs, self.stages = books.jobs, books.stages
+
+    def _complaints(self, books: Books, changed: list[Row], commit: Commit) -> Iterator[str]:
+        for gone in self.jobs.keys() - books.jobs.keys():
             yield f"job {gone} is gone"
         for row in changed:
             old = self.jobs.get(row.id)
-            for text in _first(row) if old is None else _step(old, row, commit):
+            for text in _first(row) if old is None else self._step_complaints(old, row, books, commit):
                 yield f"{text}: job {row.id} ({row.name}) {old or 'new'} -> {row} by {commit.worker}"
-        yield from self._stage_complaints(stages)
-        yield from self._order_complaints(jobs, changed)
+        yield from self._stage_complaints(books.stages)
+        yield from self._order_complaints(books.jobs, changed)
 
-    def _stage_complaints(self, stages: dict[Any, StageRow]) -> Iterator[str]:
+    def _step_complaints(self, old: Row, new: Row, books: Books, commit: Commit) -> Iterator[str]:
+        """Name what is wrong with a change of one row."""
+        yield from _step(old, new, commit)
+        news = books.news[old.id]
+        stage_ended = any(
+            stage.job_id == old.id and stage.token == old.token and stage.status != "started"
+            for stage in books.stages.values()
+        )
+        yield from self._account.complaints(old, new, stage_ended=stage_ended, news=news)
+        lost = any(event.reason == LOST for event in news)
+        if lost and self.untroubled(old.worker or "", self._leased_at[old.id]):
+            yield "a lease ran out under a worker that nothing befell"
+
+    def _stage_complaints(self, stages: dict[tuple[str, str, str], StageRow]) -> Iterator[str]:
         for place, old in self.stages.items():
             new = stages.get(place)
             if old.status == "done" and new != old:
@@ -167,6 +225,8 @@ def _always(old: Row, new: Row) -> Iterator[str]:
         yield "a lease without a token of its own"
     if new.status != old.status and new.token == old.token and new.status not in _STEPS[old.status]:
         yield "a step that is not in the graph"
+    if old.cancel_requested and not new.cancel_requested and not new.ended:
+        yield "a wish to cancel was forgotten"
 
 
 def _revived(old: Row, new: Row) -> Iterator[str]:

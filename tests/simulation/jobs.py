@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pydantic import BaseModel
 
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     import httpx
 
     from holdfast.face.jobs import JobFunction
+    from tests.simulation.witness import Witness
 
 BUDGET = 4
+CHILD = -1_000 * BUDGET
+"""What is added to a parent's number to give that of its children: nobody else's is negative."""
 QUICK = Backoff.full_jitter(initial="1s", ceiling="8s")
 
 
@@ -39,28 +42,41 @@ class Jobs:
     doomed: JobFunction[[int], None]
     blocking: JobFunction[[int], int]
     parent: JobFunction[[int], list[str]]
+    killer: JobFunction[[int], None]
 
 
-def declare(hold: Holdfast, post: Callable[[str], Awaitable[httpx.Response]], sign: str) -> Jobs:
+class Outside(NamedTuple):
+    """What the jobs of one process meet: a service, a way to die, a witness, and a name to sign with."""
+
+    post: Callable[[str], Awaitable[httpx.Response]]
+    die: Callable[[], NoReturn]
+    witness: Witness
+    sign: str
+
+
+def declare(hold: Holdfast, outside: Outside) -> Jobs:
     """Declare the jobs for one process; what it makes is signed with its name."""
-    plain, order, fan, long = _calling(hold, post, sign)
-    flaky, doomed, blocking = _pure(hold)
+    plain, order, fan, long = _calling(hold, outside)
+    flaky, doomed, blocking = _pure(hold, outside.witness)
 
     @hold.job("parent")
     async def parent(number: int) -> list[str]:
-        children = [await plain.submit(number), await flaky.submit(number)]
-        return [child.id for child in children]
+        with outside.witness.running():
+            children = [await plain.submit(number + CHILD), await flaky.submit(number + CHILD)]
+            return [child.id for child in children]
 
-    return Jobs(plain, order, fan, long, flaky, doomed, blocking, parent)
+    return Jobs(plain, order, fan, long, flaky, doomed, blocking, parent, _deadly(hold, outside))
 
 
-def _calling(hold: Holdfast, post: Callable[[str], Awaitable[httpx.Response]], sign: str) -> Any:
+def _calling(hold: Holdfast, outside: Outside) -> Any:
     """Jobs that call the service, each call under a key."""
+    witness, sign = outside.witness, outside.sign
 
     async def effect() -> str:
-        response = await post(current().key)
-        response.raise_for_status()
-        return f"{Answer.model_validate_json(response.content).effect}@{sign}"
+        with witness.trying():
+            response = await outside.post(current().key)
+            response.raise_for_status()
+            return f"{Answer.model_validate_json(response.content).effect}@{sign}"
 
     @hold.stage("pack", timeout="20s")
     async def pack(number: int) -> str:
@@ -76,40 +92,65 @@ def _calling(hold: Holdfast, post: Callable[[str], Awaitable[httpx.Response]], s
 
     @hold.job("plain", timeout="30s")
     async def plain(number: int) -> list[str]:
-        return [await effect(), f"end@{sign}"]
+        with witness.running():
+            return [await effect(), f"end@{sign}"]
 
     @hold.job("order")
     async def order(number: int) -> list[str]:
-        return [await pack(number), await ship(number), f"end@{sign}"]
+        with witness.running():
+            return [await pack(number), await ship(number), f"end@{sign}"]
 
     @hold.job("fan")
     async def fan(number: int) -> list[str]:
-        calls = [pack.options(key=f"part-{part}")(number) for part in range(3)]
-        return [*await asyncio.gather(*calls), f"end@{sign}"]
+        with witness.running():
+            calls = [pack.options(key=f"part-{part}")(number) for part in range(3)]
+            return [*await asyncio.gather(*calls), f"end@{sign}"]
 
     @hold.job("long")
     async def long(number: int, seconds: float) -> list[str]:
-        await rest(seconds)
-        return [await ship(number), f"end@{sign}"]
+        with witness.running():
+            await rest(seconds)
+            return [await ship(number), f"end@{sign}"]
 
     return plain, order, fan, long
 
 
-def _pure(hold: Holdfast) -> Any:
+def _pure(hold: Holdfast, witness: Witness) -> Any:
     """Jobs that call nobody."""
 
     @hold.job("flaky")
     async def flaky(number: int) -> int:
-        if current().attempt <= number % BUDGET:
-            raise ConnectionError("not yet")
-        return number
+        with witness.running():
+            if current().attempt <= number % BUDGET:
+                raise ConnectionError("not yet")
+            return number
 
     @hold.job("doomed")
     async def doomed(number: int) -> None:
-        raise TypeError(f"nothing can be made of {number}")
+        with witness.running():
+            raise TypeError(f"nothing can be made of {number}")
 
     @hold.job("blocking")
     def blocking(number: int) -> int:
-        return number
+        with witness.running():
+            return number
 
     return flaky, doomed, blocking
+
+
+def _deadly(hold: Holdfast, outside: Outside) -> JobFunction[[int], None]:
+    """A job that takes its process down each time it runs: with odd numbers in a stage, else outside of any."""
+
+    @hold.stage("jump")
+    async def jump() -> None:
+        outside.die()
+
+    @hold.job("killer")
+    async def killer(number: int) -> None:
+        with outside.witness.running():
+            await asyncio.sleep(0.5)  # its neighbours have begun by then
+            if number % 2:
+                await jump()
+            outside.die()
+
+    return killer

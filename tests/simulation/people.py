@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class Memory:
     """What was promised to people. It outlives their processes."""
 
+    deadly: bool = False
+    """Whether there are jobs in this world that take their worker down."""
     acknowledged: dict[str, str] = field(default_factory=dict)
     keys: dict[tuple[str, str, str], str] = field(default_factory=dict)
     versions: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -37,6 +39,9 @@ class Memory:
     results: dict[str, Any] = field(default_factory=dict)
     submitted: int = 0
     highest: int = 0
+    """The highest version that may have been stored, whether somebody heard of it or not."""
+    confirmed: int = 0
+    """The highest version that somebody was told of."""
 
 
 class People:
@@ -82,15 +87,25 @@ class People:
                 except asyncio.CancelledError:
                     _go_on()
 
+    async def submit_one_of_each(self) -> None:
+        """Submit a job of every kind, and go."""
+        async with self._hold:
+            for job in self._kinds():
+                self._heard(await job.submit(*self._arguments(job)))
+
     def _any(self) -> tuple[JobFunction[..., Any], tuple[Any, ...]]:
         """Pick a job, and arguments for it."""
-        number = self._memory.submitted = self._memory.submitted + 1
+        job: Any = self._chance.choice([*self._kinds(), self._jobs.order])
+        return job, self._arguments(job)
+
+    def _kinds(self) -> list[Any]:
         jobs = self._jobs
-        job: Any = self._chance.choice(
-            (jobs.plain, jobs.order, jobs.order, jobs.fan, jobs.long, jobs.flaky, jobs.doomed, jobs.blocking, jobs.parent)
-        )  # fmt: skip
-        more = (self._chance.uniform(0.2, 2.5) * self._lease,) if job is jobs.long else ()
-        return job, (number, *more)
+        kinds: list[Any] = [jobs.plain, jobs.order, jobs.fan, jobs.long, jobs.flaky, jobs.doomed, jobs.blocking, jobs.parent]  # fmt: skip
+        return [*kinds, jobs.killer] if self._memory.deadly else kinds
+
+    def _arguments(self, job: Any) -> tuple[Any, ...]:
+        number = self._memory.submitted = self._memory.submitted + 1
+        return (number, self._chance.uniform(0.2, 2.5) * self._lease) if job is self._jobs.long else (number,)
 
     async def _submit_something(self) -> None:
         if self._memory.submitted >= self._limit:
@@ -107,24 +122,35 @@ class People:
         job: Any = self._chance.choice((self._jobs.plain, self._jobs.order))
         owner, key = self._chance.choice(("ann", "bob")), f"key-{self._chance.randrange(4)}"
         handle = await job.options(key=key, owner=owner).submit(self._chance.randrange(2))
-        known = self._memory.keys.setdefault((owner, job.name, key), handle.id)
+        place = (owner, job.name, key)
+        known = self._memory.keys.setdefault(place, handle.id)
         if known != handle.id:
             self._complain(f"key {key!r} of {owner} stands for {known} and {handle.id}")
+        if others := [
+            other for other, used in self._memory.keys.items() if used == handle.id and other != place
+        ]:
+            self._complain(f"job {handle.id} stands for {place} and {others}")
         self._heard(handle)
 
     async def _submit_a_version(self) -> None:
-        subject, version = "essay", self._chance.randrange(1, 5)
-        job: Any = self._jobs.plain
-        self._memory.highest = max(version, self._memory.highest)  # it counts, even if nobody hears of it
+        subject, version, rerun = "essay", self._chance.randrange(1, 5), self._chance.random() < 0.8
+        memory, job = self._memory, self._jobs.plain
+        if rerun or not memory.highest:
+            memory.highest = max(version, memory.highest)  # it counts, even if nobody hears of it
         try:
-            handle = await job.options(subject=subject, version=version, rerun=True).submit(version)
+            handle = await job.options(subject=subject, version=version, rerun=rerun).submit(version)
         except VersionRefused:
-            if version == self._memory.highest:
+            if rerun and version == memory.highest:
                 self._complain(f"version {version} of {subject!r} was refused, and none is higher")
             return
-        known = self._memory.versions.setdefault((subject, version), handle.id)
+        known = memory.versions.setdefault((subject, version), handle.id)
         if known != handle.id:
             self._complain(f"version {version} of {subject!r} stands for {known} and {handle.id}")
+        if version < memory.confirmed:
+            self._complain(f"version {version} of {subject!r} was accepted after {memory.confirmed}")
+        if not rerun and not handle.existing and memory.confirmed:
+            self._complain(f"version {version} of {subject!r} ran after {memory.confirmed}, and nobody asked")
+        memory.confirmed = max(version, memory.confirmed)
         self._heard(handle)
 
     async def _submit_many(self) -> None:
@@ -139,7 +165,8 @@ class People:
         self._memory.acknowledged[handle.id] = handle.name
 
     async def _cancel(self) -> None:
-        job_id = self._known()
+        running = await self._hold.find(JobFilter(status=Status.PROCESSING, limit=1))
+        job_id = running[0].id if running and self._chance.random() < 0.5 else self._known()
         if job_id is None:
             return
         try:
@@ -151,11 +178,14 @@ class People:
                 self._complain(f"job {job_id} is {job.status}, but could not be cancelled")
 
     async def _bring_back(self) -> None:
-        for job in await self._hold.find(JobFilter(status=Status.FAILED, limit=3)):
+        """Bring back what failed, and try it with anything else: it is for the store to refuse."""
+        failed = [job.id for job in await self._hold.find(JobFilter(status=Status.FAILED, limit=3))]
+        known = self._known()
+        for job_id in failed if known is None else [*failed, known]:
             try:
-                await self._hold.retry(job.id)
+                await self._hold.retry(job_id)
             except StateRefused:
-                continue  # somebody else was faster
+                continue
 
     async def _wait(self) -> None:
         job_id = self._known()

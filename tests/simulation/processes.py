@@ -11,7 +11,7 @@ import asyncio
 from contextvars import Context, ContextVar, copy_context
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -72,7 +72,9 @@ class Process:
         self._injector = injector
         self._note = note
         self._kept: list[asyncio.Handle] = []
-        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._tasks: WeakKeyDictionary[asyncio.Task[Any], None] = (
+            WeakKeyDictionary()
+        )  # in the order of their start
         self._world = Context()  # a timer that wakes the process is not the process's own
 
     def __repr__(self) -> str:
@@ -85,13 +87,25 @@ class Process:
         self.main = self._loop.create_task(main, name=self.name, context=context)
         return self.main
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether its main task was cancelled, or has ended with an error."""
+        main = self.main
+        if main is None or main.cancelling() or main.cancelled():
+            return True
+        return main.done() and main.exception() is not None
+
+    def running(self) -> list[asyncio.Task[Any]]:
+        """The tasks of this process that have not ended, in the order of their start."""
+        return [task for task in self._tasks if not task.done()]
+
     def tasks(self) -> list[str]:
         """Name the tasks of this process that still run."""
-        return sorted(task.get_name() for task in self._tasks if not task.done())
+        return sorted(task.get_name() for task in self.running())
 
     def owns(self, task: asyncio.Task[Any]) -> None:
         """Remember a task that this process started."""
-        self._tasks.add(task)
+        self._tasks[task] = None
 
     async def call(self, point: str, operation: Callable[[], Awaitable[T]], *, error: type[Exception]) -> T:
         """Make a call to the outside, unless something befalls the process; *error* is how the call fails."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import Status
 from tests import invariants
-from tests.simulation.jobs import BUDGET
+from tests.simulation.account import LOST
+from tests.simulation.jobs import BUDGET, CHILD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +17,21 @@ if TYPE_CHECKING:
     from holdfast_simulator import Entry
     from tests.invariants import World
     from tests.simulation.people import Memory
+    from tests.simulation.witness import Seen
 
 _WITH_EFFECTS = {"plain", "order", "fan", "long"}
+_PASSING = {
+    "CONNECT_FAILED",
+    "NETWORK_TIMEOUT",
+    "CONNECTION_LOST",
+    "UPSTREAM_5XX",
+    "OVERLOADED",
+    "WORKER_LOST",
+}
 
 
-def broken(world: World, entries: Sequence[Entry], memory: Memory) -> Iterator[str]:
-    """Name every promise that was broken."""
+def broken(world: World, entries: Sequence[Entry], memory: Memory, seen: Seen | None = None) -> Iterator[str]:
+    """Name every promise that was broken; without *seen*, those aside that only witnesses can judge."""
     first_time = {row["id"] for row in world.ended if row["generation"] == 1 and row["name"] in _WITH_EFFECTS}
     completed = first_time & world.with_status(Status.COMPLETED)
     checks: list[Callable[[], None]] = [
@@ -33,8 +43,15 @@ def broken(world: World, entries: Sequence[Entry], memory: Memory) -> Iterator[s
         lambda: what_was_cancelled_stayed_so(world, memory),
         lambda: what_was_told_is_stored(world, memory),
         lambda: no_key_was_called_beyond_its_budget(world, entries),
-        lambda: failed_jobs_had_reason_to(world),
+        lambda: failed_jobs_had_spent_their_attempts(world),
+        lambda: who_blames_a_lost_worker_has_lost_one(world),
+        lambda: children_were_submitted_once(world),
     ]
+    if seen is not None:
+        checks += [
+            lambda: failed_stages_had_reason_to(world, seen),
+            lambda: killers_were_begun_within_their_budget(world, seen),
+        ]
     for check in checks:
         try:
             check()
@@ -66,22 +83,86 @@ def no_key_was_called_beyond_its_budget(world: World, entries: Sequence[Entry]) 
 
     Of stages that run side by side, one that is stopped because another failed gets its attempt back.
     """
-    given_back: Counter[str] = Counter()
-    for event in world.events:
-        given_back[event["id"]] += event["kind"] == "queued"
+    given_back = _given_back(world)
     names = {row["id"]: row["name"] for row in world.jobs}
     for key, calls in Counter(entry.key for entry in entries).items():
-        job_id = (key or "").partition(":")[0]
-        budget = BUDGET * 3 if names.get(job_id) == "fan" else BUDGET
+        job_id, _, stage, _ = (*(key or "").split(":"), "", "", "")[:4]
+        budget = BUDGET * 3 if names.get(job_id) == "fan" else _budget(stage)
         assert calls <= budget + given_back[job_id], f"{key} was called {calls} times, of {budget}"
 
 
-def failed_jobs_had_reason_to(world: World) -> None:
+def failed_jobs_had_spent_their_attempts(world: World) -> None:
     """A job fails for a reason that lasts, or when its attempts are spent."""
     for row in world.ended:
-        if row["status"] == "failed" and _may_be_tried_again(json.loads(row["failure"])):
+        if _failed_for_now(row):
             spent = row["attempt"] >= BUDGET - 1 or _stage_is_spent(world, row)
             assert spent, f"job {row['id']} failed in attempt {row['attempt']}: {row['failure']}"
+
+
+def who_blames_a_lost_worker_has_lost_one(world: World) -> None:
+    """A job that failed because its workers were lost has lost one."""
+    lost = _lost(world)
+    for row in world.ended:
+        blames = row["status"] == "failed" and json.loads(row["failure"])["error_class"] == "WORKER_LOST"
+        assert not blames or lost[row["id"]], f"job {row['id']} failed as if it had lost a worker"
+
+
+def failed_stages_had_reason_to(world: World, seen: Seen) -> None:
+    """A stage that failed for now has failed, or lost its worker, as often as its budget allows: none paid for another."""
+    lost = _lost(world)
+    for row in world.ended:
+        if _failed_for_now(row) and row["stage"] is not None:
+            name, _, call = row["stage"].rstrip("]").partition("[")
+            failed = seen.failed[f"{row['id']}:{row['generation']}:{name}:{call or '#1'}"]
+            tried = failed + lost[row["id"]]
+            assert tried >= _budget(name), (
+                f"stage {row['stage']} of {row['id']} failed after {tried} attempts"
+            )
+
+
+def killers_were_begun_within_their_budget(world: World, seen: Seen) -> None:
+    """A job that takes its worker down each time is begun as often as its attempts allow, and no more."""
+    given_back = _given_back(world)
+    for row in world.jobs:
+        if row["name"] == "killer":
+            begun = seen.begun[f"{row['id']}:{row['generation']}"]
+            assert begun <= BUDGET + given_back[row["id"]], f"killer {row['id']} was begun {begun} times"
+
+
+def children_were_submitted_once(world: World) -> None:
+    """What a job submits is submitted once in each generation, however often its function runs."""
+    names = {row["id"]: row["name"] for row in world.jobs}
+    generations = {row["id"]: row["generation"] for row in world.jobs}
+    numbers = {row["id"]: json.loads(row["args"])["number"] for row in world.payloads}
+    allowed: Counter[int] = Counter()
+    for job_id, name in names.items():
+        allowed[numbers[job_id] + CHILD] += generations[job_id] if name == "parent" else 0
+    children = Counter((names[job_id], number) for job_id, number in numbers.items() if number < 0)
+    for (name, number), times in children.items():
+        assert times <= allowed[number], f"child {name}({number}) was submitted {times} times"
+
+
+def _given_back(world: World) -> Counter[str]:
+    """How often each job went back to its queue through no fault of its own."""
+    return Counter(
+        event["id"] for event in world.events if event["kind"] == "queued" and _reason(event) != LOST
+    )
+
+
+def _lost(world: World) -> Counter[str]:
+    """How often each job lost its worker."""
+    return Counter(
+        event["id"] for event in world.events if event["kind"] == "queued" and _reason(event) == LOST
+    )
+
+
+def _reason(event: dict[str, Any]) -> str | None:
+    reason: str | None = json.loads(event["meta"]).get("reason")
+    return reason
+
+
+def _budget(stage: str) -> int:
+    return BUDGET - 1 if stage == "ship" else BUDGET
 
 
 def _stage_is_spent(world: World, row: dict[str, Any]) -> bool:
@@ -89,12 +170,6 @@ def _stage_is_spent(world: World, row: dict[str, Any]) -> bool:
     return any(stage["attempt"] >= BUDGET - 1 for stage in stages)
 
 
-def _may_be_tried_again(failure: dict[str, Any]) -> bool:
-    return failure["error_class"] in {
-        "CONNECT_FAILED",
-        "NETWORK_TIMEOUT",
-        "CONNECTION_LOST",
-        "UPSTREAM_5XX",
-        "OVERLOADED",
-        "WORKER_LOST",
-    }
+def _failed_for_now(row: dict[str, Any]) -> bool:
+    """Whether a job failed in a way that another attempt might have overcome."""
+    return row["status"] == "failed" and json.loads(row["failure"])["error_class"] in _PASSING

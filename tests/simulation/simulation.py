@@ -71,9 +71,9 @@ class Simulation:
         self._skewed = chance.choice((0, 1, 600))
         self._restarts = chance.choice((0.01, 0.05, 0.2))
         self._faults = SeededFaults(random.Random(chance.random()), self.world.struck, lease=self._lease)
-        self.world.service.failing = chance.choice((0.0, 0.1, 0.4))
+        self.world.service.failing = chance.choice((0.0, 0.1, 0.4, 0.7))
         self.world.service.lasting = chance.choice((0.0, 0.02))
-        self._memory = Memory()
+        self._memory = Memory(deadly=chance.random() < 0.3)
         self._processes: list[Process] = []
         self._over = False
         self._stop: dict[Process, asyncio.Event] = {}
@@ -127,6 +127,7 @@ class Simulation:
         if self.mode == "safety":
             return
         self._calm()
+        await self._life_goes_on()
         await self._everything_ends()
         self._over = True
         await self._everybody_stops(keepers)
@@ -163,6 +164,8 @@ class Simulation:
             return
         broken = None if main.cancelled() else main.exception()
         self.world.note(f"{process} ended {broken!r}")
+        if left := self.world.auditor.left_by(process.name):
+            self.world.violate(f"{process} stopped in good order, and left a job in hand: {left[0]}")
         process.alive = False
         if not isinstance(broken, StoreUnavailable | RuntimeError | Crashed | None):
             self.world.violate(f"{process} broke: {broken!r}")
@@ -185,18 +188,19 @@ class Simulation:
             await self._stop[process].wait()
 
     async def _act(self, process: Process) -> None:
+        await self._people(process).live(self._stop[process])
+
+    def _people(self, process: Process) -> People:
         hold, jobs = self._application(process)
-        chance = random.Random(self.world.chance.random())
-        people = People(
+        return People(
             hold,
             jobs,
             self._memory,
-            chance,
+            random.Random(self.world.chance.random()),
             limit=self._limit,
             lease=self._lease,
             complain=self.world.violate,
         )
-        await people.live(self._stop[process])
 
     async def _meddle(self) -> None:
         """Shut workers down in good order, in a hurry, or by cancelling them."""
@@ -212,7 +216,6 @@ class Simulation:
         how = self.world.chance.choice(("stop", "cancel", "kill"))
         self.world.struck[f"shutdown: {how}"] += 1
         self.world.note(f"{process} is told to {how}")
-        process.troubled_at = self.world.loop.time()
         match how:
             case "stop":
                 self._stop[process].set()
@@ -229,6 +232,11 @@ class Simulation:
         for process in self._processes:
             if process.name.startswith("people"):
                 self._stop[process].set()
+
+    async def _life_goes_on(self) -> None:
+        """Have one job of each kind submitted: whoever survived the faults still has to do all of its work."""
+        process = self.world.process("people", self._faults)
+        await process.start(self._people(process).submit_one_of_each())
 
     async def _everything_ends(self) -> None:
         limit = self.world.loop.time() + ENDS_WITHIN
@@ -252,27 +260,29 @@ class Simulation:
         if self.world.violations:
             return
         books = self.world.loop.run_until_complete(invariants.read_world(self.world.url))
-        for broken in promises.broken(books, self.world.service.log, self._memory):
+        for broken in promises.broken(books, self.world.service.log, self._memory, self.world.seen):
             self.world.violate(broken)
 
 
 def simulate(seed: int, *, mode: Mode | None = None) -> Outcome:
     """Live through *seed*, in a folder that is gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=_fast_folder()))
+    with fresh_folder() as folder, unheard_dead():
+        return Simulation(seed, folder, mode=mode).run()
+
+
+@contextmanager
+def fresh_folder() -> Iterator[Path]:
+    """A folder for one life, in memory where possible: a simulated crash spares the machine."""
+    fast = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=fast))
     try:
-        with _unheard_dead():
-            return Simulation(seed, folder, mode=mode).run()
+        yield folder
     finally:
         shutil.rmtree(folder)
 
 
-def _fast_folder() -> str | None:
-    """In memory where possible: a simulated crash spares the machine, so nothing needs to reach a disk."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
 @contextmanager
-def _unheard_dead() -> Iterator[None]:
+def unheard_dead() -> Iterator[None]:
     """Take away what dead processes left half-way, at the end and not at some moment between; nobody hears it."""
     enabled, hook = gc.isenabled(), sys.unraisablehook
     gc.disable()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 from collections import Counter
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import Holdfast
 from holdfast.core.classify import Classifier
@@ -17,21 +18,25 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.times import micros
 from holdfast.telemetry.figures import Figures
 from holdfast.testing.virtual import VirtualLoop
-from holdfast.testing.world import Inline, SeededDice, SeededIds, VirtualClock
+from holdfast.testing.world import EPOCH, Inline, SeededDice, SeededIds, VirtualClock
 from tests.simulation.audit import Auditor, Commit
-from tests.simulation.jobs import BUDGET, QUICK, Jobs, declare
+from tests.simulation.jobs import BUDGET, QUICK, Jobs, Outside, declare
 from tests.simulation.ports import GuardedExecutor, GuardedStore, as_store
-from tests.simulation.processes import Process, admits, new_task
+from tests.simulation.processes import Crashed, Process, admits, new_task
 from tests.simulation.service import Service
+from tests.simulation.witness import Seen, Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import timedelta
     from pathlib import Path
 
     import httpx
 
     from tests.simulation.processes import Injector
+
+INSTANT = 1e-5
+"""Seconds within which two things happened at the same moment."""
 
 
 class World:
@@ -48,9 +53,13 @@ class World:
         self.trace: list[str] = []
         self.violations: list[str] = []
         self.auditor = Auditor(self.path, self.violate)
+        self.auditor.untroubled = self._untroubled
+        self.seen = Seen()
         self.on_violation: Callable[[], None] = lambda: None
         self._serial = count(1)
         self._numbers = count(1)
+        self._processes: dict[str, Process] = {}
+        self._over = False
 
     @property
     def url(self) -> str:
@@ -59,10 +68,14 @@ class World:
 
     def note(self, text: str) -> None:
         """Write a line into the trace."""
+        if self._over:
+            return
         self.trace.append(f"{self.loop.time():.6f} {text}")
 
     def violate(self, text: str) -> None:
         """Report what may not happen."""
+        if self._over:
+            return
         self.note(f"VIOLATION {text}")
         self.violations.append(text)
         self.on_violation()
@@ -79,14 +92,33 @@ class World:
         self, process: Process, *, skew: timedelta, loses_hint: Callable[[], bool]
     ) -> tuple[Holdfast, Jobs]:
         """Give *process* its own Holdfast on the common database, with jobs declared."""
+        self._processes[process.name] = process
         assemble = partial(self._assemble, process, skew, loses_hint)
         hold = Holdfast(self.url, attempts=BUDGET, backoff=QUICK, assemble=assemble)
-        post = partial(self._post, process)
-        return hold, declare(hold, post, sign=process.name.split(":")[1])
+        witness = Witness(process.name, self.auditor, self.seen, self.violate)
+        post = partial(self._post, process, witness)
+        die = partial(self._die, process)
+        return hold, declare(hold, Outside(post, die, witness, sign=process.name.split(":")[1]))
 
-    async def _post(self, process: Process, key: str) -> httpx.Response:
-        operation = partial(self.service.post, key, self.clock.now)
+    async def _post(self, process: Process, witness: Witness, key: str) -> httpx.Response:
+        def operation() -> Awaitable[httpx.Response]:
+            witness.hears_call(key)
+            return self.service.post(key, self.clock.now)
+
         return await process.call("service.post", operation, error=ConnectionResetError)
+
+    def _die(self, process: Process) -> NoReturn:
+        self.note(f"{process.name} is taken down by its own job")
+        self.struck["taken down"] += 1
+        process.crash()
+        raise Crashed
+
+    def _untroubled(self, worker: str, since: int) -> bool:
+        """Whether nothing has befallen a worker since a moment of the database's clock, and nobody stopped it."""
+        process = self._processes.get(worker)
+        if process is None or not process.alive or process.asleep or process.interrupted:
+            return False
+        return process.troubled_at < (since - micros(EPOCH)) / 1e6 - INSTANT
 
     def _assemble(
         self, process: Process, skew: timedelta, loses_hint: Callable[[], bool], settings: Any, **given: Any
@@ -122,9 +154,26 @@ class World:
 
     def close(self) -> None:
         """Let go of everything; what still waits is dropped, as at the end of a machine."""
+        self._over = True
+        for process in self._processes.values():
+            process.crash()
+        for task in asyncio.all_tasks(self.loop):
+            _unwind(task.get_coro())
         self.auditor.close()
         with suppress(RuntimeError):
             self.loop.close()
+
+
+def _unwind(coroutine: Any) -> None:
+    """Close what was left half-way, from the outside in, however often it waits for something on its way out.
+
+    Left to the garbage collector the inner of two coroutines may be closed first, and lose the outer one
+    while it runs: CPython 3.11 does not survive that.
+    """
+    for _ in range(100):
+        with suppress(BaseException):  # whatever it has to say, nobody hears it any more
+            coroutine.close()
+            return
 
 
 class TracingJournal:

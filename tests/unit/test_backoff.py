@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.backoff import CEILING, Backoff, RetryPolicy
+from holdfast.core.durations import duration
 from holdfast.core.failures import ErrorClass, Failure
 
 ATTEMPTS = st.integers(min_value=1, max_value=10_000)
@@ -127,7 +128,14 @@ def test_no_backoff_is_no_wait() -> None:
         (lambda: Backoff.full_jitter(initial="soon"), "length of time"),
         (lambda: Backoff.constant(-1), "negative"),
         (lambda: Backoff.constant("6m"), "starts between"),
+        (lambda: Backoff.exponential(factor=float("inf")), "factor"),
+        (lambda: Backoff(timedelta(0), below=1.1), "from 0 to 1, not 1.1"),
+        (lambda: Backoff(timedelta(0), above=1.1), "from 0 to 1, not 1.1"),
+        (lambda: Backoff(timedelta(0), ceiling=timedelta(seconds=-1)), "ceiling"),
+        (lambda: Backoff(timedelta(seconds=-1)), "starts between 0 s and its ceiling of 300 s, not at -1 s"),
+        (lambda: Backoff(timedelta(0), extra=timedelta(seconds=-1)), "Jitter lies between"),
         (lambda: RetryPolicy(0, Backoff.none()), "at least one attempt"),
+        (lambda: RetryPolicy(1.5, Backoff.none()), "at least one attempt"),  # type: ignore[arg-type]  # the point
         (lambda: RetryPolicy(True, Backoff.none()), "at least one attempt"),
     ],
 )
@@ -136,6 +144,40 @@ def test_a_policy_that_cannot_be_kept_is_refused_when_it_is_written(
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
         make()
+
+
+def test_the_limits_themselves_can_be_kept() -> None:
+    nothing, everything = timedelta(0), CEILING
+
+    assert Backoff(nothing, ceiling=nothing).delay(9, roll=1) == nothing
+    assert Backoff(everything, ceiling=everything).delay(1, roll=1) == everything
+    assert Backoff(nothing, extra=everything).delay(1, roll=1) == everything
+    assert Backoff(timedelta(seconds=2), below=1).delay(1, roll=0) == nothing
+    assert Backoff(timedelta(seconds=2), above=1).delay(1, roll=1) == timedelta(seconds=4)
+    assert RetryPolicy(1, Backoff.none()).attempts == 1
+
+
+@pytest.mark.parametrize("initial", ["1ms", "0.5s", 1, 5])
+@pytest.mark.parametrize("factor", [1.01, 2, 10])
+def test_every_wait_that_grows_does_so_by_its_factor_until_it_reaches_its_ceiling(
+    initial: float | str, factor: float
+) -> None:
+    backoff = Backoff.exponential(initial=initial, factor=factor, ceiling=60, jitter=0)
+
+    second, last = seconds(backoff, 2, 0.5), seconds(backoff, 5_000, 0.5)
+
+    assert second == pytest.approx(duration(initial).total_seconds() * factor)
+    assert last == 60
+
+
+def test_the_ceiling_of_each_shape_is_the_one_that_was_asked_for() -> None:
+    shapes = [
+        Backoff.exponential(ceiling=20, jitter=0),
+        Backoff.additive(ceiling=20),
+        Backoff.full_jitter(ceiling=20),
+    ]
+
+    assert [seconds(shape, 99, 1) for shape in shapes] == [20, 20, 20]
 
 
 @pytest.mark.clause("RET-4")

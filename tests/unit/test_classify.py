@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import sqlite3
+import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.core.classify import Classifier
 from holdfast.core.errors import JobFailed, Permanent, Retryable, StageFailed
-from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict, timed_out
+from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
 from holdfast.core.rules import RULES, TABLE, Rule, rule
 
 SECRET = "sk-very-secret"
@@ -206,6 +207,82 @@ def test_what_was_being_handled_does_not_take_patience_away(handled: Exception) 
     assert (failure.error_class, failure.retryable) == (ErrorClass.UNKNOWN, True)
 
 
+def wrapper(beneath: BaseException | None = None, **places: Any) -> Exception:
+    """A lost connection as `requests` tells it: with what it was made from among its arguments, or elsewhere."""
+    kind = type("ConnectionError", (OSError,), {"__module__": "requests.exceptions"})
+    error: Exception = kind(beneath) if beneath else kind("pool")
+    for place, value in places.items():
+        setattr(error, place, value)
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        wrapper(TimeoutError()),
+        wrapper(__cause__=TimeoutError()),
+        wrapper(__context__=TimeoutError()),
+        wrapper(reason=TimeoutError()),
+        wrapper(wrapper(TimeoutError()), __cause__=ShopError(), reason="none"),
+    ],
+)
+def test_a_wrapper_leaves_the_word_to_what_it_wraps_wherever_it_keeps_it(error: Exception) -> None:
+    assert classify(error).error_class is ErrorClass.NETWORK_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        wrapper(),
+        wrapper(ShopError()),
+        wrapper(reason="no route"),
+        wrapper(__context__=TimeoutError(), __suppress_context__=True),
+    ],
+)
+def test_a_wrapper_speaks_for_itself_where_nothing_beneath_is_known(error: Exception) -> None:
+    assert classify(error).error_class is ErrorClass.CONNECTION_LOST
+
+
+def test_in_a_ring_of_wrappers_each_is_asked_once_and_the_innermost_speaks() -> None:
+    inner = type("APITimeoutError", (Exception,), {"__module__": "openai"})("inner")
+    outer = wrapper(wrapper(inner))
+    inner.__cause__ = outer
+
+    assert classify(outer).error_class is ErrorClass.NETWORK_TIMEOUT
+
+
+def test_a_connection_that_failed_over_a_certificate_is_a_matter_of_configuration() -> None:
+    failed = type("ConnectError", (Exception,), {"__module__": "httpx"})("no connection")
+
+    failure = classify(caused(failed, ssl.SSLCertVerificationError(1, "self-signed certificate")))
+
+    assert (failure.error_class, failure.retryable) == (ErrorClass.MISCONFIGURED, False)
+
+
+def test_a_failed_connection_stays_one_whatever_led_to_it() -> None:
+    refused = caused(ConnectionRefusedError(), ConnectionResetError())
+
+    assert classify(refused).error_class is ErrorClass.CONNECT_FAILED
+    assert classify(caused(ConnectionRefusedError(), ShopError())).error_class is ErrorClass.CONNECT_FAILED
+
+
+def test_a_hundred_links_are_looked_at_and_no_more() -> None:
+    def under(strangers: int) -> Exception:
+        error: Exception = KeyError("deep")
+        for _ in range(strangers):
+            error = caused(ShopError(), error)
+        return error
+
+    assert classify(under(99)).error_class is ErrorClass.BUG
+    assert classify(under(100)).error_class is ErrorClass.UNKNOWN
+
+
+def test_a_wait_that_is_asked_for_in_the_body_is_kept() -> None:
+    body = b'{"error": {"details": [{"@type": "google.rpc.RetryInfo", "retryDelay": "9s"}]}}'
+
+    assert classify(ServiceError(Answer(429, content=body))).wait == timedelta(seconds=9)
+
+
 def test_a_context_that_was_declared_irrelevant_is_not_looked_at() -> None:
     error = during(ShopError(), TimeoutError())
     error.__suppress_context__ = True
@@ -224,16 +301,32 @@ def test_a_handler_that_only_says_retry_leaves_the_rest_to_the_cause() -> None:
     assert (never.error_class, never.retryable) == (ErrorClass.OVERLOADED, False)
 
 
-def test_a_failed_stage_speaks_with_its_own_failure() -> None:
-    failure = timed_out(timedelta(seconds=60))
+def test_what_a_handler_says_goes_before_what_its_cause_says() -> None:
+    overloaded = ServiceError(Answer(503, {"retry-after": "20"}))
+
+    later = classify(caused(Retryable("later", after=30), overloaded))
+    named = classify(caused(Permanent("gone", error_class=ErrorClass.NOT_FOUND), overloaded))
+    coded = classify(caused(Permanent("not yours", code=PublicCode.FORBIDDEN), overloaded))
+
+    assert (later.wait, later.code) == (timedelta(seconds=30), PublicCode.GW_5XX)
+    assert (named.error_class, named.wait) == (ErrorClass.NOT_FOUND, None)
+    assert (coded.error_class, coded.code) == (ErrorClass.OVERLOADED, PublicCode.FORBIDDEN)
+
+
+@pytest.mark.parametrize("error_class", [ErrorClass.NETWORK_TIMEOUT, ErrorClass.UNKNOWN])
+def test_a_failed_stage_speaks_with_its_own_failure_whatever_it_was_raised_from(
+    error_class: ErrorClass,
+) -> None:
+    failure = Failure.of(error_class, "no result within 60 s")
 
     assert classify(StageFailed("llm", failure)) == failure
+    assert classify(caused(StageFailed("llm", failure), KeyError("x"))) == failure
 
 
 def test_another_jobs_failure_is_final_and_says_nothing_about_this_ones_provider() -> None:
-    failure = classify(JobFailed(timed_out(timedelta(seconds=60))))
+    failure = classify(JobFailed(Failure.of(ErrorClass.OVERLOADED, "come back later")))
 
-    assert failure.error_class is ErrorClass.NETWORK_TIMEOUT
+    assert failure.error_class is ErrorClass.OVERLOADED
     assert not failure.retryable
     assert (failure.scope, failure.verdict) == (Scope.JOB, Verdict.IGNORE)
 
@@ -252,6 +345,12 @@ def test_in_a_group_that_can_be_retried_the_longest_wait_counts() -> None:
     members = [ServiceError(Answer(429, {"retry-after": wait})) for wait in ("3", "30", "20")]
 
     assert classify(ExceptionGroup("three", members)).wait == timedelta(seconds=30)
+
+
+def test_in_a_group_a_wait_that_was_asked_for_counts_more_than_none() -> None:
+    asked = ServiceError(Answer(429, {"retry-after": "3"}))
+
+    assert classify(ExceptionGroup("two", [TimeoutError(), asked])).wait == timedelta(seconds=3)
 
 
 def test_a_group_with_a_stranger_in_it_may_have_sent() -> None:

@@ -20,6 +20,9 @@ from holdfast.core.durations import duration
         ("5m", timedelta(minutes=5)),
         ("2h", timedelta(hours=2)),
         ("3d", timedelta(days=3)),
+        ("2000us", timedelta(milliseconds=2)),
+        ("2000µs", timedelta(milliseconds=2)),
+        ("3000ns", timedelta(microseconds=3)),
         ("1h30m", timedelta(minutes=90)),
         ("6m0s", timedelta(minutes=6)),
         ("1.5s", timedelta(milliseconds=1500)),
@@ -47,17 +50,22 @@ def test_a_length_is_read_as_it_is_meant(written: float | str | timedelta, lengt
         float("nan"),
         float("inf"),
         1e300,
+        "9" * 18 + "d",
     ],
 )
 def test_what_is_no_length_is_refused(written: float | str) -> None:
-    with pytest.raises(ValueError, match="length of time"):
+    with pytest.raises(ValueError, match="length of time") as refused:
         duration(written)
+
+    assert repr(written) in str(refused.value)
 
 
 @pytest.mark.parametrize("written", [None, True, [5], b"5s", timedelta(seconds=-1)])
 def test_what_is_no_length_is_refused_whatever_its_type(written: object) -> None:
-    with pytest.raises(ValueError, match="length of time"):
+    with pytest.raises(ValueError, match="length of time") as refused:
         duration(written)  # type: ignore[arg-type]  # that is the point
+
+    assert repr(written) in str(refused.value)
 
 
 def test_the_refusal_shows_how_to_write_one() -> None:

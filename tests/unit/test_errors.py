@@ -105,6 +105,28 @@ def test_a_handler_says_that_nothing_will_help() -> None:
     assert (failure.error_class, failure.code) == (ErrorClass.NOT_FOUND, PublicCode.FORBIDDEN)
 
 
+@pytest.mark.parametrize("kind", [Retryable, Permanent])
+def test_a_handler_need_not_say_more_than_the_kind(kind: type[Retryable | Permanent]) -> None:
+    said = kind().as_failure()
+
+    assert str(kind()) == ""
+    assert Classifier().classify(kind()).message == kind.__name__
+    assert (said.error_class, said.code, said.message) == (ErrorClass.UNKNOWN, PublicCode.UNKNOWN, "")
+
+
+@pytest.mark.parametrize("kind", [Retryable, Permanent])
+def test_what_a_handler_says_is_told_in_its_own_words(kind: type[Retryable | Permanent]) -> None:
+    assert Classifier().classify(kind("no such course")).message == "no such course"
+
+
+def test_a_failure_that_a_handler_calls_retryable_is_retried_whatever_its_class_usually_means() -> None:
+    assert Retryable("the key is being rotated", error_class=ErrorClass.AUTH_DENIED).as_failure().retryable
+
+
+def test_a_permanent_failure_without_a_code_has_that_of_its_class() -> None:
+    assert Permanent("too big", error_class=ErrorClass.TOO_LARGE).as_failure().code is PublicCode.TOO_LARGE
+
+
 def test_a_permanent_failure_stays_one_whatever_its_class_usually_means() -> None:
     failure = Classifier().classify(Permanent("give up", error_class=ErrorClass.RATE_LIMITED))
 
@@ -143,3 +165,11 @@ def test_a_failed_job_tells_why() -> None:
 
     assert str(error) == "the job failed with WORKER_LOST: the worker was lost during the attempt"
     assert error.failure == worker_lost()
+    assert error.args == (worker_lost(),)
+
+
+def test_a_failed_stage_tells_which_and_why() -> None:
+    error = StageFailed("fetch", worker_lost())
+
+    assert str(error) == "stage 'fetch' failed with WORKER_LOST: the worker was lost during the attempt"
+    assert (error.stage, error.failure) == error.args == ("fetch", worker_lost())

@@ -89,6 +89,10 @@ def test_a_failure_stored_with_less_has_its_classes_meaning() -> None:
     assert failure == Failure.of(ErrorClass.BAD_RESPONSE, "no JSON")
 
 
+def test_a_failure_of_which_nothing_was_stored_is_unknown_and_says_nothing() -> None:
+    assert Failure.from_dict({}) == Failure.of(ErrorClass.UNKNOWN, "")
+
+
 def test_a_summary_holds_no_stack() -> None:
     assert "stack" not in worker_lost().summary()
 

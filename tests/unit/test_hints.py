@@ -1,12 +1,14 @@
 """How long a service asked to be left alone."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.hints import positive, should_retry, wait_hint
+from holdfast.core.hints import lowered, positive, should_retry, wait_hint
 
 pytestmark = pytest.mark.clause("RET-4")
 
@@ -59,6 +61,39 @@ def test_a_source_that_makes_no_sense_leaves_the_word_to_the_next() -> None:
 
 def test_headers_beat_the_body() -> None:
     assert in_seconds({"retry-after": "9"}, google("30s")) == 9
+
+
+@pytest.mark.parametrize(
+    ("retry_at", "date"),
+    [
+        ("Wed, 21 Oct 2026 07:28:10 GMT", "Wed, 21 Oct 2026 09:28:00 +0200"),
+        ("2026-10-21T09:28:10+02:00", "2026-10-21T07:28:00Z"),
+        ("2026-10-21T07:28:10", "2026-10-21T07:28:00Z"),
+        ("2026-10-21T07:28:10Z", "Wed, 21 Oct 2026 07:28:00 -0000"),
+    ],
+)
+def test_an_instant_is_read_in_its_zone_and_without_one_as_utc(retry_at: str, date: str) -> None:
+    assert in_seconds({"retry-after": retry_at, "date": date}) == 10
+
+
+@pytest.mark.parametrize("left", ["7", "soon", ""])
+def test_a_limit_of_claude_with_anything_but_nothing_left_holds_nobody_back(left: str) -> None:
+    reset = {CLAUDE + "tokens-reset": "2026-10-21T07:28:09Z", "date": DATE}
+
+    assert in_seconds({**reset, CLAUDE + "tokens-remaining": left}) is None
+    assert in_seconds(reset) is None
+
+
+def test_a_remainder_that_cannot_be_read_holds_nobody_back() -> None:
+    assert in_seconds({REMAINING + "requests": "soon", RESET + "requests": "1h"}) is None
+
+
+@pytest.mark.parametrize("name", ["shop", "anthropic-other", "x-anthropic-ratelimit"])
+def test_limits_of_services_that_are_not_known_are_not_guessed_at(name: str) -> None:
+    headers = {f"{name}-remaining": "0", f"{name}-reset": "2026-10-21T07:28:09Z", "date": DATE}
+
+    assert in_seconds(headers) is None
+    assert in_seconds({CLAUDE + "tokens": "2026-10-21T07:28:09Z", CLAUDE + "tokens-remaining": "0"}) is None
 
 
 def test_a_limit_with_something_left_holds_nobody_back() -> None:
@@ -114,6 +149,20 @@ def test_retry_info_in_the_body_is_found() -> None:
     assert in_seconds(body=google("45.837906927s")) == pytest.approx(45.837907)
     assert in_seconds(body=[google("3s")]) == 3
     assert in_seconds(body='{"@type": "google.rpc.RetryInfo", "retryDelay": "2s"}') == 2
+    assert in_seconds(body=b'[{"@type": "google.rpc.RetryInfo", "retryDelay": "2s"}]') == 2
+
+
+def test_retry_info_is_looked_for_six_levels_deep_and_no_deeper() -> None:
+    def below(levels: int) -> object:
+        info = {"@type": "google.rpc.RetryInfo", "retryDelay": "2s"}
+        return info if levels == 0 else [below(levels - 1)]
+
+    assert in_seconds(body=below(6)) == 2
+    assert in_seconds(body=below(7)) is None
+
+
+def test_of_two_retry_infos_the_first_that_says_something_counts() -> None:
+    assert in_seconds(body=[google("later"), google("3s"), google("9s")]) == 3
 
 
 @pytest.mark.parametrize("delay", ["0s", "-3s", "later", None, 5, {}])
@@ -182,10 +231,69 @@ def test_a_length_is_positive_or_absent(value: float | str | timedelta | None) -
     assert length is None or length > timedelta(0)
 
 
-@pytest.mark.parametrize(
-    "headers", [7, ["retry-after"], {1: 2}, {"retry-after": None}, {"retry-after": ["3", "4"]}]
-)
-def test_headers_of_any_make_are_read_without_an_error(headers: object) -> None:
-    hint = wait_hint(headers)  # type: ignore[arg-type]  # that is the point
+class Repeated:
+    """Headers in which a name may come twice."""
 
-    assert hint in {None, timedelta(seconds=3)}
+    def items(self) -> list[tuple[str, str]]:
+        return [("Retry-After", "3"), ("retry-after", "9")]
+
+
+class Breaking:
+    """Headers that break off while they are read."""
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        yield "retry-after", "3"
+        raise RuntimeError("connection lost")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {b"Retry-After": b"3"},
+        {"retry-after": ["3", "4"]},
+        {"retry-after": ("3",)},
+        {"retry-after": [b"3"]},
+        {"retry-after": 3},
+        {b"x-na\xefve": b"\xff", "retry-after": "3"},
+        Repeated(),
+        Breaking(),
+    ],
+)
+def test_headers_of_any_make_are_read(headers: Any) -> None:
+    assert wait_hint(headers) == timedelta(seconds=3)
+
+
+@pytest.mark.parametrize("headers", [7, ["retry-after"], {1: 2}, {"retry-after": None}, {"retry-after": []}])
+def test_headers_that_cannot_be_read_are_no_hint(headers: Any) -> None:
+    assert wait_hint(headers) is None
+
+
+class Grudging(dict[str, object]):
+    """A body that cannot be looked into."""
+
+    def get(self, key: object, default: object = None) -> NoReturn:
+        raise RuntimeError(key)
+
+
+def test_a_body_that_cannot_be_looked_into_is_no_hint() -> None:
+    assert wait_hint({}, Grudging()) is None
+
+
+def test_text_in_a_header_is_read_byte_by_byte() -> None:
+    assert lowered({b"X-Na\xefve": b"\xe9"}) == {"x-naïve": "é"}
+
+
+@pytest.mark.parametrize(
+    ("value", "length"),
+    [
+        (timedelta(days=10_001), timedelta(days=10_000)),
+        (1e12, timedelta(days=10_000)),
+        ("1e12", timedelta(days=10_000)),
+        (timedelta(days=9_999), timedelta(days=9_999)),
+        (0.5, timedelta(milliseconds=500)),
+        (10**400, None),
+        ([], None),
+    ],
+)
+def test_a_length_is_at_most_ten_thousand_days(value: Any, length: timedelta | None) -> None:
+    assert positive(value) == length

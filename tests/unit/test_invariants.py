@@ -145,3 +145,11 @@ def test_attempts_beyond_the_budget_are_noticed_but_for_the_claim_that_ends_a_lo
         invariants.attempts_stay_within(BUDGET, with_ended(attempt=4))
     with pytest.raises(AssertionError):
         invariants.attempts_stay_within(BUDGET, IN_ORDER, [a_call()] * 4)
+
+
+def test_damage_is_counted_by_its_kind() -> None:
+    assert invariants.damage(IN_ORDER, [a_call()], ["done"]) == (0, 0, 0)
+
+    doubled = replace(IN_ORDER, ended=[DONE, DONE])
+    calls = [a_call(), a_call(effect_id="eff_2")]
+    assert invariants.damage(doubled, calls, ["done", "running", "never stored"]) == (2, 1, 1)

@@ -109,7 +109,7 @@ class Permanent(HoldfastError):
 
     def as_failure(self) -> Failure:
         """Return the failure that this says; the classifier adds message and stack."""
-        failure = replace(Failure.of(self.error_class, ""), retryable=False, wait=None)
+        failure = replace(Failure.of(self.error_class, ""), retryable=False)
         return failure if self.code is None else replace(failure, code=self.code)
 
 

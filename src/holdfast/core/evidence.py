@@ -80,8 +80,8 @@ def names(kind: type) -> Iterator[str]:
 
 def _get(thing: object, name: str) -> object:
     try:
-        return getattr(thing, name, None)
-    except Exception:  # noqa: BLE001 - a property of somebody else's class may do anything
+        return getattr(thing, name)
+    except Exception:  # noqa: BLE001 - not there, or a property of somebody else's class, which may do anything
         return None
 
 
@@ -149,9 +149,9 @@ def _codes(body: object, depth: int = 0) -> Iterator[str]:
     for key in _INNER_KEYS:
         yield from _codes(body.get(key), depth + 1)
     yield from (str(body[key]) for key in _CODE_KEYS if isinstance(body.get(key), str))
-    if "PerDay" in str(body.get("quotaId", "")):
+    if "PerDay" in str(body.get("quotaId")):
         yield "per_day_quota"
-    if "credit balance is too low" in str(body.get("message", "")):
+    if "credit balance is too low" in str(body.get("message")):
         yield "credit_balance_too_low"
 
 
@@ -207,5 +207,5 @@ def _unreadable_answer(error: BaseException, called: tuple[str, ...]) -> Iterato
 def _packages_on_the_way(error: BaseException) -> Iterator[str]:
     frame = error.__traceback__
     while frame is not None:
-        yield str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        yield str(frame.tb_frame.f_globals.get("__name__")).partition(".")[0]
         frame = frame.tb_next

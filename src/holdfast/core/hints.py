@@ -81,7 +81,7 @@ def _hints(fields: Mapping[str, str], body: object, sent_at: datetime | None) ->
     yield positive(fields.get("retry-after"))
     yield _until(_instant(fields.get("retry-after")), sent_at)
     yield max(_exhausted_limits(fields, sent_at), default=None)
-    yield _retry_info(body)
+    yield _retry_info(_decoded(body))
 
 
 def _milliseconds(text: str | None) -> timedelta | None:
@@ -94,7 +94,7 @@ def _exhausted_limits(fields: Mapping[str, str], sent_at: datetime | None) -> It
     for name, value in fields.items():
         hint = None
         if name.startswith("x-ratelimit-reset-"):
-            left = fields.get(name.replace("-reset-", "-remaining-", 1))
+            left = fields.get(name.replace("-reset-", "-remaining-"))
             hint = _spelled(value) if _is_zero(left) else None
         elif name.startswith("anthropic-ratelimit-") and name.endswith("-reset"):
             left = fields.get(name.removesuffix("-reset") + "-remaining")
@@ -104,19 +104,19 @@ def _exhausted_limits(fields: Mapping[str, str], sent_at: datetime | None) -> It
 
 
 def _retry_info(body: object, depth: int = 0) -> timedelta | None:
-    if isinstance(body, str | bytes) and depth == 0:
-        return _retry_info(_decoded(body), depth=1)
     if depth > 6 or not isinstance(body, Mapping | list):
         return None
-    if isinstance(body, Mapping) and str(body.get("@type", "")).endswith("RetryInfo"):
+    if isinstance(body, Mapping) and str(body.get("@type")).endswith("RetryInfo"):
         return _spelled(body.get("retryDelay"))
     inner = body.values() if isinstance(body, Mapping) else body
     return next((hint for part in inner if (hint := _retry_info(part, depth + 1)) is not None), None)
 
 
-def _decoded(text: str | bytes) -> object:
+def _decoded(body: object) -> object:
+    if not isinstance(body, str | bytes):
+        return body
     try:
-        decoded: object = json.loads(text)
+        decoded: object = json.loads(body)
     except (ValueError, RecursionError):
         return None
     return decoded

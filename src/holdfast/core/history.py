@@ -27,8 +27,9 @@ def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> l
     """Join the events of *job*, in the order in which they happened."""
     events = [Event(EventKind.QUEUED, job.created_at), *stored, *_running(job)]
     events += [*map(_stage_event, stages), *_ended(job)]
-    # The sort is stable: of two events in the same microsecond the one told first happened first.
-    return sorted(events, key=lambda event: event.at)
+    # The sort is stable: of two events in the same microsecond the one told first happened first. But a stage
+    # may be written together with what became of its job, and then the stage ended before the lap did.
+    return sorted(events, key=lambda event: (event.at, event.kind is not EventKind.STAGE))
 
 
 def _running(job: Job) -> list[Event]:

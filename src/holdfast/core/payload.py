@@ -69,18 +69,13 @@ def _refuse_nul(text: str, what: str) -> None:
 
 
 def _refuse_depth(text: str, what: str) -> None:
-    if len(text) <= MAX_DEPTH or text.count("[") + text.count("{") <= MAX_DEPTH:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
-    if _depth(json.loads(text)) > MAX_DEPTH:
+    level = [json.loads(text)]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
+    if level:
         raise PayloadInvalid(f"{what} is nested too deeply; at most {MAX_DEPTH} levels are kept")
-
-
-def _depth(value: Any) -> int:
-    deepest, level = 0, [value]
-    while level:
-        deepest += 1
-        level = [child for node in level for child in _children(node)]
-    return deepest - 1
 
 
 def _children(node: Any) -> list[Any]:

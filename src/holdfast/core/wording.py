@@ -57,10 +57,8 @@ def _without_input(error: BaseException) -> str | None:
     errors = getattr(error, "errors", None)
     if "pydantic_core.ValidationError" not in names(type(error)) or errors is None:
         return None
-    found = errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found if isinstance(one, Mapping)
-    )
+    found = (one for one in errors() if isinstance(one, Mapping))
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)
 
 
 def _without_filename(error: BaseException) -> str | None:

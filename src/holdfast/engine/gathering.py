@@ -6,7 +6,9 @@ of it. Alone, nobody waits; under load, batches form without a timer.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from holdfast.core.errors import StoreUnavailable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,7 +46,7 @@ class Gatherer(Generic[T, R]):
 
         A caller that is cancelled meanwhile leaves the outcome open.
         """
-        if self._flushing is not None or not self._free.is_set():
+        if self._is_flushing() or not self._free.is_set():
             return await self.ask(item)
         self._free.clear()
         try:
@@ -60,10 +62,17 @@ class Gatherer(Generic[T, R]):
         await self._free.wait()
         while self._flushing is not None:
             await asyncio.wait([self._flushing])
+            if self._flushing is not None and self._flushing.done():
+                self._flushing = None  # it was cancelled before its first step
+                self._kick()
 
     def _kick(self) -> None:
-        if self._flushing is None and self._free.is_set():
+        if not self._is_flushing() and self._free.is_set() and self._items:
             self._flushing = asyncio.create_task(self._flush(), name=self._name)
+
+    def _is_flushing(self) -> bool:
+        # A task that is cancelled before its first step has ended without a word.
+        return self._flushing is not None and not self._flushing.done()
 
     async def _flush(self) -> None:
         try:
@@ -73,15 +82,24 @@ class Gatherer(Generic[T, R]):
                 await self._write_batch(items, answers)
         finally:
             self._flushing = None
+            if self._items:  # only if this task was cancelled: what came since shall be written all the same
+                self._kick()
 
     async def _write_batch(self, items: list[T], answers: list[asyncio.Future[R] | None]) -> None:
         try:
             results = await self._write(items)
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait for the answer
-            for answer in answers:
-                if answer is not None and not answer.done():
-                    answer.set_exception(error)
+            _refuse(answers, error)
             return
+        except asyncio.CancelledError:
+            _refuse(answers, StoreUnavailable("the write was given up; whether it took place is unknown"))
+            raise
         for answer, result in zip(answers, results, strict=True):
             if answer is not None and not answer.done():
                 answer.set_result(result)
+
+
+def _refuse(answers: Sequence[asyncio.Future[Any] | None], error: Exception) -> None:
+    for answer in answers:
+        if answer is not None and not answer.done():
+            answer.set_exception(error)

@@ -62,8 +62,10 @@ class Settler:
         await self._gatherer.drain()
 
     async def _write(self, batch: list[Outcome]) -> Sequence[bool]:
-        applied = await self._applied([outcome.change for outcome in batch])
-        self.unsettled -= sum(not isinstance(outcome.change, StageWrite) for outcome in batch)
+        try:
+            applied = await self._applied([outcome.change for outcome in batch])
+        finally:  # also if it was cancelled: those leases run out, and a worker shall not wait for them for ever
+            self.unsettled -= sum(not isinstance(outcome.change, StageWrite) for outcome in batch)
         self._written()
         self._tell(batch, applied)
         return applied

@@ -30,6 +30,8 @@ class Suspects:
         self._waiting: deque[Attempt] = deque()
         self._since = 0.0
         self._alone: Attempt | None = None
+        self._in_doubt = False
+        """Whether the attempt of one that waits may have been spent: the store did not answer when it was asked to."""
 
     def __bool__(self) -> bool:
         """Whether nothing else may be claimed."""
@@ -69,7 +71,9 @@ class Suspects:
             [held] = await self._patience.insist(lambda _: self._store.recount([count]), within=within)
         except BaseException:
             self._waiting.appendleft(attempt)
+            self._in_doubt = True
             raise
+        self._in_doubt = False
         if not held:
             attempt.interrupt(Interruption.LOST)  # it then ends without running, and without a word
         self._since = self._clock.monotonic()
@@ -81,8 +85,10 @@ class Suspects:
         if self._alone is attempt:
             self._alone = None
 
-    def dismiss(self) -> list[Attempt]:
-        """Give up all that wait: they have not begun, and no attempt of theirs is spent."""
+    async def dismiss(self, *, within: timedelta) -> list[Attempt]:
+        """Give up all that wait: they have not begun, and no attempt of theirs stays spent."""
         waiting = list(self._waiting)
         self._waiting.clear()
+        if self._in_doubt:
+            await self.hold_back([attempt.claim for attempt in waiting], within=within)
         return waiting

@@ -38,13 +38,18 @@ class Waiter:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        for job_id in list(self._waiting):
-            for ended in self._waiting.pop(job_id):
-                ended.cancel()
+        self._dismiss()
 
     def _start(self) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="holdfast waiter")
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Let nobody wait for a task that looks no more: it never ends by itself, but somebody may cancel it."""
+        if self._task is task:
+            self._task = None
+            self._dismiss()
 
     def _forget(self, job_id: str, ended: asyncio.Future[None]) -> None:
         others = self._waiting.get(job_id, [])
@@ -98,6 +103,11 @@ class Waiter:
             for ended in self._waiting.pop(job_id):
                 if not ended.done():
                     ended.set_exception(error)
+
+    def _dismiss(self) -> None:
+        for job_id in list(self._waiting):
+            for ended in self._waiting.pop(job_id):
+                ended.cancel()
 
     def _wake(self, job_id: str) -> None:
         for ended in self._waiting.pop(job_id, []):

@@ -139,11 +139,18 @@ class Worker:
 
     def _helper_ended(self, helper: "asyncio.Task[None]") -> None:
         """Stop if a helper broke: without its keeper a worker would lose every lease it takes."""
-        broken = None if helper.cancelled() else helper.exception()
+        broken = self._why_it_ended(helper)
         if broken is not None:
             self._broken = broken
             self._journal.error("worker broken", worker=self.name, message=self._describe(broken))
             self.stop()
+
+    def _why_it_ended(self, helper: "asyncio.Task[None]") -> BaseException | None:
+        if not helper.cancelled():
+            return helper.exception()
+        if self._closing():
+            return None
+        return RuntimeError(f"the task {helper.get_name()!r} was cancelled by somebody else")
 
     async def run_once(self) -> int:
         """Claim what there is room for and start it; return how many jobs that were."""
@@ -266,12 +273,7 @@ class Worker:
 
     async def _let_go(self) -> None:
         """Finish within the grace time, else give jobs back with their attempt; the store is left last."""
-        for attempt in self._suspects.dismiss():
-            claim = attempt.claim
-            self._held.pop(claim.id, None)
-            # Its attempt was not spent yet, so none is given back.
-            untouched = release(claim, "worker shut down")._replace(gives_back=False)
-            self._settler.post(Outcome(untouched, claim.attempt, 0.0))
+        await self._dismiss_suspects()
         await self._finish(self.options.grace, unless=self._hurry)
         for attempt in list(self._held.values()):
             attempt.interrupt(Interruption.SHUTDOWN)
@@ -282,6 +284,19 @@ class Worker:
                 await self._settler.drain()
         except TimeoutError:
             self._journal.error("unsettled at shutdown", worker=self.name, jobs=self._settler.unsettled)
+
+    async def _dismiss_suspects(self) -> None:
+        try:
+            waiting = await self._suspects.dismiss(within=AWAY)
+        except StoreUnavailable as error:
+            self._journal.warning("suspects not given back", worker=self.name, message=str(error))
+            return  # their leases run out
+        for attempt in waiting:
+            claim = attempt.claim
+            self._held.pop(claim.id, None)
+            # Its attempt was not spent yet, so none is given back.
+            untouched = release(claim, "worker shut down")._replace(gives_back=False)
+            self._settler.post(Outcome(untouched, claim.attempt, 0.0))
 
     async def _finish(self, limit: timedelta, *, unless: asyncio.Event) -> None:
         tasks = [attempt.task for attempt in self._held.values() if attempt.task is not None]

@@ -32,7 +32,10 @@ class Hint(NamedTuple):
 
 
 class Promotion(NamedTuple):
-    """How many parked jobs became ready, and how long until the next one is due."""
+    """How many parked jobs became ready, and how long until the next one is due.
+
+    Jobs that are due and were left out by the limit are not the next one: promote again.
+    """
 
     promoted: int
     next_due: timedelta | None
@@ -84,7 +87,7 @@ class Store(Protocol):
         ...
 
     async def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
-        """Store *batch* durably; an answer for each, in order.
+        """Store *batch* durably; an answer for each, in order, as if they had come one after the other.
 
         After `StoreUnavailable` the outcome is unknown; sent *again*, the same submissions make
         no second job, whatever became of the first try.
@@ -100,7 +103,11 @@ class Store(Protocol):
         ...
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[bool]:
-        """Write what became of claimed jobs; for each, whether its token still matched."""
+        """Write what became of claimed jobs; for each, whether its token still matched.
+
+        Stages are written before the ends of their jobs, wherever they stand in *batch*. A lease ends
+        once: of two ends for one lease in the same batch, none may be sent.
+        """
         ...
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:

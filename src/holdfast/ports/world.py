@@ -47,7 +47,7 @@ class Executor(Protocol):
     """Somewhere to run a function that blocks."""
 
     def run(self, function: Callable[[], T]) -> Awaitable[T]:
-        """Run *function* off the event loop.
+        """Run *function* off the event loop. Raises `RuntimeError` if there is no thread for it.
 
         Cancelling the wait leaves the function running: a thread cannot be stopped.
         """

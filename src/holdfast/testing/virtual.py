@@ -8,13 +8,18 @@ chance gives the same order.
 import asyncio
 import heapq
 import random
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 IO_GRACE = 0.02
 """Seconds of real time that open sockets get to bring something, before virtual time jumps on."""
+
+LAST_GRACE = 1.0
+"""Seconds of real time that other threads get to bring something, before the loop calls itself stuck."""
 
 
 class Stuck(RuntimeError):
@@ -43,7 +48,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now = 0.0
         self._chance = chance
         self._admits = admits
-        self._outside = 0
+        self._outside: set[asyncio.Future[Any]] = set()
+        self._settling: deque[asyncio.Future[None]] = deque()
 
     def time(self) -> float:
         """Return the virtual seconds since the loop was made."""
@@ -59,19 +65,29 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def waits_for(self, answer: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
         """Let virtual time wait for *answer*: it comes from a thread, where time is real."""
-        self._outside += 1
-        answer.add_done_callback(self._came_back)
+        self._outside.add(answer)
+        # In a context of its own: it is heard even if whoever asked is not admitted any more.
+        answer.add_done_callback(self._outside.discard, context=Context())
         return answer
 
-    def _came_back(self, _: "asyncio.Future[Any]") -> None:
-        self._outside -= 1
+    def waits_no_more(self, answer: "asyncio.Future[Any]") -> None:
+        """Let virtual time go on without *answer*."""
+        self._outside.discard(answer)
+
+    def settled(self) -> "asyncio.Future[None]":
+        """Give a future that is done when all has happened that can happen before time moves on."""
+        self._settling.append(self.create_future())
+        return self._settling[-1]
 
     def _run_once(self) -> None:
         self._ripen()
         while not self._ready and not self._stopping and not self._waits_outside():  # type: ignore[attr-defined]  # of the base class
-            if not self._scheduled:
+            if self._settling:
+                self._tell_settled()
+            elif self._scheduled:
+                self._now = max(self._now, self._scheduled[0].when())
+            elif self._heard_nothing(LAST_GRACE if self._strangers() else 0):
                 raise Stuck("nothing is left to happen: every task waits, and there is no timer")
-            self._now = max(self._now, self._scheduled[0].when())
             self._ripen()
         if self._chance is not None:
             self._chance.shuffle(self._ready)
@@ -90,20 +106,38 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if timer.cancelled():
                 self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
             else:
+                # No timer runs before its time, not even by a microsecond: who looks at the clock would set it again.
+                self._now = max(self._now, timer.when())
                 self._ready.append(timer)
-        if self._admits is not None and self._ready:
-            self._ready = deque(filter(self._admits, self._ready))
+        if self._admits is not None:
+            self._sort_out(self._admits)
+
+    def _sort_out(self, admits: Callable[[asyncio.Handle], bool]) -> None:
+        """Drop what is not admitted. One by one, in place: threads append to the queue meanwhile."""
+        for _ in range(len(self._ready)):
+            handle = self._ready.popleft()
+            if admits(handle):
+                self._ready.append(handle)
+
+    def _tell_settled(self) -> None:
+        waiting = self._settling.popleft()
+        if not waiting.done():
+            waiting.set_result(None)
 
     def _waits_outside(self) -> bool:
         """Whether something that runs in real time may still bring news."""
         if self._outside:
             return True
         sockets = len(self._selector.get_map()) > 1  # type: ignore[attr-defined]  # one is the loop's own
-        return sockets and not self._heard_nothing()
+        return sockets and not self._heard_nothing(IO_GRACE)
 
-    def _heard_nothing(self) -> bool:
-        """Give sockets a moment of real time; whether it brought nothing."""
-        events = self._selector.select(IO_GRACE)  # type: ignore[attr-defined]
+    def _strangers(self) -> set[threading.Thread]:
+        """Give the threads that may have something to tell."""
+        return set(threading.enumerate()) - {threading.current_thread()}
+
+    def _heard_nothing(self, grace: float) -> bool:
+        """Give those outside a moment of real time; whether it brought nothing."""
+        events = self._selector.select(grace)  # type: ignore[attr-defined]
         self._process_events(events)  # type: ignore[attr-defined]
         return not self._ready
 

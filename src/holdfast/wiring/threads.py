@@ -60,12 +60,15 @@ class Threads:
 
     def _dispatch(self, call: Callable[[], None]) -> None:
         with self._lock:
+            # More calls than threads, those included that wait in the queue: a count of idle threads would drift.
+            if self._busy >= self._count and (self._limit is None or self._count < self._limit):
+                # First of all: if the machine has no thread left this raises, and nothing was counted or queued.
+                threading.Thread(
+                    target=self._work, name=f"{self._name}-{self._count + 1}", daemon=True
+                ).start()
+                self._count += 1
             self._calls.put(call)
             self._busy += 1
-            # More calls than threads, those included that wait in the queue: a count of idle threads would drift.
-            if self._busy > self._count and (self._limit is None or self._count < self._limit):
-                self._count += 1
-                threading.Thread(target=self._work, name=f"{self._name}-{self._count}", daemon=True).start()
 
     def _work(self) -> None:
         while True:

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL, and what their errors mean to a caller."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # A queue's statistics are always stale, so the planner is left no choice: its tables are joined
 # by primary key and read by index, whatever their estimated size. The time limits free the row
 # locks of a worker that was stopped inside a transaction; SKIP LOCKED would pass them by for ever.
+# The keepalives end the sessions of a machine that vanished, which would count as connections for hours.
 SESSION = {
     "application_name": "holdfast",
     "enable_seqscan": "off",
@@ -24,8 +25,25 @@ SESSION = {
     "jit": "off",
     "idle_in_transaction_session_timeout": "10s",
     "statement_timeout": "30s",
-    "lock_timeout": "10s",
+    "lock_timeout": "5s",
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
 }
+
+ANSWER = 8.0
+"""Seconds to wait for the answer to a statement, and a little more for each megabyte that it carries.
+
+A network can lose a connection without telling either end: what is written vanishes, and nothing comes.
+Only a missing answer shows that. Our statements take milliseconds, so this is long; and it is short enough
+for a submission to be sent again within its patience, and for a lease to be extended before it is over.
+"""
+
+SLOW_NETWORK = 1_000_000
+"""Characters that even a slow network carries in a second."""
+
+LONG_ANSWER = 35.0
+"""Seconds to wait for a statement that may have much to read: the server's own limit comes first."""
 
 _GONE = (
     asyncpg.PostgresConnectionError,
@@ -48,10 +66,11 @@ class Connections:
     every statement. Nothing here changes a session, and a connection that failed is not used again.
     """
 
-    def __init__(self, url: str, *, size: int, timeout: float) -> None:
+    def __init__(self, url: str, *, size: int, timeout: float, answer: float = ANSWER) -> None:
         self._url = url
         self._size = size
         self._timeout = timeout
+        self._answer = answer
         self._idle: list[Connection] = []
         self._free = asyncio.Semaphore(size)
         self._closed = False
@@ -72,24 +91,24 @@ class Connections:
     async def close(self) -> None:
         """Disconnect, but do not wait long for a server that is gone."""
         self._closed = True
-        while self._idle:
-            connection = self._idle.pop()
-            try:
-                await connection.close(timeout=5)
-            except _GONE:
-                connection.terminate()
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(_close(connection, timeout=min(5, self._answer)) for connection in idle))
 
     async def lone(self) -> "Connection":
         """Open a connection that is not lent to others, for listening."""
         with translated(), _readable():
             return await asyncpg.connect(
-                self._url, timeout=self._timeout, command_timeout=60, server_settings=SESSION
+                self._url, timeout=self._timeout, command_timeout=self._answer, server_settings=SESSION
             )
 
-    async def fetch(self, sql: str, *values: Any) -> "list[asyncpg.Record]":
-        """Run one statement in a transaction of its own."""
+    async def fetch(self, sql: str, *values: Any, timeout: float | None = None) -> "list[asyncpg.Record]":
+        """Run one statement in a transaction of its own; *timeout* is for one that may take longer than others."""
         async with self.borrow() as connection:
-            return await connection.fetch(sql, *values)
+            return await connection.fetch(sql, *values, timeout=timeout)
+
+    def patience(self, texts: Iterable[str | None]) -> float:
+        """Say how many seconds to wait for the answer to a statement that carries *texts*."""
+        return self._answer + sum(len(text) for text in texts if text) / SLOW_NETWORK
 
     def borrow(self) -> "Loan":
         """Lend a connection for the length of an `async with`. Errors come out as Holdfast's own."""
@@ -110,12 +129,23 @@ class Connections:
                 return connection
         return await self.lone()
 
-    def give_back(self, connection: "Connection", *, broken: bool) -> None:
-        """Take a connection back; whatever state a broken one is in, nobody else shall meet it."""
-        if broken or self._closed:  # after the close it is too late to be closed with the others
+    def give_back(self, connection: "Connection", *, error: BaseException | None) -> None:
+        """Take a connection back; whatever state one with an error is in, nobody else shall meet it."""
+        if isinstance(error, TimeoutError):
+            self._mistrust_idle()
+        if error is not None or self._closed:  # after the close it is too late to be closed with the others
             connection.terminate()
         else:
             self._idle.append(connection)
+
+    def _mistrust_idle(self) -> None:
+        """Part with all that lie idle: what silenced one connection silenced its neighbours, too.
+
+        Each of them would cost another wait for nothing, and a lease is not that long.
+        """
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.terminate()
 
 
 class Loan:
@@ -140,10 +170,17 @@ class Loan:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._free.release()
         if self._connection is not None:
-            self._connections.give_back(self._connection, broken=error is not None)
+            self._connections.give_back(self._connection, error=error)
         if error is not None:
             with translated():
                 raise error
+
+
+async def _close(connection: "Connection", *, timeout: float) -> None:
+    try:
+        await connection.close(timeout=timeout)
+    except _GONE:
+        connection.terminate()
 
 
 @contextmanager

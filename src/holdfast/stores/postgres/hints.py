@@ -19,6 +19,7 @@ CHANNEL = "holdfast"
 QUIET = 0.005
 LATE = 0.002
 RECONNECT = 1.0
+HEARTBEAT = 30.0
 _KINDS = frozenset(kind.value for kind in HintKind)
 
 
@@ -84,8 +85,9 @@ class Sender:
 class Listener:
     """Hears hints on a connection of its own, and comes back after a lost one."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, *, heartbeat: float = HEARTBEAT) -> None:
         self._connections = connections
+        self._heartbeat = heartbeat
         self._ears: list[Callable[[Hint], None]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -117,7 +119,9 @@ class Listener:
         try:
             await connection.add_listener(CHANNEL, self._heard)
             self._tell(Hint(HintKind.READY, ""))  # something may have been said while nobody listened
-            await lost.wait()
+            while not await _happens(lost, within=self._heartbeat):
+                # A connection that went silent and one on which nobody speaks look the same until it is asked.
+                await connection.execute("SELECT 1")
         finally:
             connection.terminate()
 
@@ -135,3 +139,11 @@ class Listener:
     def _tell(self, hint: Hint) -> None:
         for hear in list(self._ears):
             hear(hint)
+
+
+async def _happens(event: asyncio.Event, *, within: float) -> bool:
+    """Wait for *event*, and say whether it came in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            await event.wait()
+    return event.is_set()

@@ -18,7 +18,7 @@ from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Hint, Promotion, SchemaState
 from holdfast.ports.store import Extension, Refusal
 from holdfast.stores.postgres import submitting
-from holdfast.stores.postgres.connections import Connections, translated
+from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections, translated
 from holdfast.stores.postgres.hints import Listener, Sender
 from holdfast.stores.postgres.schema import Schema
 from holdfast.stores.rows import columns, failure_text, job_from, known_id, requeue_meta, shared, stage_from
@@ -45,8 +45,10 @@ _COUNT: list[Callable[[Any], Any]] = [itemgetter(0), itemgetter(1), itemgetter(2
 class PostgresStore:
     """The `Store` port on PostgreSQL."""
 
-    def __init__(self, url: str, *, connections: int = 5, timeout: float = 10) -> None:
-        self._connections = Connections(url, size=connections, timeout=timeout)
+    def __init__(
+        self, url: str, *, connections: int = 5, timeout: float = 10, answer: float = ANSWER
+    ) -> None:
+        self._connections = Connections(url, size=connections, timeout=timeout, answer=answer)
         self._sql = Statements(__package__)
         self._schema = Schema(self._connections)
         self._sender = Sender(self._hint)
@@ -88,14 +90,21 @@ class PostgresStore:
     async def _submit_plain(self, batch: Sequence[Submission]) -> None:
         try:
             async with self._connections.borrow() as connection:
-                await submitting.insert(connection, self._sql, batch, self._due(batch))
+                await submitting.insert(
+                    connection, self._sql, batch, self._due(batch), timeout=self._patience(batch)
+                )
         except asyncpg.UniqueViolationError as error:
             # Ids are new, so this is an earlier try whose answer was lost and whose commit came only now.
             raise StoreUnavailable("the submission was still on its way; send it again") from error
 
     async def _submit_unique(self, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
         async with self._connections.borrow() as connection, connection.transaction():
-            return await submitting.submit_unique(connection, self._sql, batch, self._due(batch))
+            return await submitting.submit_unique(
+                connection, self._sql, batch, self._due(batch), timeout=self._patience(batch)
+            )
+
+    def _patience(self, batch: Sequence[Submission]) -> float:
+        return self._connections.patience(item.args for item in batch)
 
     def _due(self, batch: Sequence[Submission]) -> list[str]:
         return self._sender.due({item.queue for item in batch})
@@ -126,14 +135,21 @@ class PostgresStore:
         ends = [change for change in batch if isinstance(change, Finish)]
         applied: set[tuple[str, int]] = set()
         if stages:
-            rows = await self._connections.fetch(self._sql["store_stages"], *columns(stages, *_STAGE))
+            rows = await self._connections.fetch(
+                self._sql["store_stages"],
+                *columns(stages, *_STAGE),
+                timeout=self._connections.patience(change.result for change in stages),
+            )
             applied.update((row[0], row[1]) for row in rows)
         if backs:
-            rows = await self._connections.fetch(self._sql["requeue"], worker, *columns(backs, *_REQUEUE))
+            rows = await self._connections.fetch(self._sql["requeue"], *columns(backs, *_REQUEUE))
             applied.update((row[0], row[1]) for row in rows)
         if ends:
             rows = await self._connections.fetch(
-                self._sql["finish"], *columns(ends, *_FINISH), *shared(ends, attrgetter("status"))
+                self._sql["finish"],
+                *columns(ends, *_FINISH),
+                *shared(ends, attrgetter("status")),
+                timeout=self._connections.patience(change.result for change in ends),
             )
             applied.update((row[0], row[1]) for row in rows)
         return [(change.id, change.token) in applied for change in batch]
@@ -224,7 +240,7 @@ class PostgresStore:
         return [row["id"] for row in await self._connections.fetch(self._sql["ended"], list(job_ids))]
 
     async def counts(self) -> dict[tuple[str, Status], int]:
-        rows = await self._connections.fetch(self._sql["counts"])
+        rows = await self._connections.fetch(self._sql["counts"], timeout=LONG_ANSWER)
         return {(queue, Status(status)): count for queue, status, count in rows}
 
     async def facts(self) -> dict[str, str]:

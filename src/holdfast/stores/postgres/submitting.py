@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.core.errors import KeyReused, VersionRefused
 from holdfast.core.idempotency import REUSED, Earlier, admit_version, misused, stand_in
@@ -23,118 +23,147 @@ CHUNK = 5_000
 _OWN = [attrgetter(name) for name in ("id", "args")]
 _ALIKE = [attrgetter(name) for name in ("name", "queue", "owner", "priority")]
 _RARE = [attrgetter(name) for name in ("delay", "run_at", "subject", "version", "trace")]
+_KEY = [attrgetter(name) for name in ("owner", "name", "key")]
+_MADE = [attrgetter(name) for name in ("id", "fingerprint")]
 _ALL = [*_OWN, *_ALIKE, *_RARE]  # as submit.sql and submit_one.sql read them
 
 
 async def insert(
-    connection: "Connection", sql: Statements, batch: Sequence[Submission], hints: Sequence[str]
+    connection: "Connection",
+    sql: Statements,
+    batch: Sequence[Submission],
+    hints: Sequence[str],
+    *,
+    timeout: float | None = None,
 ) -> None:
-    """Write jobs that are known to be new, and hint at *hints*."""
+    """Write jobs that are known to be new, and hint at *hints*; without a *timeout* the connection's own counts."""
     if not batch:
         return
     if len(batch) == 1:
-        await connection.execute(sql["submit_one"], *[get(batch[0]) for get in _ALL], bool(hints))
+        values = [get(batch[0]) for get in _ALL]
+        await connection.execute(sql["submit_one"], *values, bool(hints), timeout=timeout)
         return
     for start in range(0, len(batch), CHUNK):
         chunk = list(batch[start : start + CHUNK])
         lists = [*columns(chunk, *_OWN), *shared(chunk, *_ALIKE), *columns(chunk, *_RARE)]
-        await connection.execute(sql["submit"], *lists, list(hints))
+        await connection.execute(sql["submit"], *lists, list(hints), timeout=timeout)
 
 
 async def submit_unique(
-    connection: "Connection", sql: Statements, batch: Sequence[Submission], hints: Sequence[str]
+    connection: "Connection",
+    sql: Statements,
+    batch: Sequence[Submission],
+    hints: Sequence[str],
+    *,
+    timeout: float | None = None,
 ) -> list[Receipt | Refusal]:
-    """Write those of *batch* that no earlier job stands for. Runs inside a transaction."""
-    answers = await _submit_new(connection, sql, batch, hints)
+    """Write those of *batch* that no earlier job stands for. Runs inside a transaction.
+
+    Keys and subjects are locked first, each kind in sorted order, so that no two batches wait for each
+    other. Then each submission is decided on in turn, as if it had come alone.
+    """
+    earlier = _Earlier()
+    reserved = await _reserve_keys(connection, sql, batch, earlier)
+    await _lock_subjects(connection, sql, batch, earlier)
+    decisions = [(item, earlier.answer(item)) for item in batch]
+    new = [item for item, answer in decisions if answer is None]
+    await _hand_over_keys(
+        connection, sql, reserved, {_by_key(item): item for item in new if item.key is not None}
+    )
+    for item in new:
+        if item.subject is not None:
+            scope = (item.owner, item.name, item.subject)
+            await connection.execute(sql["add_version"], *scope, item.version, item.id, item.fingerprint)
+    await insert(connection, sql, new, hints, timeout=timeout)
+    answers = [answer or Receipt(item.id) for item, answer in decisions]
     wronged = misused(answers)
     if wronged:
         await connection.execute(sql["warn"], wronged, REUSED)
     return answers
 
 
-async def _submit_new(
-    connection: "Connection", sql: Statements, batch: Sequence[Submission], hints: Sequence[str]
-) -> list[Receipt | Refusal]:
-    answers: dict[str, Receipt | Refusal] = {}
-    await _by_key(connection, sql, [item for item in batch if item.key is not None], answers)
-    await _by_subject(connection, sql, [item for item in batch if item.subject is not None], answers)
-    new = [item for item in batch if item.id not in answers]
-    await insert(connection, sql, new, hints)
-    astray = _astray(batch, answers)
-    if astray:
-        again = await _submit_new(connection, sql, astray, hints)
-        answers |= zip((item.id for item in astray), again, strict=True)
-    return [answers.get(item.id, Receipt(item.id)) for item in batch]
+Scope = tuple[str, str, str | None]
+"""Owner and job name, with a key or a subject."""
 
 
-def _astray(batch: Sequence[Submission], answers: dict[str, Receipt | Refusal]) -> list[Submission]:
-    """Find those who were answered with a job of this batch that was then turned away for its version."""
-    absent = {
-        item.id for item in batch if _stands_for(answers.get(item.id)) != item.id and item.id in answers
-    }
-    return [item for item in batch if _stands_for(answers.get(item.id)) in absent]
+class _Earlier:
+    """Who stands for a key or a subject: jobs of other calls, and those made earlier in this batch."""
+
+    def __init__(self) -> None:
+        self.keys: dict[Scope, Earlier] = {}
+        self.versions: dict[Scope, Earlier] = {}
+
+    def answer(self, item: Submission) -> Receipt | Refusal | None:
+        """Answer with the job that stands for *item* already; `None` means that it is new, and stands from now on."""
+        try:
+            receipt = self._by_key(item) or self._by_version(item)
+        except (KeyReused, VersionRefused) as refusal:
+            return Refusal(refusal)
+        if receipt is None:
+            made = Earlier(item.id, item.fingerprint, item.version)
+            self.keys[_by_key(item)] = made._replace(version=None)
+            self.versions[_by_subject(item)] = made
+        return receipt
+
+    def _by_key(self, item: Submission) -> Receipt | None:
+        earlier = self.keys.get(_by_key(item)) if item.key is not None else None
+        return None if earlier is None else _sent_again(item, earlier) or stand_in(item, earlier)
+
+    def _by_version(self, item: Submission) -> Receipt | None:
+        latest = self.versions.get(_by_subject(item)) if item.subject is not None else None
+        return None if latest is None else _sent_again(item, latest) or admit_version(item, latest)
 
 
-def _stands_for(answer: Receipt | Refusal | None) -> str | None:
-    return answer.id if isinstance(answer, Receipt) else None
+def _sent_again(item: Submission, earlier: Earlier) -> Receipt | None:
+    """Recognise a submission whose answer was lost: the first one had arrived."""
+    return Receipt(item.id) if earlier.id == item.id else None
 
 
-async def _by_key(
-    connection: "Connection", sql: Statements, batch: list[Submission], answers: dict[str, Receipt | Refusal]
+def _by_key(item: Submission) -> Scope:
+    return item.owner, item.name, item.key
+
+
+def _by_subject(item: Submission) -> Scope:
+    return item.owner, item.name, item.subject
+
+
+async def _reserve_keys(
+    connection: "Connection", sql: Statements, batch: Sequence[Submission], earlier: _Earlier
+) -> list[Submission]:
+    """Take the keys of *batch* that are free, each for the first who wants it, and learn who has the others."""
+    wanting = list({_by_key(item): item for item in reversed(batch) if item.key is not None}.values())
+    if not wanting:
+        return []
+    rows = await connection.fetch(sql["reserve_keys"], *columns(wanting, *_KEY, *_MADE))
+    taken = {row["job_id"] for row in rows}
+    if len(taken) < len(wanting):
+        for row in await connection.fetch(sql["taken_keys"], *columns(wanting, *_KEY)):
+            if row["job_id"] not in taken:
+                scope = (row["owner"], row["name"], row["key"])
+                earlier.keys[scope] = Earlier(row["job_id"], row["fingerprint"])
+    return [item for item in wanting if item.id in taken]
+
+
+async def _hand_over_keys(
+    connection: "Connection", sql: Statements, reserved: list[Submission], new: dict[Scope, Submission]
 ) -> None:
-    """Answer the submissions whose key was taken before, by another call or earlier in this batch."""
-    if not batch:
-        return
-    keys = columns(batch, attrgetter("owner"), attrgetter("name"), attrgetter("key"))
-    ids = columns(batch, attrgetter("id"), attrgetter("fingerprint"))
-    reserved = {row["job_id"] for row in await connection.fetch(sql["reserve_keys"], *keys, *ids)}
-    if len(reserved) == len(batch):
-        return
-    rows = await connection.fetch(sql["taken_keys"], *keys)
-    taken = {
-        (row["owner"], row["name"], row["key"]): Earlier(row["job_id"], row["fingerprint"]) for row in rows
-    }
-    for item in batch:
-        if item.id not in reserved:
-            answers[item.id] = _answer(item, taken[item.owner, item.name, item.key])
+    """Free the keys of those that were turned away by their version, for whoever wanted them next, if anybody did."""
+    astray = [item for item in reserved if new.get(_by_key(item)) is not item]
+    for item in astray:
+        await connection.execute(sql["release_key"], item.owner, item.name, item.key, item.id)
+    heirs = [new[_by_key(item)] for item in astray if _by_key(item) in new]
+    if heirs:
+        await connection.fetch(sql["reserve_keys"], *columns(heirs, *_KEY, *_MADE))
 
 
-async def _by_subject(
-    connection: "Connection", sql: Statements, batch: list[Submission], answers: dict[str, Receipt | Refusal]
+async def _lock_subjects(
+    connection: "Connection", sql: Statements, batch: Sequence[Submission], earlier: _Earlier
 ) -> None:
-    """Answer the submissions whose subject has this version or a later one already."""
-    for item in sorted(
-        batch, key=lambda item: (item.owner, item.name, item.subject or "", item.version or 0)
+    """Let nobody else decide on the subjects of *batch* until this transaction ends, and learn their latest versions."""
+    for scope in sorted(
+        {(item.owner, item.name, item.subject) for item in batch if item.subject is not None}
     ):
-        answer = None if item.id in answers else await _by_version(connection, sql, item)
-        if answer is not None:
-            answers[item.id] = answer
-            await connection.execute(sql["release_key"], item.owner, item.name, item.key or "", item.id)
-
-
-def _answer(item: Submission, earlier: Earlier) -> Receipt | Refusal:
-    if earlier.id == item.id:
-        return Receipt(item.id)  # sent again after a lost answer: the first one had arrived
-    try:
-        return stand_in(item, earlier)
-    except KeyReused as refusal:
-        return Refusal(refusal)
-
-
-async def _by_version(
-    connection: "Connection", sql: Statements, item: Submission
-) -> Receipt | Refusal | None:
-    """Answer the submission if its version is not a new one, else take the version for it."""
-    scope: list[Any] = [item.owner, item.name, item.subject]
-    await connection.execute(sql["lock_subject"], *scope)
-    row = await connection.fetchrow(sql["latest_version"], *scope)
-    latest = Earlier(row["job_id"], row["fingerprint"], row["version"]) if row else None
-    if latest is not None and latest.id == item.id:
-        return Receipt(item.id)
-    try:
-        receipt = admit_version(item, latest)
-    except (KeyReused, VersionRefused) as refusal:
-        return Refusal(refusal)
-    if receipt is None:
-        await connection.execute(sql["add_version"], *scope, item.version, item.id, item.fingerprint)
-    return receipt
+        await connection.execute(sql["lock_subject"], *scope)
+        row = await connection.fetchrow(sql["latest_version"], *scope)
+        if row is not None:
+            earlier.versions[scope] = Earlier(row["job_id"], row["fingerprint"], row["version"])

@@ -1,11 +1,15 @@
 """Connections to a SQLite file, and what their errors mean to a caller."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.core.errors import ConfigError, SchemaMissing, StoreReadOnly, StoreUnavailable
+from holdfast.ports import Executor
+
+T = TypeVar("T")
 
 BUSY_MS = 10_000
 OLDEST = (3, 38)
@@ -32,6 +36,14 @@ def connect(path: str, *, writes: bool) -> sqlite3.Connection:
         if not writes:
             connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+async def run_in(executor: Executor, function: Callable[[], T]) -> T:
+    """Run *function* in *executor*. A machine that has no thread left is a store that is away."""
+    try:
+        return await executor.run(function)
+    except RuntimeError as error:
+        raise StoreUnavailable(f"the SQLite file cannot be reached: {error}") from error
 
 
 def _ensure_folder(path: str) -> None:
@@ -66,6 +78,10 @@ def _meaning(error: sqlite3.OperationalError, path: str) -> Exception:
     if "locked" in text or "busy" in text:
         return StoreUnavailable(
             f"another process holds the write lock of {path!r}; try again when it is done"
+        )
+    if "is full" in text:
+        return StoreUnavailable(
+            f"the disk is full that holds the SQLite file {path!r}; free some space on it"
         )
     if "unable to open" in text:
         return StoreUnavailable(f"cannot open the SQLite file {path!r}; check that its folder can be written")

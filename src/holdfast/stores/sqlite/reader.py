@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Executor, Hint, HintKind
-from holdfast.stores.sqlite.database import connect, translated
+from holdfast.stores.sqlite.database import connect, run_in, translated
 
 WATCH = 0.1
 
@@ -28,7 +28,7 @@ class Reader:
     async def open(self) -> None:
         """Open the file once."""
         if self._connection is None:
-            self._connection = await self._executor.run(lambda: connect(self._path, writes=False))
+            self._connection = await run_in(self._executor, lambda: connect(self._path, writes=False))
 
     async def close(self) -> None:
         """Stop watching, let go of the file."""
@@ -42,7 +42,7 @@ class Reader:
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Look at the file, off the event loop."""
-        return await self._executor.run(lambda: self._looked(look))
+        return await run_in(self._executor, lambda: self._looked(look))
 
     async def rows(self, sql: str, values: Mapping[str, Any]) -> list[sqlite3.Row]:
         """Read rows."""

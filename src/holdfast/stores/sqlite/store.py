@@ -315,7 +315,7 @@ def _recount(
 def _promote(connection: sqlite3.Connection, values: dict[str, int]) -> Promotion:
     count = connection.execute(SQL["promote"], values).rowcount
     [due] = connection.execute(SQL["next_due"], {"now": values["now"]}).fetchone()
-    return Promotion(count, None if due is None else timedelta(microseconds=max(due, 0)))
+    return Promotion(count, None if due is None else timedelta(microseconds=due))
 
 
 def _reclaim(connection: sqlite3.Connection, values: dict[str, int]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Executor
-from holdfast.stores.sqlite.database import connect, translated
+from holdfast.stores.sqlite.database import connect, run_in, translated
 
 EAGER = 0.00005
 """Seconds after which a busy thread hands the interpreter over, while a SQLite file is open.
@@ -44,13 +44,13 @@ class Writer:
     async def open(self) -> None:
         """Open the file once."""
         if self._connection is None:
-            self._connection = await self._executor.run(lambda: connect(self._path, writes=True))
+            self._connection = await run_in(self._executor, lambda: connect(self._path, writes=True))
             sys.setswitchinterval(min(EAGER, sys.getswitchinterval()))
 
     async def close(self) -> None:
         """Finish what waits, then let go of the file."""
-        while self._flushing is not None:
-            await asyncio.wait([self._flushing])
+        while self._waiting or self._is_flushing():
+            await asyncio.wait([self._flush_soon()])
         connection, self._connection = self._connection, None
         if connection is not None:
             await self._executor.run(connection.close)
@@ -59,19 +59,37 @@ class Writer:
         """Run *operation* in a transaction, perhaps with others; return once it is durable."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(operation, answer))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush(), name="holdfast sqlite writer")
+        self._flush_soon()
         return await answer
+
+    def _is_flushing(self) -> bool:
+        # A task that is cancelled before its first step has ended without a word.
+        return self._flushing is not None and not self._flushing.done()
+
+    def _flush_soon(self) -> "asyncio.Task[None]":
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush(), name="holdfast sqlite writer")
+        return self._flushing
 
     async def _flush(self) -> None:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
-                outcomes = await self._executor.run(lambda batch=batch: self._commit(batch))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-                for waiting, outcome in zip(batch, outcomes, strict=True):
-                    _answer(waiting.answer, outcome)
+                await self._write_batch(batch)
         finally:
             self._flushing = None
+            left, self._waiting = self._waiting, []  # none, unless this task was cancelled
+            _answer_all(left, _given_up(left))
+
+    async def _write_batch(self, batch: list[_Waiting]) -> None:
+        """Commit off the loop. Even if that could not be tried, or is not waited for, everybody is answered."""
+        outcomes = _given_up(batch)
+        try:
+            outcomes = await run_in(self._executor, lambda: self._commit(batch))
+        except StoreUnavailable as error:
+            outcomes = [_Failed(error) for _ in batch]
+        finally:
+            _answer_all(batch, outcomes)
 
     def _commit(self, batch: list[_Waiting]) -> list[Any]:
         """Try all in one transaction; if one of them spoils it, each in its own."""
@@ -111,10 +129,17 @@ class _Failed(NamedTuple):
     error: Exception
 
 
-def _answer(answer: asyncio.Future[Any], outcome: Any) -> None:
-    if answer.done():
-        return  # whoever asked has gone; the write stands all the same
-    if isinstance(outcome, _Failed):
-        answer.set_exception(outcome.error)
-    else:
-        answer.set_result(outcome)
+def _given_up(batch: list[_Waiting]) -> list[Any]:
+    return [
+        _Failed(StoreUnavailable("the write was given up; whether it took place is unknown")) for _ in batch
+    ]
+
+
+def _answer_all(batch: list[_Waiting], outcomes: list[Any]) -> None:
+    for (_, answer), outcome in zip(batch, outcomes, strict=True):
+        if answer.done():
+            continue  # whoever asked has gone; the write stands all the same
+        if isinstance(outcome, _Failed):
+            answer.set_exception(outcome.error)
+        else:
+            answer.set_result(outcome)

@@ -1,7 +1,8 @@
 -- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so
 -- the worker that let go can write nothing more. A job that was never begun
 -- keeps its row of losses. One that somebody wants cancelled is not parked: the next claim ends it.
--- The lap that ends here is written to the history.
+-- The lap that ends here is written to the history, under the name of its holder: the row as it was
+-- is joined for that, since an update returns it as it becomes.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), back AS (
@@ -14,16 +15,17 @@ WITH clock AS MATERIALIZED (
            lease_expires_at = NULL,
            retry_after = CASE WHEN NOT job.cancel_requested THEN clock.now + want.delay END,
            updated_at = clock.now
-      FROM clock,
-           unnest($2::text[], $3::bigint[], $4::interval[], $5::integer[], $6::text[], $7::text[])
+      FROM clock, holdfast.jobs AS before,
+           unnest($1::text[], $2::bigint[], $3::interval[], $4::integer[], $5::text[], $6::text[])
            AS want (id, token, delay, given_back, kind, meta)
-     WHERE job.id = want.id::uuid
+     WHERE before.id = want.id::uuid
+       AND job.id = want.id::uuid
        AND job.lease_token = want.token
        AND job.leased_by IS NOT NULL
-    RETURNING job.id, want.token, job.last_attempt, job.last_attempt_at, want.kind, want.meta
+    RETURNING job.id, want.token, before.leased_by, job.last_attempt, job.last_attempt_at, want.kind, want.meta
 ), history AS (
     INSERT INTO holdfast.job_events (job_id, at, kind, meta)
-    SELECT id, last_attempt_at, 'processing', json_build_object('attempt', last_attempt, 'worker', $1::text)::text
+    SELECT id, last_attempt_at, 'processing', json_build_object('attempt', last_attempt, 'worker', leased_by)::text
       FROM back
      UNION ALL
     SELECT id, clock.now, kind, meta

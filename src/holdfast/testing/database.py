@@ -1,0 +1,101 @@
+"""A database that lasts as long as a test, and that all simulated processes share."""
+
+import sqlite3
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.core.jobs import Claim
+from holdfast.core.states import Status
+from holdfast.ports import Clock, Hint, Promotion
+from holdfast.stores.sqlite.reader import Reader
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.processes import PROCESS
+from holdfast.testing.world import Inline
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+
+class FleetingFile(Inline):
+    """Runs a store's calls at once. The file is nobody's to keep: it is not flushed, and closed all at once."""
+
+    def __init__(self) -> None:
+        self._connections: list[sqlite3.Connection] = []
+
+    def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
+        return super().run(lambda: self._remembered(function()))
+
+    def shut(self) -> None:
+        """Close every connection, also those of processes that died."""
+        for connection in self._connections:
+            connection.close()
+
+    def _remembered(self, result: T) -> T:
+        if isinstance(result, sqlite3.Connection):
+            result.execute("PRAGMA synchronous = OFF")
+            self._connections.append(result)
+        return result
+
+
+class Bulletin:
+    """Hints from every process to every process; none gets lost."""
+
+    def __init__(self) -> None:
+        self.awaited: set[str] = set()
+        self._ears: list[Callable[[Hint], None]] = []
+
+    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
+        """Pass hints to *hear* until the returned function is called."""
+        self._ears.append(hear)
+        return lambda: self._ears.remove(hear)
+
+    def tell(self, hint: Hint) -> None:
+        """Tell everybody."""
+        for hear in list(self._ears):
+            hear(hint)
+
+
+class _BulletinReader(Reader):
+    """Hears of commits from the bulletin, and need not watch the file for them."""
+
+    def __init__(self, path: str, executor: Inline, bulletin: Bulletin) -> None:
+        super().__init__(path, executor)
+        self._bulletin = bulletin
+
+    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
+        return self._bulletin.listen(hear)
+
+    def tell(self, hint: Hint) -> None:
+        self._bulletin.tell(hint)
+
+
+class SharedStore(SqliteStore):
+    """The real store, as one process has it. It sees when the process has nothing to do."""
+
+    def __init__(self, path: str, *, clock: Clock, file: FleetingFile, bulletin: Bulletin) -> None:
+        super().__init__(path, clock=clock, writing=file, reading=file)
+        self._reader = _BulletinReader(path, file, bulletin)
+        self._awaited = bulletin.awaited
+
+    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
+        claims = await super().claim(worker, queue, limit=limit, lease=lease)
+        process = PROCESS.get()
+        if claims and process is not None:
+            process.wake()
+        return claims
+
+    async def promote(self, *, limit: int) -> Promotion:
+        """Wake what is due; if nothing is, and nothing runs anywhere, the process may rest."""
+        promotion = await super().promote(limit=limit)
+        process = PROCESS.get()
+        if process is not None:
+            process.expect(None if promotion.next_due is None else promotion.next_due.total_seconds())
+            if not promotion.promoted and not await self._anything_runs():
+                process.rest()
+        return promotion
+
+    async def _anything_runs(self) -> bool:
+        return any(status is Status.PROCESSING for _, status in await self.counts())

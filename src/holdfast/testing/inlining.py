@@ -1,0 +1,227 @@
+"""Jobs that run where they are submitted: for tests that want to see what a job did, and nothing else."""
+
+import asyncio
+import random
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from holdfast.core.errors import ConfigError
+from holdfast.core.jobs import Claim, Job, Submission
+from holdfast.engine.attempt import Attempt, Tools
+from holdfast.engine.parts import Parts
+from holdfast.engine.patience import Patience
+from holdfast.engine.registry import JobSpec
+from holdfast.engine.settling import Outcome, Settler
+from holdfast.engine.worker import Worker
+from holdfast.face import Holdfast, JobHandle
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.callers_thread import JobThread, PlainFunctions
+from holdfast.testing.database import FleetingFile
+from holdfast.testing.twins import Twin, lent
+from holdfast.testing.world import SeededDice
+from holdfast.wiring.system import SystemClock
+
+NAME = "inline"
+LEASE = timedelta(days=365)
+MANY = 1_000
+DEEPEST = 100
+
+_DEPTH: ContextVar[int] = ContextVar("holdfast_inline_depth", default=0)
+
+
+@contextmanager
+def inline(hold: Holdfast) -> Iterator[list[Job]]:
+    """Run each job of *hold* where it is submitted, while the block runs.
+
+    `submit` returns when the job has ended, after all its retries; nobody waits between them, or for
+    a delay. The block gets a list, to which each job is added as it ends. Jobs are kept in a database that
+    is gone afterwards. Raises `ConfigError` while *hold* is in another block or simulation.
+    """
+    file, functions, clock = FleetingFile(), PlainFunctions(), _LeapingClock()
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        parts = replace(
+            hold.parts,
+            store=SqliteStore(str(Path(folder) / "jobs.db"), clock=clock, writing=file, reading=file),
+            clock=clock,
+            dice=SeededDice(random.Random(0)),
+            executor=functions,
+        )
+        inliner = _Inliner(parts, clock, functions)
+        twin = _InlineTwin(hold, parts, inliner)
+        try:
+            with lent(hold, lambda: twin):
+                yield inliner.ended
+        finally:
+            file.shut()
+            functions.close()
+
+
+class _LeapingClock(SystemClock):
+    """The machine's clock, ahead by what was skipped."""
+
+    def __init__(self) -> None:
+        self._skipped = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self._skipped
+
+    def skip(self, length: timedelta) -> None:
+        """Be later at once."""
+        self._skipped += length
+
+
+class _InlineTwin(Twin):
+    """Sees every job through before it says that it is stored."""
+
+    def __init__(self, original: Holdfast, parts: Parts, inliner: "_Inliner") -> None:
+        super().__init__(original, parts)
+        self._inliner = inliner
+        self._users = _OneLoopAtATime()
+
+    async def _submit(
+        self, name: str, batch: Sequence[Submission], within: Any = None
+    ) -> list[JobHandle[Any]]:
+        with self._users.one_more():
+            handles = await super()._submit(name, batch)
+            for handle, submission in zip(handles, batch, strict=True):
+                if not handle.existing:
+                    await self._inliner.finish(handle.id, submission.queue)
+        return handles
+
+    async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
+        with self._users.one_more():
+            job = await super().retry(job_id, owner=owner)
+            await self._inliner.finish(job.id, job.queue)
+        return await self.read(job.id)
+
+    @asynccontextmanager
+    async def worker(self, **_: Any) -> AsyncIterator[Worker]:
+        """Give a worker that does nothing: there is nothing left for it to do."""
+        idle = Worker(NAME, self.parts, self.settings.worker_options)
+        idle.ready.set()
+        yield idle
+
+
+class _Inliner:
+    """Runs jobs in the caller, with the engine's own attempts and on the real store."""
+
+    def __init__(self, parts: Parts, clock: _LeapingClock, functions: PlainFunctions) -> None:
+        self.ended: list[Job] = []
+        self._parts = parts
+        self._store = parts.store
+        self._clock = clock
+        self._functions = functions
+        self._underway: dict[str, asyncio.Task[None]] = {}
+        self._claiming: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    async def finish(self, job_id: str, queue: str) -> None:
+        """Run attempts until the job has ended; somebody beside may be at it already."""
+        if _DEPTH.get() >= DEEPEST:
+            raise ConfigError(
+                f"jobs submit each other, {DEEPEST} deep, and inline() would never end; use a simulation"
+            )
+        while not (await self._store.get(job_id)).status.ended:
+            if job_id in self._underway:
+                await asyncio.wait([self._underway[job_id]])
+            elif not await self._run_next(queue) and not await self._skip_to_next():
+                return
+
+    async def _run_next(self, queue: str) -> bool:
+        """Run the next job that is ready; whether there was one."""
+        async with self._claiming.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            claims = await self._store.claim(NAME, queue, limit=1, lease=LEASE)
+            for claim in claims:
+                self._underway[claim.id] = asyncio.create_task(self._attempt(claim))
+        for claim in claims:
+            try:
+                await self._underway[claim.id]
+            finally:
+                del self._underway[claim.id]
+        return bool(claims)
+
+    async def _skip_to_next(self) -> bool:
+        """Let the time come of the jobs that wait; whether there was one."""
+        promotion = await self._store.promote(limit=MANY)
+        if promotion.next_due is not None and not promotion.promoted:
+            self._clock.skip(promotion.next_due)
+            promotion = await self._store.promote(limit=MANY)
+        return promotion.promoted > 0
+
+    async def _attempt(self, claim: Claim) -> None:
+        """Run one attempt and write what became of it, as a worker does."""
+        _DEPTH.set(_DEPTH.get() + 1)
+        spec, settler, began = self._parts.registry.get(claim.name), self._settler(), self._clock.monotonic()
+        rows = await self._store.stages([claim.id]) if claim.stages else []
+        attempt = Attempt(claim, spec, {row.key: row for row in rows}, self._tools(spec, settler))
+        change = await attempt.run()
+        if change is not None:
+            settler.post(Outcome(change, claim.attempt, self._clock.monotonic() - began))
+            await settler.drain()
+        job = await self._store.get(claim.id)
+        if job.status.ended:
+            self.ended.append(job)
+        if _cancelled():
+            raise asyncio.CancelledError  # the attempt took it for its own end; whoever submitted is meant
+
+    def _tools(self, spec: JobSpec | None, settler: Settler) -> Tools:
+        loop = asyncio.get_running_loop()
+        thread = None if spec is None or spec.is_async else JobThread(loop, self._functions)
+        return Tools(
+            settler=settler,
+            classifier=self._parts.classifier,
+            dice=self._parts.dice,
+            executor=thread or self._functions,
+            journal=self._parts.journal,
+            loop=thread or loop,  # type: ignore[arg-type]  # as much of a loop as a thread needs
+            closing=_cancelled,
+        )
+
+    def _settler(self) -> Settler:
+        return Settler(
+            self._store,
+            NAME,
+            Patience(self._clock, self._parts.dice),
+            written=lambda: None,
+            parked=lambda: None,
+            describe=lambda error: self._parts.classifier.classify(error).message,
+            journal=self._parts.journal,
+            metrics=self._parts.metrics,
+        )
+
+
+class _OneLoopAtATime:
+    """Lets many users in, as long as they are on one event loop: another one may come when all have left."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Stay while the block runs."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._count and self._loop is not loop:
+                raise ConfigError(
+                    "jobs are being run inline on another event loop at this moment; submit them one after the other"
+                )
+            self._loop, self._count = loop, self._count + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+
+
+def _cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,55 @@
+"""An account of attempts: what each job has spent, kept beside the engine's own count.
+
+A claim spends one. A stage that ends makes what is spent one, the present claim: none pays for another.
+What was not the job's fault is given back. A lease that is lost gives nothing back: the crash was in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.audit import Row
+
+LOST = "lease lost"
+"""The reason in the event of a job that was reclaimed."""
+
+
+class News(NamedTuple):
+    """An event that a commit wrote."""
+
+    kind: str
+    reason: str | None
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether it tells of a job that went back untouched."""
+        return self.kind == "queued" and self.reason != LOST
+
+
+class Account:
+    """Remembers what each job had spent when its lease began."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+
+    def complaints(self, old: Row, new: Row, *, stage_ended: bool, news: list[News]) -> Iterator[str]:
+        """Check the count after one change of a row. Several at once are not checked, and trusted."""
+        several = new.token > old.token + 1
+        if not old.ended and not several:
+            fair = self._fair(old, new, stage_ended=stage_ended, news=news)
+            if new.attempt not in fair:
+                yield f"{new.attempt} attempts are spent, where {sorted(fair)} would be fair"
+        if new.status == "processing" and new.token != old.token:
+            self._before[new.id] = new.attempt - 1
+
+    def _fair(self, old: Row, new: Row, *, stage_ended: bool, news: list[News]) -> set[int]:
+        if old.status == "queued":
+            return {old.attempt + 1 if new.status == "processing" else old.attempt}
+        spent = 1 if stage_ended else self._before.get(old.id, 0) + 1
+        if new.status == "queued" and news and news[-1].gives_back:
+            return {spent - 1}
+        # While a suspect waits for its turn, the attempt that its claim spent is not spent.
+        return {spent, spent - 1} if old.losses and not stage_ended else {spent}

@@ -1,0 +1,95 @@
+"""A witness beside the handlers of one process: it sees what neither the tables nor the service can tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast import current
+from holdfast.engine.context import CURRENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.simulation.audit import Auditor
+
+SUSPECT_AFTER = 2
+"""Workers that a job has lost in a row when it is to be run alone."""
+
+SHORTEST_TIMEOUT = 20.0
+"""Seconds after which a call that is cancelled was given up: one that is cancelled earlier was stopped."""
+
+EARLIER = {("order", "ship"): "pack", ("long", "ship"): "rest"}
+"""Which stage of a job has to be stored before another one begins."""
+
+
+@dataclass
+class Seen:
+    """What all witnesses of a world have seen. It outlives the processes."""
+
+    begun: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+
+
+class Witness:
+    """Watches the handlers of the process *worker*."""
+
+    def __init__(self, worker: str, auditor: Auditor, seen: Seen, complain: Callable[[str], None]) -> None:
+        self._worker = worker
+        self._auditor = auditor
+        self._seen = seen
+        self._complain = complain
+        self._alone: str | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Watch a job's function, from its first line to its last."""
+        now = current()
+        self._seen.begun[f"{now.job_id}:{now.generation}"] += 1
+        if self._alone is not None:
+            self._complain(f"job {now.job_id} began beside {self._alone}, which is to run alone")
+        suspect = self._is_suspect(now.job_id)
+        if suspect:
+            self._alone = now.job_id
+        try:
+            yield
+        finally:
+            if suspect:
+                self._alone = None
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Watch a call to the service under the present key: did it fail, or was it only stopped?"""
+        key, loop = current().key, asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._seen.failed[key] += loop.time() - began >= SHORTEST_TIMEOUT
+            raise
+        except Exception:
+            self._seen.failed[key] += 1
+            raise
+
+    def hears_call(self, key: str) -> None:
+        """Check a call as it goes out: a stage begins in its turn, and once it is stored, never again."""
+        job_id, _, stage, call = (*key.split(":"), "", "")[:4]
+        row, attempt = self._auditor.jobs.get(job_id), CURRENT.get()
+        if row is None or attempt is None or attempt.claim.token != row.token or not stage:
+            return  # whoever lost its lease may be late
+        if self._is_done(job_id, stage, call):
+            self._complain(f"stage {stage} {call} of job {job_id} runs again, and its result is stored")
+        earlier = EARLIER.get((row.name, stage))
+        if earlier is not None and not self._is_done(job_id, earlier, "#1"):
+            self._complain(f"stage {stage} of job {job_id} began before {earlier} was stored")
+
+    def _is_suspect(self, job_id: str) -> bool:
+        row = self._auditor.jobs.get(job_id)
+        return row is not None and row.worker == self._worker and row.losses >= SUSPECT_AFTER
+
+    def _is_done(self, job_id: str, name: str, call: str) -> bool:
+        stage = self._auditor.stages.get((job_id, name, call))
+        return stage is not None and stage.status == "done"

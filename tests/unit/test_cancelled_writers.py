@@ -1,0 +1,67 @@
+"""A task that writes for others may be cancelled before its first step; nothing then hangs or is forgotten."""
+
+import asyncio
+from pathlib import Path
+
+from holdfast.engine.gathering import Gatherer
+from holdfast.stores.sqlite.writer import Writer
+from holdfast.testing.world import Inline
+
+
+def cancel_all_others() -> None:
+    """Do as `asyncio.run` does at the end, or when somebody presses Ctrl-C."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+
+async def test_what_was_posted_is_written_all_the_same() -> None:
+    written: list[int] = []
+
+    async def write(batch: list[int]) -> list[None]:
+        written.extend(batch)
+        return [None] * len(batch)
+
+    gatherer = Gatherer(write, limit=10, name="test")
+    gatherer.post(1)
+    cancel_all_others()
+
+    await gatherer.drain()
+
+    assert written == [1]
+
+
+async def test_a_later_post_takes_along_what_was_left() -> None:
+    written: list[int] = []
+
+    async def write(batch: list[int]) -> list[int]:
+        written.extend(batch)
+        return batch
+
+    gatherer = Gatherer(write, limit=10, name="test")
+    gatherer.post(1)
+    cancel_all_others()
+    await asyncio.sleep(0)
+
+    await gatherer.ask(2)
+
+    assert written == [1, 2]
+
+
+async def test_a_file_can_still_be_closed(tmp_path: Path) -> None:
+    writer = Writer(str(tmp_path / "jobs.db"), Inline())
+    await writer.open()
+    writing = asyncio.create_task(
+        writer.write(lambda connection: connection.execute("CREATE TABLE seen (it)"))
+    )
+    await asyncio.sleep(0)
+    cancel_all_others()
+    await asyncio.wait([writing])
+
+    await writer.close()
+    await writer.open()
+
+    tables = await writer.write(
+        lambda connection: connection.execute("SELECT name FROM sqlite_master").fetchall()
+    )
+    assert [name for (name,) in tables] == ["seen"]
+    await writer.close()

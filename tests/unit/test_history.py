@@ -1,0 +1,127 @@
+"""A job's history, told from its row and from what was written down."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.core.history import StageMark, history
+from holdfast.core.jobs import Event, EventKind, Job
+from holdfast.core.stages import StageKey, StageStatus
+from holdfast.core.states import Status
+from tests.builders import a_failure
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+QUEUED = Event(EventKind.QUEUED, NOON)
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def a_row(status: Status = Status.QUEUED, **known: Any) -> Job:
+    """The row of a job that was submitted at noon."""
+    return Job(
+        id="j1",
+        name="greet",
+        queue="default",
+        owner="",
+        status=status,
+        priority=0,
+        attempt=0,
+        generation=1,
+        lease_token=0,
+        losses=0,
+        created_at=NOON,
+        queued_at=NOON,
+        updated_at=NOON,
+        **known,
+    )
+
+
+def an_ended_row(status: Status, **known: Any) -> Job:
+    return a_row(status, last_attempt=2, last_attempt_at=at(1), finished_at=at(9), **known)
+
+
+def test_a_job_that_nobody_has_claimed_was_queued_and_nothing_else() -> None:
+    assert history(a_row(), [], []) == [QUEUED]
+
+
+def test_a_running_job_tells_who_runs_it_since_when_and_in_which_attempt() -> None:
+    row = a_row(Status.PROCESSING, leased_by="w1", last_attempt=3, last_attempt_at=at(1))
+
+    assert history(row, [], []) == [
+        QUEUED,
+        Event(EventKind.PROCESSING, at(1), {"attempt": 3, "worker": "w1"}),
+    ]
+
+
+@pytest.mark.parametrize("known", [{"leased_by": "w1"}, {"last_attempt_at": at(1)}])
+def test_a_row_that_tells_half_of_an_attempt_tells_none(known: dict[str, Any]) -> None:
+    assert history(a_row(**known), [], []) == [QUEUED]
+
+
+def test_a_completed_job_tells_in_which_attempt() -> None:
+    assert history(an_ended_row(Status.COMPLETED), [], []) == [
+        QUEUED,
+        Event(EventKind.COMPLETED, at(9), {"attempt": 2}),
+    ]
+
+
+def test_a_cancelled_job_tells_when() -> None:
+    assert history(an_ended_row(Status.CANCELLED), [], []) == [QUEUED, Event(EventKind.CANCELLED, at(9))]
+
+
+def test_a_failed_job_tells_why_and_in_which_stage() -> None:
+    row = an_ended_row(Status.FAILED, failure=a_failure(stack="in grade"), stage="fetch")
+
+    [_, end] = history(row, [], [])
+
+    assert end == Event(EventKind.FAILED, at(9), a_failure().summary() | {"stage": "fetch"})
+
+
+def test_a_failure_outside_of_stages_names_none() -> None:
+    [_, end] = history(an_ended_row(Status.FAILED, failure=a_failure()), [], [])
+
+    assert end.meta == a_failure().summary()
+
+
+def test_a_failed_job_whose_failure_is_not_known_still_tells_its_end() -> None:
+    [_, end] = history(an_ended_row(Status.FAILED), [], [])
+
+    assert end == Event(EventKind.FAILED, at(9))
+
+
+def test_a_stage_is_told_by_its_name_its_attempt_and_how_it_ended() -> None:
+    mark = StageMark(at(4), StageKey("fetch", "#2"), 5, StageStatus.FAILED)
+
+    [_, stage] = history(a_row(), [], [mark])
+
+    assert stage == Event(EventKind.STAGE, at(4), {"stage": "fetch[#2]", "attempt": 5, "status": "failed"})
+
+
+def test_events_are_told_in_the_order_in_which_they_happened() -> None:
+    row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=at(6))
+    stored = [Event(EventKind.RETRY, at(5)), Event(EventKind.PROCESSING, at(2))]
+    stages = [StageMark(at(7), StageKey("b", "#1"), 1, StageStatus.DONE)]
+
+    told = history(row, stored, stages)
+
+    assert [event.at for event in told] == [at(second) for second in (0, 2, 5, 6, 7, 9)]
+
+
+def test_of_events_in_the_same_instant_the_stage_is_told_first_and_the_end_last() -> None:
+    row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=at(9))
+    stages = [StageMark(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
+
+    told = history(row, [Event(EventKind.RETRY, at(9))], stages)
+
+    assert [event.kind for event in told] == [
+        EventKind.QUEUED,
+        EventKind.STAGE,
+        EventKind.RETRY,
+        EventKind.PROCESSING,
+        EventKind.COMPLETED,
+    ]

@@ -1,0 +1,37 @@
+"""What a job is, as submitted and as looked for."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.jobs import JobFilter
+from tests.builders import a_job
+
+JOB_ID = "018f2f5e-7b5a-7cc0-8f00-3b2a1c0d9e8f"
+
+
+@pytest.mark.parametrize(
+    ("options", "unique"),
+    [({}, False), ({"key": "k1"}, True), ({"subject": "c1"}, True), ({"key": "k1", "subject": "c1"}, True)],
+)
+def test_an_earlier_job_may_stand_in_for_one_with_a_key_or_a_subject(
+    options: dict[str, Any], unique: bool
+) -> None:
+    assert a_job(**options).unique is unique
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_page_of_no_jobs_is_refused(limit: int) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        JobFilter(limit=limit)
+
+
+def test_a_page_may_hold_one_job_and_end_before_another() -> None:
+    asked = JobFilter(limit=1, before=JOB_ID)
+
+    assert (asked.limit, asked.before) == (1, JOB_ID)
+
+
+def test_a_page_cannot_end_before_what_is_no_job() -> None:
+    with pytest.raises(ValueError, match="UUID"):
+        JobFilter(before="yesterday")

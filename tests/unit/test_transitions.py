@@ -1,0 +1,109 @@
+"""What a worker writes when an attempt has ended, and which ending it chooses."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from holdfast.core.backoff import Backoff, RetryPolicy
+from holdfast.core.failures import ErrorClass, Failure
+from holdfast.core.jobs import Claim, EventKind
+from holdfast.core.states import Status
+from holdfast.core.transitions import Finish, Requeue, cancel, complete, exhausted, fail, release
+from tests.builders import a_failure
+
+CLAIM = Claim(
+    id="j1",
+    name="greet",
+    queue="default",
+    owner="",
+    args="{}",
+    attempt=2,
+    generation=1,
+    token=7,
+    losses=0,
+    stages=0,
+    cancel_requested=False,
+    trace=None,
+)
+THREE = RetryPolicy(3, Backoff.exponential())
+FINAL = a_failure(ErrorClass.AUTH_DENIED)
+
+
+def limited(retries: int) -> Failure:
+    """A failure that allows fewer retries than the policy does."""
+    return replace(a_failure(), retries=retries)
+
+
+def test_a_result_completes_the_job_under_the_token_of_its_claim() -> None:
+    assert complete(CLAIM, "42") == Finish("j1", 7, Status.COMPLETED, result="42")
+
+
+def test_a_cancelled_job_ends_with_neither_result_nor_failure() -> None:
+    assert cancel(CLAIM) == Finish("j1", 7, Status.CANCELLED)
+
+
+def test_a_failed_attempt_goes_back_to_the_queue_with_its_failure_and_its_wait() -> None:
+    transition = fail(CLAIM, a_failure(), THREE, roll=0.5, attempt=2, stage="fetch")
+
+    assert transition == Requeue(
+        "j1", 7, EventKind.RETRY, delay=timedelta(seconds=4), failure=a_failure(), stage="fetch"
+    )
+
+
+def test_a_retry_spends_its_attempt() -> None:
+    transition = fail(CLAIM, a_failure(), THREE, roll=0.5, attempt=2)
+
+    assert isinstance(transition, Requeue)
+    assert not transition.gives_back
+
+
+def test_chance_decides_about_the_wait_of_a_retry() -> None:
+    soonest, latest = (fail(CLAIM, a_failure(), THREE, roll=roll, attempt=1) for roll in (0, 1))
+
+    assert isinstance(soonest, Requeue)
+    assert isinstance(latest, Requeue)
+    assert (soonest.delay, latest.delay) == (timedelta(seconds=1.6), timedelta(seconds=2.4))
+
+
+def test_the_last_attempt_ends_the_job_and_names_its_stage() -> None:
+    transition = fail(CLAIM, a_failure(), THREE, roll=0.5, attempt=3, stage="fetch")
+
+    assert transition == Finish("j1", 7, Status.FAILED, failure=a_failure(), stage="fetch")
+
+
+@pytest.mark.clause("FAIL-4")
+def test_a_failure_that_is_not_retried_ends_the_job_whatever_is_left_of_the_budget() -> None:
+    transition = fail(CLAIM, FINAL, THREE, roll=0.5, attempt=1)
+
+    assert transition == Finish("j1", 7, Status.FAILED, failure=FINAL)
+
+
+@pytest.mark.parametrize(
+    ("failure", "attempt", "last"),
+    [
+        (a_failure(), 1, False),
+        (a_failure(), 2, False),
+        (a_failure(), 3, True),
+        (a_failure(), 4, True),
+        (FINAL, 1, True),
+        (limited(0), 1, True),
+        (limited(1), 1, False),
+        (limited(1), 2, True),
+        (limited(9), 3, True),
+    ],
+)
+def test_the_smaller_of_both_budgets_decides_which_attempt_is_the_last(
+    failure: Failure, attempt: int, last: bool
+) -> None:
+    assert exhausted(failure, THREE, attempt=attempt) is last
+
+
+def test_a_released_job_gets_its_attempt_back_and_says_why() -> None:
+    assert release(CLAIM, "shutting down") == Requeue(
+        "j1", 7, EventKind.QUEUED, gives_back=True, reason="shutting down"
+    )
+
+
+def test_a_released_job_may_be_left_alone_for_a_while() -> None:
+    assert release(CLAIM, "unknown name", delay=timedelta(seconds=5)).delay == timedelta(seconds=5)

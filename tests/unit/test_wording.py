@@ -1,0 +1,209 @@
+"""The words of a failure: one line that may be shown, and a stack for operators."""
+
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pytest
+from pydantic import BaseModel
+
+from holdfast.core.errors import Retryable
+from holdfast.core.wording import LINE_LIMIT, STACK_LIMIT, line, stack
+
+
+class ShopError(Exception):
+    """An exception of somebody's application."""
+
+
+class MuteError(Exception):
+    """An exception that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+class Form(BaseModel):
+    """Something to validate."""
+
+    name: str
+    marks: list[int]
+
+
+def caught(act: Callable[[], object]) -> BaseException:
+    with pytest.raises(BaseException) as raised:  # noqa: PT011 - whatever it is, it is looked at
+        act()
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ShopError("sold out"), "ShopError: sold out"),
+        (ShopError(), "ShopError"),
+        (Retryable("the index is being rebuilt"), "the index is being rebuilt"),
+        (Retryable(), "Retryable"),
+        (Retryable(" \n"), "Retryable"),
+        (MuteError(), "MuteError"),
+        (ShopError("a\x00b\x1b[2J\tc\nd"), "ShopError: ab[2J c d"),
+        (BlockingIOError(11, "try again"), "BlockingIOError: [Errno 11] try again"),
+        (BlockingIOError(11, "try again", "/srv/a.pdf"), "BlockingIOError: try again"),
+        (ShopError("see /tmp/a b, (/home/x) and C:\\x"), "ShopError: see <path> b, (<path>) and <path>"),
+        (ShopError("and/or 1/2 https://x.test/tmp/a"), "ShopError: and/or 1/2 https://x.test/tmp/a"),
+    ],
+    ids=repr,
+)
+def test_an_error_is_told_in_one_line(error: BaseException, told: str) -> None:
+    assert line(error, str) == told
+
+
+def test_a_line_ends_where_the_first_quoted_traceback_begins() -> None:
+    quoted = "Traceback (most recent call last):\n  File ...\n"
+
+    assert line(ShopError(f"first\n{quoted}then\n{quoted}"), str) == "ShopError: first"
+
+
+def test_what_pydantic_found_is_told_with_its_places_and_without_the_values() -> None:
+    error = caught(lambda: Form.model_validate({"name": 7, "marks": [1, "secret"]}))
+
+    assert line(error, str) == (
+        "ValidationError: name: Input should be a valid string; "
+        "marks.1: Input should be a valid integer, unable to parse string as an integer"
+    )
+
+
+def test_errors_that_another_library_carries_are_not_taken_for_those_of_pydantic() -> None:
+    error = ShopError("two problems")
+    error.errors = lambda: []  # type: ignore[attr-defined]  # as careless libraries do
+
+    assert line(error, str) == "ShopError: two problems"
+
+
+def test_what_calls_itself_a_validation_error_and_has_no_list_is_told_in_its_own_words() -> None:
+    kind = type("ValidationError", (Exception,), {"__module__": "pydantic_core._pydantic_core"})
+
+    assert line(kind("wrong"), str) == "ValidationError: wrong"
+
+
+def test_a_line_is_cut_after_five_hundred_characters() -> None:
+    longest = Retryable("x" * LINE_LIMIT)
+
+    assert line(longest, str) == "x" * LINE_LIMIT
+    assert line(Retryable("x" * (LINE_LIMIT + 1)), str) == "x" * (LINE_LIMIT - 1) + "…"
+
+
+def test_a_line_is_redacted_before_it_is_cut() -> None:
+    told = line(Retryable("x" * (LINE_LIMIT - 3) + "secret"), lambda text: text.replace("secret", "***"))
+
+    assert told == "x" * (LINE_LIMIT - 3) + "***"
+
+
+def fall(depth: int) -> NoReturn:
+    if depth == 0:
+        raise ShopError("bottom")
+    fall(depth - 1)
+
+
+def jump() -> NoReturn:
+    fall(0)
+
+
+def test_a_stack_is_the_usual_traceback_and_then_the_line() -> None:
+    error = caught(jump)
+
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    assert stack(error, str) == frames + "ShopError: bottom"
+
+
+def test_of_many_frames_the_last_forty_are_told() -> None:
+    def start() -> NoReturn:
+        fall(39)
+
+    near, far = stack(caught(lambda: fall(38)), str), stack(caught(start), str)
+
+    assert "in <lambda>" in near
+    assert "in start" not in far
+    assert 'raise ShopError("bottom")' in far
+
+
+def test_notes_are_told_each_on_its_line() -> None:
+    error = ShopError("sold out")
+    error.add_note("ordered twice")
+    error.add_note("by Ada")
+
+    assert stack(error, str) == "ShopError: sold out\nordered twice\nby Ada"
+
+
+@pytest.mark.parametrize("notes", [None, [7, None], ()])
+def test_notes_that_are_no_text_are_left_out(notes: Any) -> None:
+    error = ShopError("sold out")
+    error.__notes__ = notes
+
+    assert stack(error, str) == "ShopError: sold out"
+
+
+def test_of_a_long_stack_the_last_eight_thousand_characters_are_kept() -> None:
+    room = STACK_LIMIT - len("ShopError: ")
+
+    assert stack(ShopError("x" * room), str) == "ShopError: " + "x" * room
+    assert stack(ShopError("x" * STACK_LIMIT), str) == "…" + "x" * (STACK_LIMIT - 1)
+
+
+def test_what_a_database_would_choke_on_is_left_out_of_a_stack() -> None:
+    assert stack(ShopError("a\x00b\x1bc\ud800d\te\nf"), str) == "ShopError: abcd\te\nf"
+
+
+def test_causes_are_told_before_what_they_led_to() -> None:
+    error, cause, root = ShopError("third"), ShopError("second"), ShopError("first")
+    error.__cause__, cause.__cause__ = cause, root
+
+    assert stack(error, str) == "ShopError: first\nShopError: second\nShopError: third"
+
+
+def test_what_was_being_handled_is_told_unless_it_was_declared_irrelevant() -> None:
+    error = ShopError("second")
+    error.__context__ = ShopError("first")
+
+    assert stack(error, str) == "ShopError: first\nShopError: second"
+    error.__suppress_context__ = True
+    assert stack(error, str) == "ShopError: second"
+
+
+def test_every_member_of_a_group_is_told_with_its_cause_and_none_twice() -> None:
+    left, right = ShopError("left"), ShopError("right")
+    left.__cause__ = right.__cause__ = ShopError("shared")
+
+    told = stack(ExceptionGroup("both", [left, right]), str).split("\n")
+
+    assert told == [
+        "ShopError: shared",
+        "ShopError: right",
+        "ShopError: left",
+        "ExceptionGroup: both (2 sub-exceptions)",
+    ]
+
+
+def test_of_a_long_chain_the_last_twenty_links_are_told() -> None:
+    error = ShopError("1")
+    for number in range(2, 31):
+        outer = ShopError(str(number))
+        outer.__cause__ = error
+        error = outer
+
+    assert stack(error, str).split("\n") == [f"ShopError: {number}" for number in range(11, 31)]
+
+
+class BrokenLoader:
+    """Whoever imports through this cannot show its source."""
+
+    def get_source(self, name: str) -> str:
+        raise ValueError(name)
+
+
+def test_a_traceback_that_cannot_be_told_leaves_the_words() -> None:
+    module = {"__name__": "odd", "__loader__": BrokenLoader(), "ShopError": ShopError}
+    exec(compile("def act():\n    raise ShopError('sold out')", "odd.py", "exec"), module)
+
+    error = caught(module["act"])  # type: ignore[arg-type]  # it was just defined
+
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+    assert stack(error, str) == "ShopError: sold out"
