@@ -127,8 +127,13 @@ def seen_anew(mutants: list[Mutant]) -> list[Mutant]:
     mutmut imports everything once and forks, so that a change in such a function comes too late to be seen.
     """
     late = _run_at_import()
+
+    def judged(mutant: Mutant) -> Mutant:
+        unseen = mutant.outcome != "killed" and mutant.function in late
+        return _judged_anew(mutant) if unseen else mutant
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda one: _judged_anew(one) if one.function in late else one, mutants))
+        return list(pool.map(judged, mutants))
 
 
 def table(mutants: list[Mutant]) -> str:

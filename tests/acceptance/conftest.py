@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from tests.acceptance.harness.clocks import faketime_library
 from tests.acceptance.harness.databases import STORES, Database, StoreName, open_database
+from tests.acceptance.harness.disks import SmallDisk
+from tests.acceptance.harness.missing import PartMissingError
 from tests.servers import ServerMissingError, in_ci, postgres_binaries
 
 if TYPE_CHECKING:
@@ -43,6 +47,27 @@ def postgres_database(tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
+@pytest.fixture
+def small_disk() -> Iterator[SmallDisk]:
+    """A disk of its own, which can be filled; that takes the right to mount."""
+    try:
+        disk = SmallDisk(megabytes=32).__enter__()
+    except PartMissingError as missing:
+        _cannot_run(missing)
+    with ExitStack() as stack:
+        stack.push(disk)
+        yield disk
+
+
+@pytest.fixture
+def faketime() -> None:
+    """Skip a test that needs wrong clocks where they cannot be had."""
+    try:
+        faketime_library()
+    except PartMissingError as missing:
+        _cannot_run(missing)
+
+
 def _ensure_postgres() -> None:
     try:
         postgres_binaries()
@@ -50,7 +75,7 @@ def _ensure_postgres() -> None:
         _cannot_run(missing)
 
 
-def _cannot_run(missing: ServerMissingError) -> NoReturn:
+def _cannot_run(missing: ServerMissingError | PartMissingError) -> NoReturn:
     if in_ci():
         pytest.fail(str(missing), pytrace=False)
     pytest.skip(str(missing))

@@ -57,6 +57,21 @@ async def test_only_ready_jobs_of_the_queue_are_claimed(store: Store) -> None:
 
 
 @pytest.mark.clause("JOB-2")
+async def test_a_parked_job_is_claimed_when_its_time_has_come_and_no_earlier(
+    store: Store, clock: DatabaseClock
+) -> None:
+    [parked] = await submitted(store, a_job(delay=LONG))
+
+    await clock.advance(LONG - timedelta(seconds=30))
+    too_early = (await store.promote(limit=10)).promoted
+    await clock.advance(timedelta(seconds=30))
+    in_time = (await store.promote(limit=10)).promoted
+
+    assert (too_early, in_time) == (0, 1)
+    assert (await claimed(store)).id == parked
+
+
+@pytest.mark.clause("JOB-2")
 async def test_a_claim_writes_down_who_holds_the_job_and_for_how_long(
     store: Store, clock: DatabaseClock
 ) -> None:

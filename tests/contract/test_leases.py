@@ -28,6 +28,17 @@ async def test_a_job_whose_lease_ran_out_goes_back_to_its_queue(store: Store, cl
 
 
 @pytest.mark.clause("JOB-4")
+async def test_a_lease_that_still_runs_is_left_alone(store: Store, clock: DatabaseClock) -> None:
+    held = await a_claim(store)
+    await clock.advance(LEASE - timedelta(seconds=20))
+
+    assert await store.reclaim(limit=10) == []
+
+    job = await store.get(held.id)
+    assert (job.status, job.leased_by, job.lease_token) == (Status.PROCESSING, "worker", held.token)
+
+
+@pytest.mark.clause("JOB-4")
 async def test_a_lost_lease_costs_the_attempt_it_was_for(store: Store, clock: DatabaseClock) -> None:
     await submitted(store, a_job())
     seen = []
@@ -109,6 +120,17 @@ async def test_all_leases_of_a_worker_are_extended_together(store: Store, clock:
     assert extension.cancel_requested == {asked.id}
     await clock.advance(PAST_LEASE)
     assert await store.reclaim(limit=10) == []
+
+
+@pytest.mark.clause("JOB-4")
+@pytest.mark.clause("JOB-5")
+async def test_extending_one_lease_lets_the_others_run_out(store: Store, clock: DatabaseClock) -> None:
+    extended, other = await a_claim(store), await a_claim(store)
+    await clock.advance(LEASE / 2)
+    await store.extend([(extended.id, extended.token)], lease=LEASE)
+    await clock.advance(LEASE / 2 + timedelta(seconds=1))
+
+    assert await store.reclaim(limit=10) == [other.id]
 
 
 async def test_nothing_to_extend_is_no_error(store: Store) -> None:

@@ -101,7 +101,7 @@ class Process:
 
     def tasks(self) -> list[str]:
         """Name the tasks of this process that still run."""
-        return sorted(task.get_name() for task in self.running())
+        return sorted(map(_name, self.running()))
 
     def owns(self, task: asyncio.Task[Any]) -> None:
         """Remember a task that this process started."""
@@ -162,6 +162,12 @@ class Process:
     def keep(self, handle: asyncio.Handle) -> None:
         """Keep a callback until the process wakes."""
         self._kept.append(handle)
+
+
+def _name(task: asyncio.Task[Any]) -> str:
+    """Give the name that a task was given; asyncio's own ones count all tasks that the interpreter ever had."""
+    name = task.get_name()
+    return "a task without a name" if name.removeprefix("Task-").isdecimal() else name
 
 
 def new_task(

@@ -382,6 +382,14 @@ def test_users_teach_the_classifier_by_class_by_name_and_by_predicate(subject: A
     assert (failure.code, failure.wait) == (PublicCode.NOT_READY, timedelta(minutes=5))
 
 
+def test_the_services_advice_on_retrying_outweighs_the_table() -> None:
+    forbidden = classify(ServiceError(Answer(503, {"x-should-retry": "false"})))
+    allowed = classify(ServiceError(Answer(400, {"x-should-retry": "true"})))
+
+    assert (forbidden.error_class, forbidden.retryable) == (ErrorClass.OVERLOADED, False)
+    assert (allowed.error_class, allowed.retryable) == (ErrorClass.SCHEMA_INVALID, True)
+
+
 @pytest.mark.clause("FAIL-5")
 def test_a_users_rule_outweighs_the_table_and_the_services_advice() -> None:
     lesson = rule(ServiceError, error_class=ErrorClass.NOT_FOUND, retryable=True)

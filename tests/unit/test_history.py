@@ -112,16 +112,38 @@ def test_events_are_told_in_the_order_in_which_they_happened() -> None:
     assert [event.at for event in told] == [at(second) for second in (0, 2, 5, 6, 7, 9)]
 
 
-def test_of_events_in_the_same_instant_the_stage_is_told_first_and_the_end_last() -> None:
-    row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=at(9))
+def kinds(told: list[Event]) -> str:
+    return " ".join(event.kind.value for event in told)
+
+
+def test_on_a_clock_that_stands_still_events_are_told_in_the_order_of_a_life() -> None:
+    row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=NOON, finished_at=NOON)
+    stages = [StageMark(NOON, StageKey("fetch", "#1"), 1, StageStatus.DONE)]
+
+    told = history(row, [Event(EventKind.PROCESSING, NOON), Event(EventKind.RETRY, NOON)], stages)
+
+    assert kinds(told) == "queued processing retry processing stage completed"
+
+
+@pytest.mark.parametrize("end", [EventKind.QUEUED, EventKind.RETRY, EventKind.FAILED])
+def test_stages_written_together_with_the_end_of_their_lap_are_told_before_it(end: EventKind) -> None:
+    stages = [StageMark(at(9), StageKey(name, "#1"), 1, StageStatus.DONE) for name in ("fetch", "llm")]
+
+    told = history(a_row(), [Event(EventKind.PROCESSING, at(1)), Event(end, at(9))], stages)
+
+    assert kinds(told) == f"queued processing stage stage {end}"
+    assert [event.meta["stage"] for event in told[2:4]] == ["fetch", "llm"]
+
+
+def test_a_stage_written_after_the_end_of_a_lap_is_told_after_it() -> None:
     stages = [StageMark(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
-    told = history(row, [Event(EventKind.RETRY, at(9))], stages)
+    told = history(a_row(), [Event(EventKind.PROCESSING, at(1)), Event(EventKind.RETRY, at(8))], stages)
 
-    assert [event.kind for event in told] == [
-        EventKind.QUEUED,
-        EventKind.STAGE,
-        EventKind.RETRY,
-        EventKind.PROCESSING,
-        EventKind.COMPLETED,
-    ]
+    assert kinds(told) == "queued processing retry stage"
+
+
+def test_whatever_a_clock_says_a_job_was_queued_before_its_stages_ended() -> None:
+    stages = [StageMark(NOON, StageKey("fetch", "#1"), 1, StageStatus.DONE)]
+
+    assert kinds(history(a_row(), [], stages)) == "queued stage"

@@ -38,10 +38,10 @@ def test_a_rule_may_depart_from_its_class_in_each_respect(field: str, value: Any
 
 
 @pytest.mark.parametrize(
-    "subject", ["httpcore2._sync.ReadTimeout", "httpcore2.ReadTimeout", "httpx.ReadTimeout"]
+    "subject", ["httpcore2._sync.http11.ReadTimeout", "httpcore2.ReadTimeout", "httpx.ReadTimeout"]
 )
 def test_a_class_is_known_by_its_full_name_by_its_package_and_by_its_kin(subject: str) -> None:
-    error = type("ReadTimeout", (Exception,), {"__module__": "httpcore2._sync"})()
+    error = type("ReadTimeout", (Exception,), {"__module__": "httpcore2._sync.http11"})()
 
     assert rule(subject).fits(error)
     assert not rule(subject).fits(TimeoutError())

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 from holdfast.wiring.threads import Threads
 
 PATIENCE = 10
@@ -42,3 +44,20 @@ async def test_a_limit_bounds_how_many_run_at_once() -> None:
     seen = await asyncio.gather(*(threads.run(threading.get_ident) for _ in range(50)))
 
     assert len(set(seen)) == 1
+
+
+async def test_a_machine_without_threads_refuses_a_call_and_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = Threads("test", limit=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _no_thread_left)
+        with pytest.raises(RuntimeError, match="new thread"):
+            threads.run(lambda: "refused")
+
+    async with asyncio.timeout(PATIENCE):
+        assert await threads.run(lambda: "run") == "run"
+
+
+def _no_thread_left(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -27,9 +27,23 @@ def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> l
     """Join the events of *job*, in the order in which they happened."""
     events = [Event(EventKind.QUEUED, job.created_at), *stored, *_running(job)]
     events += [*map(_stage_event, stages), *_ended(job)]
-    # The sort is stable: of two events in the same microsecond the one told first happened first. But a stage
-    # may be written together with what became of its job, and then the stage ended before the lap did.
-    return sorted(events, key=lambda event: (event.at, event.kind is not EventKind.STAGE))
+    told: list[Event] = []
+    # The sort is stable: of two events in the same microsecond the one told first happened first.
+    for event in sorted(events, key=lambda event: event.at):
+        told.insert(_place(event, told), event)
+    return told
+
+
+def _place(event: Event, told: list[Event]) -> int:
+    """Find the place of *event*: behind all others, but a stage comes before the end of the lap it was written with."""
+    place = len(told)
+    while event.kind is EventKind.STAGE and place > 1 and _ends_lap(told[place - 1], event.at):
+        place -= 1
+    return place
+
+
+def _ends_lap(event: Event, at: datetime) -> bool:
+    return event.at == at and event.kind in {EventKind.QUEUED, EventKind.RETRY, EventKind.FAILED}
 
 
 def _running(job: Job) -> list[Event]:

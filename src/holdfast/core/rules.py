@@ -12,6 +12,7 @@ exception it was made from.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from holdfast.core.durations import Length, duration
 from holdfast.core.evidence import names
@@ -119,18 +120,9 @@ def _of(package: str, words: str) -> Iterator[str]:
     return (f"{package}.{word}" for word in words.split())
 
 
-def _line(
-    error_class: ErrorClass, *signals: str, wraps: bool = False, like: Rule | None = None
-) -> tuple[Rule, ...]:
-    model = like or Rule("", error_class)
-    return tuple(replace(model, subject=signal, error_class=error_class, wraps=wraps) for signal in signals)
+def _line(error_class: ErrorClass, *signals: str, **departures: Any) -> Iterator[Rule]:
+    return (Rule(signal, error_class, **departures) for signal in signals)
 
-
-_FINAL = Rule("", ErrorClass.CONFLICT, retryable=False)
-_OURS = Rule("", ErrorClass.MISCONFIGURED, scope=Scope.NONE)
-_ONE_MAILBOX = Rule("", ErrorClass.RATE_LIMITED, scope=Scope.JOB, verdict=Verdict.IGNORE)
-_NOT_A_PDF = Rule("", ErrorClass.MEDIA_INVALID, code=PublicCode.NOT_PDF)
-_NOT_THE_PROVIDER = Rule("", ErrorClass.NETWORK_TIMEOUT, verdict=Verdict.IGNORE)
 
 RULES: tuple[Rule, ...] = (
     # The request never left.
@@ -215,7 +207,13 @@ RULES: tuple[Rule, ...] = (
         *_codes("BandwidthLimitExceeded LimitExceededException SlowDown PriorRequestNotComplete"),
         *_codes("EC2ThrottledException TransactionInProgressException"),
     ),
-    *_line(ErrorClass.RATE_LIMITED, *_smtp(450, 451, 452), "smtp 4xx", like=_ONE_MAILBOX),
+    *_line(
+        ErrorClass.RATE_LIMITED,
+        *_smtp(450, 451, 452),
+        "smtp 4xx",
+        scope=Scope.JOB,  # one mailbox says nothing about its provider
+        verdict=Verdict.IGNORE,
+    ),
     *_line(
         ErrorClass.QUOTA_EXHAUSTED,
         *_http(402),
@@ -311,7 +309,12 @@ RULES: tuple[Rule, ...] = (
         *_of("soundfile", "LibsndfileError"),
         *_of("wave", "Error"),
     ),
-    *_line(ErrorClass.MEDIA_INVALID, "pypdfium2.PdfiumError", "pdfminer.PDFSyntaxError", like=_NOT_A_PDF),
+    *_line(
+        ErrorClass.MEDIA_INVALID,
+        "pypdfium2.PdfiumError",
+        "pdfminer.PDFSyntaxError",
+        code=PublicCode.NOT_PDF,
+    ),
     # The database: safe to repeat, or perhaps already done.
     *_line(
         ErrorClass.DB_TRANSIENT,
@@ -353,15 +356,15 @@ RULES: tuple[Rule, ...] = (
     *_line(
         ErrorClass.CONFLICT,
         *_of("holdfast", "KeyReused VersionRefused StateRefused JobCancelled"),
-        like=_FINAL,
+        retryable=False,
     ),
-    *_line(ErrorClass.NETWORK_TIMEOUT, "holdfast.ResultTimeout", like=_NOT_THE_PROVIDER),
+    *_line(ErrorClass.NETWORK_TIMEOUT, "holdfast.ResultTimeout", verdict=Verdict.IGNORE),
     *_line(
         ErrorClass.MISCONFIGURED,
         *_of("holdfast", "ConfigError WithinUnsupported SchemaError"),
         *_of("asyncpg", "ClientConfigurationError"),
         *_sqlstates("28 3D 3F"),
-        like=_OURS,
+        scope=Scope.NONE,
     ),
 )
 

@@ -13,6 +13,8 @@ from holdfast.core.errors import StoreUnavailable
 T = TypeVar("T")
 R = TypeVar("R")
 
+GIVEN_UP = "the write was given up; whether it took place is unknown"
+
 
 class Gatherer(Generic[T, R]):
     """Hands batches to *write*, which answers each item in order, one batch at a time."""
@@ -66,6 +68,13 @@ class Gatherer(Generic[T, R]):
                 self._flushing = None  # it was cancelled before its first step
                 self._kick()
 
+    def give_up(self) -> None:
+        """Write nothing more of what waits; whoever waits for an answer is told."""
+        answers, self._items, self._answers = self._answers, [], []
+        _refuse(answers, StoreUnavailable(GIVEN_UP))
+        if self._flushing is not None:
+            self._flushing.cancel()
+
     def _kick(self) -> None:
         if not self._is_flushing() and self._free.is_set() and self._items:
             self._flushing = asyncio.create_task(self._flush(), name=self._name)
@@ -92,7 +101,7 @@ class Gatherer(Generic[T, R]):
             _refuse(answers, error)
             return
         except asyncio.CancelledError:
-            _refuse(answers, StoreUnavailable("the write was given up; whether it took place is unknown"))
+            _refuse(answers, StoreUnavailable(GIVEN_UP))
             raise
         for answer, result in zip(answers, results, strict=True):
             if answer is not None and not answer.done():

@@ -61,11 +61,13 @@ class Settler:
         """Wait until everything has been written."""
         await self._gatherer.drain()
 
+    def give_up(self) -> None:
+        """Try no more to write what is left: those leases run out, and the jobs are run again."""
+        self._gatherer.give_up()
+
     async def _write(self, batch: list[Outcome]) -> Sequence[bool]:
-        try:
-            applied = await self._applied([outcome.change for outcome in batch])
-        finally:  # also if it was cancelled: those leases run out, and a worker shall not wait for them for ever
-            self.unsettled -= sum(not isinstance(outcome.change, StageWrite) for outcome in batch)
+        applied = await self._applied([outcome.change for outcome in batch])
+        self.unsettled -= sum(not isinstance(outcome.change, StageWrite) for outcome in batch)
         self._written()
         self._tell(batch, applied)
         return applied

@@ -85,10 +85,13 @@ class Suspects:
         if self._alone is attempt:
             self._alone = None
 
-    async def dismiss(self, *, within: timedelta) -> list[Attempt]:
-        """Give up all that wait: they have not begun, and no attempt of theirs stays spent."""
-        waiting = list(self._waiting)
+    def dismiss(self) -> list[Claim]:
+        """Give up all that wait: they have not begun."""
+        waiting = [attempt.claim for attempt in self._waiting]
         self._waiting.clear()
-        if self._in_doubt:
-            await self.hold_back([attempt.claim for attempt in waiting], within=within)
         return waiting
+
+    async def make_sure_unspent(self, dismissed: list[Claim], *, within: timedelta) -> None:
+        """Take back an attempt that may have been spent when the store did not answer."""
+        if dismissed and self._in_doubt:
+            await self.hold_back(dismissed, within=within)

@@ -284,16 +284,18 @@ class Worker:
                 await self._settler.drain()
         except TimeoutError:
             self._journal.error("unsettled at shutdown", worker=self.name, jobs=self._settler.unsettled)
+            self._settler.give_up()
 
     async def _dismiss_suspects(self) -> None:
-        try:
-            waiting = await self._suspects.dismiss(within=AWAY)
-        except StoreUnavailable as error:
-            self._journal.warning("suspects not given back", worker=self.name, message=str(error))
-            return  # their leases run out
-        for attempt in waiting:
-            claim = attempt.claim
+        claims = self._suspects.dismiss()
+        for claim in claims:
             self._held.pop(claim.id, None)
+        try:
+            await self._suspects.make_sure_unspent(claims, within=AWAY)
+        except StoreUnavailable as error:
+            self._journal.warning("claims dropped", worker=self.name, jobs=len(claims), message=str(error))
+            return
+        for claim in claims:
             # Its attempt was not spent yet, so none is given back.
             untouched = release(claim, "worker shut down")._replace(gives_back=False)
             self._settler.post(Outcome(untouched, claim.attempt, 0.0))

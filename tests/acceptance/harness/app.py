@@ -1,10 +1,11 @@
 """The application that the processes of these tests share.
 
 An order has two stages, each of which has one effect in an outside service, under a key that no retry
-changes; a parcel has one effect and no stage. Beside them there are jobs that take their worker down, and
-ones that do no harm.
+changes; a parcel has one effect and no stage. A tick takes twenty milliseconds and does nothing, in a queue
+of its own: ticks are counted. Beside them there are jobs that take their worker down, and ones that do no harm.
 """
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -22,6 +23,9 @@ BUDGET = 25
 
 KILLER_BUDGET = 3
 
+TICKS = "ticks"
+TICK_SECONDS = 0.02
+
 Weapon = Literal["_exit", "segfault", "sigkill"]
 
 
@@ -33,6 +37,7 @@ class App:
     service: httpx.AsyncClient
     order: JobFunction[[int], list[str]]
     parcel: JobFunction[[int], list[str]]
+    tick: JobFunction[[int], list[str]]
     harmless: JobFunction[[int], int]
     frugal: JobFunction[[int], int]
     killer: JobFunction[[Weapon], None]
@@ -71,7 +76,16 @@ def build(url: str, *, service_url: str = "http://127.0.0.1:9") -> App:
         return [await effect("parcel", number), signed("done")]
 
     harmless, frugal = _harmless_jobs(hold)
-    return App(hold, service, order, parcel, harmless, frugal, _killer(hold), *_leavers(hold))
+    return App(hold, service, order, parcel, _tick(hold), harmless, frugal, _killer(hold), *_leavers(hold))
+
+
+def _tick(hold: Holdfast) -> JobFunction[[int], list[str]]:
+    @hold.job("tick", queue=TICKS)
+    async def tick(number: int) -> list[str]:
+        await asyncio.sleep(TICK_SECONDS)  # stands for a call of that length
+        return [signed("done")]
+
+    return tick
 
 
 def _harmless_jobs(hold: Holdfast) -> tuple[JobFunction[[int], int], JobFunction[[int], int]]:
@@ -123,6 +137,17 @@ def _leavers(hold: Holdfast) -> tuple[JobFunction[[], None], JobFunction[[], Non
 def signed(what: str) -> str:
     """Tell in a result which process made it, so that a write by another one than the holder is seen."""
     return f"{what}@{os.getpid()}"
+
+
+def submit_orders(url: str, count: int) -> list[str]:
+    """Submit from this process, and give the acknowledged ids."""
+
+    async def submit() -> list[str]:
+        app = build(url)
+        async with app.service, app.hold:
+            return [handle.id for handle in await app.order.submit_many((n,) for n in range(count))]
+
+    return asyncio.run(submit())
 
 
 def brief(seconds: float) -> timedelta:

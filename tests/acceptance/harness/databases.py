@@ -1,4 +1,4 @@
-"""The databases that chaos runs on, with the one thing that differs: whether they can be taken away."""
+"""The databases that chaos runs on, with what differs: whether they can be taken away, or have no room left."""
 
 from __future__ import annotations
 
@@ -6,46 +6,105 @@ import asyncio
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
 
 from holdfast import Holdfast
-from tests.invariants import World, read_leases, read_world
+from tests.invariants import World, read_completed, read_holders, read_leases, read_world
 from tests.servers import PrivatePostgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.acceptance.harness.disks import SmallDisk
+    from tests.acceptance.harness.proxy import Route
+
 StoreName = Literal["postgres", "sqlite"]
 STORES: tuple[StoreName, ...] = get_args(StoreName)
+
+# What a commit did not flush by itself stays in memory for as long as this allows. A server that is killed has then
+# surely forgotten it, so that a commit which was acknowledged too early is found out.
+_FLUSH_NOTHING_UNASKED = {
+    "wal_writer_delay": "10s",
+    "wal_writer_flush_after": "1GB",
+    "bgwriter_lru_maxpages": "0",
+}
+# After a crash a server flushes all its files, one by one, unless it may ask for all at once: seconds, or an instant.
+_RECOVER_QUICKLY = {"recovery_init_sync_method": "syncfs"}
 
 
 @dataclass(frozen=True)
 class Database:
-    """An empty database with the schema applied; *server* is there if it can be stopped."""
+    """An empty database with the schema applied; *server* is there if it can be stopped, *disk* if it can be full."""
 
     store: StoreName
     url: str
     server: PrivatePostgres | None = None
+    disk: SmallDisk | None = None
 
     def world(self) -> World:
         """Read all rows."""
         return asyncio.run(read_world(self.url))
 
+    def leases(self) -> dict[str, str]:
+        """The names of the workers that hold a lease, by the job that they hold."""
+        return asyncio.run(read_leases(self.url))
+
+    def live(self) -> dict[str, str | None]:
+        """The holder of each live job; `None` while it waits."""
+        return asyncio.run(read_holders(self.url))
+
     def holders(self) -> dict[str, int]:
         """The process ids of the workers that hold a lease, by the job that they hold."""
-        return {
-            job_id: int(worker.split(":")[1]) for job_id, worker in asyncio.run(read_leases(self.url)).items()
-        }
+        return {job_id: pid_of(worker) for job_id, worker in self.leases().items()}
+
+    def completed(self, queue: str) -> int:
+        """How many jobs of *queue* have completed."""
+        return asyncio.run(read_completed(self.url)).get(queue, 0)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the server listens."""
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return parts.hostname, parts.port
+
+    def through(self, route: Route) -> str:
+        """The database's address for somebody who gets there by *route*."""
+        parts = urlsplit(self.url)
+        return urlunsplit(parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{route.port}"))
+
+
+def pid_of(worker: str) -> int:
+    """Read the process id from a worker's name."""
+    return int(worker.split(":")[1])
 
 
 @contextmanager
-def open_database(store: StoreName, folder: Path) -> Iterator[Database]:
-    """Give a database that nobody else uses: a file, or a server of its own with fsync on."""
+def open_database(store: StoreName, folder: Path, *, disk: SmallDisk | None = None) -> Iterator[Database]:
+    """Give a database that nobody else uses: a file, on *disk* if there is one, or a server of its own with fsync on."""
     if store == "sqlite":
-        yield _with_schema(Database(store, f"sqlite:///{folder / 'jobs.db'}"))
+        where = folder if disk is None else disk.folder
+        yield _with_schema(Database(store, f"sqlite:///{where / 'jobs.db'}", disk=disk))
         return
     with PrivatePostgres(fsync=True) as server:
+        asyncio.run(_set(server, _FLUSH_NOTHING_UNASKED | _RECOVER_QUICKLY))
         yield _with_schema(Database(store, server.create_database(), server))
+
+
+async def _set(server: PrivatePostgres, settings: dict[str, str]) -> None:
+    """Change those of *settings* that this version of PostgreSQL has, for good."""
+    connection = await asyncpg.connect(server.dsn())
+    try:
+        known = await connection.fetch("SELECT name FROM pg_settings WHERE name = ANY($1)", list(settings))
+        for name in (row["name"] for row in known):
+            await connection.execute(f"ALTER SYSTEM SET {name} = '{settings[name]}'")
+        await connection.execute("SELECT pg_reload_conf()")
+    finally:
+        await connection.close()
 
 
 def _with_schema(database: Database) -> Database:

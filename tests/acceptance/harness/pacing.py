@@ -7,6 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 TICK = 0.02
+ASK_EVERY = 0.2
 
 
 def until(condition: Callable[[], T], *, within: float, what: str) -> T:
@@ -24,3 +25,20 @@ def ticks(seconds: float) -> Iterator[float]:
         yield passed
         time.sleep(min(TICK, seconds - passed))
     yield seconds
+
+
+def now_and_then(question: Callable[[], bool]) -> Callable[[], bool]:
+    """Give a question that may be asked at every tick: it puts *question* five times a second at most.
+
+    The machine has other work than to answer it. In between, the answer is no.
+    """
+    asked_at = time.monotonic() - ASK_EVERY
+
+    def ask() -> bool:
+        nonlocal asked_at
+        if time.monotonic() - asked_at < ASK_EVERY:
+            return False
+        asked_at = time.monotonic()
+        return question()
+
+    return ask

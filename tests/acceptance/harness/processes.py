@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast_simulator import Script, read_log
+from tests.acceptance.harness import clocks
 from tests.acceptance.harness.pacing import until
 from tests.acceptance.harness.worker import STORE_AWAY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast_simulator import Entry
+    from tests.acceptance.harness.clocks import WrongClock
+    from tests.acceptance.harness.proxy import Route
 
 ROOT = Path(__file__).parents[3]
 HARNESS = "tests.acceptance.harness"
@@ -32,12 +37,19 @@ class Process:
     expected_to_die: bool = False
 
     @classmethod
-    def launch(cls, module: str, *options: str, log: Path) -> Self:
+    def launch(
+        cls, module: str, *options: str, log: Path, environment: Mapping[str, str] | None = None
+    ) -> Self:
         """Start `python -m module`; it ends with this process at the latest."""
         command = [sys.executable, "-X", "faulthandler", "-m", f"{HARNESS}.tethered", module, *options]
         with log.open("ab") as output:
             process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                command,
+                cwd=ROOT,
+                env=os.environ | dict(environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
         return cls(process, log)
 
@@ -87,38 +99,54 @@ def _is_event(line: str, event: str) -> bool:
     return line.startswith("{") and line.endswith("}") and f'"{event}"' in line
 
 
+@dataclass(frozen=True)
+class Place:
+    """A machine on which a worker runs: how it gets to its database, and what its clock says."""
+
+    url: str
+    route: Route | None = None
+    clock: WrongClock | None = None
+
+
 @dataclass
 class Crew:
-    """Workers on one database. `tend` replaces those that died, as a supervisor would."""
+    """Workers on one database. `tend` replaces those that died, as a supervisor would.
+
+    Each has a place, which its successor takes over; they are all alike unless *places* says otherwise.
+    """
 
     url: str
     folder: Path
     service_url: str = "http://127.0.0.1:9"
     size: int = 4
     options: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
     members: list[Process] = field(default_factory=list)
     former: list[Process] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        self.tend()
+        self.places = self.places or (Place(self.url),) * self.size
+        self.members = [self._worker(place) for place in self.places]
         return self
 
     def __exit__(self, *_: object) -> None:
         for member in self.members:
             member.end()
+        for one in self.everybody:
+            clocks.forget(one.process.pid)
 
     def tend(self) -> None:
         """Put a new worker in the place of each that is no more, and remember the old one."""
-        self.former += [member for member in self.members if not member.alive]
-        self.members = [member for member in self.members if member.alive]
-        while len(self.members) < self.size:
-            self.members.append(self._worker())
+        for index, member in enumerate(self.members):
+            if not member.alive:
+                self.former.append(member)
+                self.members[index] = self._worker(self.places[index])
 
-    def _worker(self) -> Process:
-        number = len(self.members) + len(self.former)
-        log = self.folder / f"worker-{number}-{os.urandom(3).hex()}.log"
-        where = ("--url", self.url, "--service", self.service_url)
-        return Process.launch(f"{HARNESS}.worker", *where, *self.options, log=log)
+    def _worker(self, place: Place) -> Process:
+        log = self.folder / f"worker-{len(self.former)}-{os.urandom(3).hex()}.log"
+        where = ("--url", place.url, "--service", self.service_url)
+        environment = place.clock.environment if place.clock else None
+        return Process.launch(f"{HARNESS}.worker", *where, *self.options, log=log, environment=environment)
 
     @property
     def everybody(self) -> list[Process]:
@@ -135,7 +163,7 @@ class Crew:
 
     def wait_until_at_work(self) -> None:
         """Return when all members have begun to claim."""
-        until(lambda: len(self.at_work()) == self.size, within=30, what="the workers to start")
+        until(lambda: len(self.at_work()) == len(self.places), within=30, what="the workers to start")
 
     def dismiss(self) -> list[int | None]:
         """Ask all members to stop, wait for them, and return their exit codes."""
@@ -189,15 +217,22 @@ class Service:
 
 @dataclass
 class Submitter:
-    """A process that submits orders, and the ids that were acknowledged to it."""
+    """A process that submits orders, and the ids that were acknowledged to it.
+
+    It looks at the backlog through *look_at*, where *url* leads over a network that may be broken.
+    """
 
     url: str
     folder: Path
     rate: float = 40
+    backlog: int = 0
+    look_at: str = ""
     process: Process | None = None
 
     def __enter__(self) -> Self:
-        options = ("--url", self.url, "--acks", str(self._acks), "--rate", str(self.rate))
+        options = ["--url", self.url, "--acks", str(self._acks)]
+        options += ["--rate", str(self.rate), "--backlog", str(self.backlog)]
+        options += ["--look-at", self.look_at]
         self.process = Process.launch(f"{HARNESS}.submitter", *options, log=self.folder / "submitter.log")
         return self
 
@@ -214,6 +249,11 @@ class Submitter:
         if not self._acks.exists():
             return []
         return self._acks.read_text().split("\n")[:-1]
+
+    def backlogs(self) -> list[int]:
+        """How many ticks were waiting, each time it looked."""
+        assert self.process is not None
+        return [line["waiting"] for line in self.process.lines("backlog")]
 
     def finish(self) -> list[str]:
         """Let it end what it has begun, and return all that was acknowledged."""

@@ -1,48 +1,97 @@
-"""A process that submits without rest, and writes down each id that was acknowledged, after it was."""
+"""A process that submits without rest, and writes down each id that was acknowledged, after it was.
+
+Orders and parcels come at a rate. Of ticks there is a backlog, which is filled up whenever a part of it is gone.
+"""
 
 import argparse
 import asyncio
+import json
 import os
 import signal
+import sys
 from contextlib import suppress
+from itertools import count
 
-from holdfast import StoreUnavailable
-from tests.acceptance.harness.app import App, build
+from holdfast import JobFunction, StoreUnavailable
+from tests.acceptance.harness.app import TICKS, App, build
+from tests.invariants import AWAY, read_waiting
 
 LANES = 4
 """How many submissions may be under way at once."""
 
-
-async def main() -> None:
-    """Submit orders and parcels until SIGTERM, then finish those under way."""
-    options = _options()
-    stopping = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    acks = os.open(options.acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    app = build(options.url)
-    async with app.hold, asyncio.TaskGroup() as lanes:
-        for lane in range(LANES):
-            lanes.create_task(_submit(app, acks, stopping, start=lane, pause=LANES / options.rate))
+LOOK = 1.0
+"""Seconds between two looks at the backlog."""
 
 
-async def _submit(app: App, acks: int, stopping: asyncio.Event, *, start: int, pause: float) -> None:
-    number = start
-    while not stopping.is_set():
-        with suppress(StoreUnavailable):  # not acknowledged, so nothing is promised
-            handle = await (app.parcel if number % 4 == 0 else app.order).submit(number)
-            os.write(acks, f"{handle.id}\n".encode())
-        number += LANES
+class Submitter:
+    """Submits until it is told to stop, and then finishes what is under way."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._app = build(options.url)
+        self._look_at: str = options.look_at or options.url
+        self._acks = os.open(options.acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._stopping = asyncio.Event()
+
+    async def run(self, *, rate: float, backlog: int) -> None:
+        """Submit until SIGTERM."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopping.set)
+        async with self._app.hold, asyncio.TaskGroup() as lanes:
+            for lane in range(LANES):
+                lanes.create_task(self._submit_orders(start=lane, pause=LANES / rate))
+            if backlog:
+                lanes.create_task(self._keep_up(backlog))
+
+    async def _submit_orders(self, *, start: int, pause: float) -> None:
+        for number in count(start, LANES):
+            with suppress(StoreUnavailable):  # not acknowledged, so nothing is promised
+                handle = await _kind(self._app, number).submit(number)
+                self._acknowledged([handle.id])
+            if await self._told_to_stop(within=pause):
+                return
+
+    async def _keep_up(self, backlog: int) -> None:
+        """Fill up the backlog whenever a quarter of it is gone."""
+        while not await self._told_to_stop(within=LOOK):
+            with suppress(StoreUnavailable, *AWAY):
+                missing = backlog - await self._backlog()
+                if missing > backlog // 4:
+                    handles = await self._app.tick.submit_many((n,) for n in range(missing))
+                    self._acknowledged([handle.id for handle in handles])
+
+    async def _backlog(self) -> int:
+        waiting = (await read_waiting(self._look_at)).get(TICKS, 0)
+        sys.stderr.write(json.dumps({"event": "backlog", "waiting": waiting}) + "\n")
+        sys.stderr.flush()
+        return waiting
+
+    def _acknowledged(self, ids: list[str]) -> None:
+        os.write(self._acks, "".join(f"{job_id}\n" for job_id in ids).encode())
+
+    async def _told_to_stop(self, *, within: float) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await stopping.wait()
+            async with asyncio.timeout(within):
+                await self._stopping.wait()
+        return self._stopping.is_set()
+
+
+def _kind(app: App, number: int) -> JobFunction[[int], list[str]]:
+    return app.parcel if number % 4 == 0 else app.order
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="the database")
+    parser.add_argument("--look-at", help="the database, for a look at the backlog that no fault hinders")
     parser.add_argument("--acks", required=True, help="file to which acknowledged ids are written")
-    parser.add_argument("--rate", type=float, default=40, help="submissions per second, at most")
+    parser.add_argument("--rate", type=float, default=40, help="orders and parcels per second, at most")
+    parser.add_argument("--backlog", type=int, default=0, help="how many ticks to keep waiting")
     return parser.parse_args()
+
+
+async def main() -> None:
+    """Submit until SIGTERM."""
+    options = _options()
+    await Submitter(options).run(rate=options.rate, backlog=options.backlog)
 
 
 if __name__ == "__main__":

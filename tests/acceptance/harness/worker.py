@@ -1,12 +1,17 @@
-"""A worker process. SIGTERM lets it finish; exit code 75 says that its database was away at the start."""
+"""A worker process. SIGTERM lets it finish; exit code 75 says that its database was away at the start.
+
+With `--ticks` it runs ticks beside its other jobs, in slots of their own, so that neither waits for the other.
+"""
 
 import argparse
 import asyncio
 import signal
 import sys
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from holdfast import StoreUnavailable
-from tests.acceptance.harness.app import brief, build
+from holdfast.engine.worker import Worker
+from tests.acceptance.harness.app import TICKS, App, brief, build
 
 STORE_AWAY = 75
 DIED = 70
@@ -19,19 +24,29 @@ async def main() -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    working = app.hold.worker(
-        slots=options.slots, lease=brief(options.lease), grace="5s", poll=brief(options.poll)
-    )
-    async with app.service, app.hold, working as worker:
-        await _told_or_dead(stopping, f"holdfast {worker.name}")
+    async with app.service, app.hold, AsyncExitStack() as stack:
+        queues = {"default": options.slots} | ({TICKS: options.ticks} if options.ticks else {})
+        workers = [
+            await stack.enter_async_context(_worker(app, queue, slots, options))
+            for queue, slots in queues.items()
+        ]
+        await _told_or_dead(stopping, {f"holdfast {worker.name}" for worker in workers})
     return 0 if stopping.is_set() else DIED
 
 
-async def _told_or_dead(stopping: asyncio.Event, name: str) -> None:
-    """Wait for the signal, or for an end of the worker that nobody asked for."""
-    [working] = [task for task in asyncio.all_tasks() if task.get_name() == name]
+def _worker(
+    app: App, queue: str, slots: int, options: argparse.Namespace
+) -> AbstractAsyncContextManager[Worker]:
+    return app.hold.worker(
+        queues=[queue], slots=slots, lease=brief(options.lease), grace="5s", poll=brief(options.poll)
+    )
+
+
+async def _told_or_dead(stopping: asyncio.Event, names: set[str]) -> None:
+    """Wait for the signal, or for an end of a worker that nobody asked for."""
+    working = [task for task in asyncio.all_tasks() if task.get_name() in names]
     told = asyncio.create_task(stopping.wait())
-    await asyncio.wait([told, working], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([told, *working], return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
 
 
@@ -40,6 +55,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--url", required=True, help="the database")
     parser.add_argument("--service", default="http://127.0.0.1:9", help="where effects go")
     parser.add_argument("--slots", type=int, default=10)
+    parser.add_argument("--ticks", type=int, default=0, help="slots for ticks")
     parser.add_argument("--lease", type=float, default=2.0, help="in seconds")
     parser.add_argument("--poll", type=float, default=0.2, help="in seconds")
     return parser.parse_args()

@@ -1,0 +1,62 @@
+"""Clocks that are wrong, and jump: libfaketime between a process and its system.
+
+Only what the clock on the wall says is faked. Lengths of time are measured with the monotonic clock, which no
+machine lets jump, either.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.acceptance.harness.missing import PartMissingError, install
+
+PACKAGE = "libfaketime"
+_SHARED = Path("/dev/shm")
+
+
+def faketime_library() -> Path:
+    """Find the library, in the variant for programs with threads; install it where that is ours to do."""
+    found = _installed()
+    if found is None:
+        install(PACKAGE)
+        found = _installed()
+    if found is None:
+        raise PartMissingError(f"{PACKAGE} is installed, but its library is not where it should be")
+    return found
+
+
+def _installed() -> Path | None:
+    return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
+
+
+class WrongClock:
+    """The clock of one machine. A process that runs under it follows each jump within a second."""
+
+    def __init__(self, file: Path, *, seconds: int) -> None:
+        self._library = faketime_library()
+        self._file = file
+        self.jump_to(seconds)
+
+    def jump_to(self, seconds: int) -> None:
+        """Be so many seconds ahead from now on, or behind."""
+        # Replaced as a whole: a reader must not meet an empty file.
+        draft = self._file.with_suffix(".new")
+        draft.write_text(f"{seconds:+d}\n")
+        draft.replace(self._file)
+        self.seconds = seconds
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process has to be started with to live by this clock."""
+        return {
+            "LD_PRELOAD": str(self._library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+
+def forget(pid: int) -> None:
+    """Remove what a process under a wrong clock leaves in shared memory when it is killed."""
+    for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
+        (_SHARED / name).unlink(missing_ok=True)

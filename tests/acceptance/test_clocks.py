@@ -1,0 +1,136 @@
+"""The database's clock decides, and a jump of it costs leases and nothing else.
+
+On PostgreSQL that is the server's, so a worker whose own clock is wrong does no harm. Those who share a SQLite
+file share a machine, and its clock is the database's: there the jump is everybody's.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast_simulator import Rule, Script, Slow
+from tests import invariants
+from tests.acceptance.harness.app import BUDGET, submit_orders
+from tests.acceptance.harness.clocks import WrongClock, forget
+from tests.acceptance.harness.databases import open_database
+from tests.acceptance.harness.measuring import drain
+from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.processes import Crew, Place, Process, Service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.acceptance.harness.databases import Database
+
+TEN_MINUTES = 600
+CLOSE = 60
+"""Seconds within which two clocks say the same, on a machine that may be busy."""
+
+SHOW_CLOCKS = """
+import sys, time
+for line in sys.stdin:
+    print(time.time(), time.monotonic(), flush=True)
+"""
+
+
+pytestmark = pytest.mark.usefixtures("faketime")
+
+
+def test_a_wrong_clock_jumps_and_measures_time_as_before(tmp_path: Path) -> None:
+    clock = WrongClock(tmp_path / "clock", seconds=TEN_MINUTES)
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", SHOW_CLOCKS],
+        env=clock.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+
+        def off_by() -> float:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("now\n")
+            process.stdin.flush()
+            shown, monotonic = map(float, process.stdout.readline().split())
+            assert abs(monotonic - time.monotonic()) < CLOSE
+            return shown - time.time()
+
+        assert abs(off_by() - TEN_MINUTES) < CLOSE
+        clock.jump_to(-TEN_MINUTES)
+        until(lambda: abs(off_by() + TEN_MINUTES) < CLOSE, within=10, what="the clock to jump")
+        process.communicate()
+    forget(process.pid)
+
+
+@pytest.mark.clause("JOB-4", "postgres")
+def test_workers_whose_clocks_are_wrong_keep_their_leases_and_leave_others_theirs(
+    postgres_database: Database, tmp_path: Path
+) -> None:
+    ahead = WrongClock(tmp_path / "ahead", seconds=TEN_MINUTES)
+    behind = WrongClock(tmp_path / "behind", seconds=-TEN_MINUTES)
+    places = tuple(Place(postgres_database.url, clock=clock) for clock in (ahead, behind, None))
+    all_are_slow = Script.of(Rule(Slow(timedelta(seconds=0.3))))
+    # The lease is short beside ten minutes, and long beside what a busy machine may do to a worker.
+    options = ("--lease", "30")
+    with (
+        Service(tmp_path, all_are_slow) as service,
+        Crew(postgres_database.url, tmp_path, service.url, options=options, places=places) as crew,
+    ):
+        crew.wait_until_at_work()
+        assert [round(off_by(member) / TEN_MINUTES) for member in crew.members] == [1, -1, 0]
+        orders = submit_orders(postgres_database.url, 150)
+        until(lambda: len(service.calls()) >= 30, within=10, what="calls under way")
+        ahead.jump_to(-TEN_MINUTES)
+        behind.jump_to(TEN_MINUTES)
+
+        drain(postgres_database, crew, within=60)
+        codes = crew.dismiss()
+
+    world = postgres_database.world()
+    assert codes == [0, 0, 0]
+    assert (crew.lines("reclaimed"), crew.lines("lease lost"), crew.lines("fenced")) == ([], [], [])
+    assert {row["losses"] for row in world.jobs} == {0}
+    invariants.all_hold(world, service.calls(), acknowledged=orders, budget=BUDGET)
+
+
+@pytest.mark.parametrize("seconds", [TEN_MINUTES, -TEN_MINUTES], ids=["forwards", "backwards"])
+def test_a_jump_of_the_clock_that_sqlite_workers_share_loses_and_doubles_nothing(
+    tmp_path: Path, seconds: int
+) -> None:
+    clock = WrongClock(tmp_path / "clock", seconds=0)
+    all_are_slow = Script.of(Rule(Slow(timedelta(seconds=0.5))))
+    with (
+        open_database("sqlite", tmp_path) as database,
+        Service(tmp_path, all_are_slow) as service,
+        Crew(
+            database.url,
+            tmp_path,
+            service.url,
+            options=("--lease", "30"),
+            places=(Place(database.url, clock=clock),) * 3,
+        ) as crew,
+    ):
+        crew.wait_until_at_work()
+        orders = submit_orders(database.url, 80)
+        until(lambda: len(service.calls()) >= 30, within=10, what="calls under way")
+        clock.jump_to(seconds)
+
+        drain(database, crew, within=60)
+        codes = crew.dismiss()
+        world = database.world()
+
+    assert codes == [0, 0, 0]
+    assert seconds < 0 or crew.lines("reclaimed"), "no lease ended early, so the clock did not jump"
+    assert invariants.damage(world, service.calls(), orders) == (0, 0, 0)
+
+
+def off_by(worker: Process) -> float:
+    """How many seconds a worker's log is ahead of us."""
+    [started] = worker.lines("worker started")
+    return (datetime.fromisoformat(started["timestamp"]) - datetime.now(UTC)).total_seconds()

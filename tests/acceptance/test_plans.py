@@ -1,0 +1,45 @@
+"""What a run of chaos does is enough to be worth its name."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from tests.acceptance.harness.plans import NETWORK, plan
+
+FIVE_MINUTES = 300.0
+A_TEST = 10.0
+
+
+def test_five_minutes_on_postgresql_leave_nothing_out() -> None:
+    blows = plan("postgres", FIVE_MINUTES, random.Random(1))
+
+    counts = Counter(blow.kind for blow in blows)
+    assert counts["kill"] >= 60
+    assert counts["zombie"] >= 20
+    assert counts["crash"] >= 10
+    assert sum(counts[kind] for kind in NETWORK) >= 20
+    assert min(counts[kind] for kind in (*NETWORK, "power_cut", "clock")) >= 2
+
+
+def test_five_minutes_on_sqlite_fill_the_disk_again_and_again() -> None:
+    counts = Counter(blow.kind for blow in plan("sqlite", FIVE_MINUTES, random.Random(1)))
+
+    assert counts.keys() == {"kill", "zombie", "disk_full"}
+    assert (counts["kill"] >= 60, counts["zombie"] >= 20, counts["disk_full"] >= 5) == (True, True, True)
+
+
+def test_a_short_run_has_one_of_each_kind() -> None:
+    assert {"kill", "zombie", "crash", "clock", *NETWORK} <= {
+        blow.kind for blow in plan("postgres", A_TEST, random.Random(1))
+    }
+    assert {blow.kind for blow in plan("sqlite", A_TEST, random.Random(1))} == {"kill", "zombie", "disk_full"}
+
+
+def test_blows_come_in_order_and_within_the_time_and_what_cannot_be_done_is_left_out() -> None:
+    blows = plan("postgres", A_TEST, random.Random(1), without=["clock"])
+
+    assert blows == sorted(blows)
+    assert all(0 <= blow.at <= A_TEST for blow in blows)
+    assert "clock" not in {blow.kind for blow in blows}
+    assert blows == plan("postgres", A_TEST, random.Random(1), without=["clock"])

@@ -1,0 +1,144 @@
+"""Walk over every crash point: strike each scenario at each call to the outside, and recover.
+
+    python -m tests.crashpoints                        the whole walk; one line of JSON last
+    python -m tests.crashpoints --scenario stages      one scenario; --call, --fault and --moment narrow it further
+    python -m tests.crashpoints --scenario stages --call 17 --fault crash --moment before --trace
+
+A call has a number, in the order in which the victim makes its calls when nothing befalls it. Each is
+struck by every fault, before it did anything and after it did all of it. The last line tells how many
+scenarios, calls and runs there were, and how many runs broke a promise; exit 1 if any did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.crashpoints.blows import FAULTS, Strike
+from tests.crashpoints.scenarios import SCENARIOS
+from tests.crashpoints.walk import Outcome, play, play_each, strikes_at
+from tests.simulation.processes import Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+TOGETHER = 32
+SHOWN = 40
+LEAD = 5
+"""Lines of a trace that are shown from before the blow."""
+
+
+class Part(NamedTuple):
+    """Some runs of one scenario, for one process."""
+
+    scenario: str
+    strikes: list[Strike]
+    with_trace: bool
+
+
+def main() -> int:
+    """Run from the command line."""
+    options = _options()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of a set of texts depends on it, and with it the order of the victim's calls.
+        os.execve(sys.executable, [sys.executable, "-m", "tests.crashpoints", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})  # fmt: skip
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        calm = list(pool.map(play, [options.scenario] if options.scenario else SCENARIOS))
+        parts = [part for outcome in calm for part in _parts(outcome, options)]
+        struck = (outcome for outcomes in pool.map(_played, parts) for outcome in outcomes)
+        return _report(calm, struck, whole=options.trace)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--scenario", choices=SCENARIOS)
+    parser.add_argument("--call", type=int)
+    parser.add_argument("--fault", choices=FAULTS)
+    parser.add_argument("--moment", choices=list(Moment))
+    parser.add_argument("--trace", action="store_true", help="show all that happened")
+    return parser.parse_args()
+
+
+def _parts(calm: Outcome, options: argparse.Namespace) -> Iterator[Part]:
+    """Divide the blows that a scenario calls for, or those of them that are wanted."""
+    wanted = [
+        strike
+        for strike in strikes_at(calm.passed)
+        if options.call in (None, strike.spot.call)
+        and options.fault in (None, strike.fault)
+        and options.moment in (None, strike.spot.moment)
+    ]
+    for start in range(0, len(wanted), TOGETHER):
+        yield Part(calm.scenario, wanted[start : start + TOGETHER], options.trace)
+
+
+def _played(part: Part) -> list[Outcome]:
+    outcomes = play_each(part.scenario, part.strikes)
+    for outcome in outcomes:
+        if not outcome.violations and not part.with_trace:
+            outcome.trace.clear()  # it would only be carried from process to process
+    return outcomes
+
+
+def _report(calm: list[Outcome], struck: Iterable[Outcome], *, whole: bool) -> int:
+    runs, violated = 0, 0
+    for outcome in chain(calm, struck):
+        runs += 1
+        violated += bool(outcome.violations)
+        _print(*_told(outcome, whole=whole and outcome.strike is not None))
+    spots = [(outcome.scenario, spot) for outcome in calm for spot in outcome.passed]
+    calls = {(scenario, spot.call): spot.point for scenario, spot in spots}
+    line = {
+        "scenarios": len(calm),
+        "port_calls": len(calls),
+        "moments": len(spots),
+        "abandoned": 2 * len(calls) - len(spots),  # calls that a victim which stops does not wait for
+        "runs": runs,
+        "violations": violated,
+        "calls_by_port": dict(Counter(calls.values()).most_common()),
+    }
+    _print(json.dumps(line))
+    return 1 if violated else 0
+
+
+def _told(outcome: Outcome, *, whole: bool) -> Iterator[str]:
+    """Tell of a run: its trace if it is wanted; what was broken, what led to it, how to see it again."""
+    if whole:
+        yield from outcome.trace
+    if outcome.violations:
+        yield f"{outcome.scenario}, {_blow(outcome)}: {outcome.violations[0]}"
+        if not whole:
+            yield from _shortened(outcome)
+        yield f"replay: python -m tests.crashpoints --scenario {outcome.scenario}{_choice(outcome)} --trace"
+
+
+def _blow(outcome: Outcome) -> str:
+    return "unstruck" if outcome.strike is None else f"{outcome.strike.fault} {outcome.strike.spot}"
+
+
+def _choice(outcome: Outcome) -> str:
+    if outcome.strike is None:
+        return ""
+    spot, fault = outcome.strike
+    return f" --call {spot.call} --fault {fault} --moment {spot.moment}"
+
+
+def _shortened(outcome: Outcome) -> list[str]:
+    """The trace from shortly before the blow."""
+    fell = [place for place, line in enumerate(outcome.trace) if _blow(outcome) in line]
+    start = max(0, fell[0] - LEAD) if fell else 0
+    return outcome.trace[start : start + SHOWN]
+
+
+def _print(*lines: str) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

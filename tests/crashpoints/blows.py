@@ -1,0 +1,102 @@
+"""Where a blow falls: every call of the victim to the outside has a number, and a moment before and after."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from tests.simulation.processes import Blow, Fault, Moment, Process
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+
+FAULTS = (Fault.CRASH, Fault.PAUSE, Fault.ERROR, Fault.CANCEL)
+
+WATCHER = "holdfast sqlite watcher"
+"""The task that looks at the file ten times a second, whatever happens."""
+
+
+class Spot(NamedTuple):
+    """A moment of one of the victim's calls."""
+
+    call: int
+    point: str
+    moment: Moment
+
+    def __str__(self) -> str:
+        return f"{self.moment} #{self.call} {self.point}"
+
+
+class Strike(NamedTuple):
+    """A fault at a spot."""
+
+    spot: Spot
+    fault: Fault
+
+
+class Victim(Process):
+    """A process whose calls are numbered.
+
+    Of the watcher's looks that follow each other, with no other call between, only the first has a
+    number: the others find the process just as it was.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._numbers = count(1)
+        self._just_looked = False
+        self._files: list[sqlite3.Connection] = []
+
+    async def call(self, point: str, operation: Callable[[], Awaitable[T]], *, error: type[Exception]) -> T:
+        """Make a call, under its number."""
+        return await super().call(self._numbered(point), operation, error=error)
+
+    def owns_file(self, file: sqlite3.Connection) -> None:
+        """Remember a connection that the victim itself has opened."""
+        self._files.append(file)
+
+    def crash(self) -> None:
+        """Die; the machine closes what was open."""
+        super().crash()
+        for file in self._files:
+            file.close()
+
+    def _numbered(self, point: str) -> str:
+        task = asyncio.current_task()
+        looks = task is not None and task.get_name() == WATCHER
+        again, self._just_looked = looks and self._just_looked, looks
+        return point if again else f"#{next(self._numbers)} {point}"
+
+
+class OneBlow:
+    """Strikes once, where it is told to, or nowhere; it notes every spot that it passes."""
+
+    def __init__(self, planned: Strike | None, *, seconds: float) -> None:
+        self.planned = planned
+        self.passed: list[Spot] = []
+        self.struck = False
+        self._seconds = seconds
+
+    def strike(self, process: Process, point: str, moment: Moment) -> Blow | None:
+        """Strike if this is the place."""
+        if not point.startswith("#"):
+            return None
+        number, _, name = point.removeprefix("#").partition(" ")
+        spot = Spot(int(number), name, moment)
+        self.passed.append(spot)
+        if self.planned is None or spot != self.planned.spot:
+            return None
+        self.struck = True
+        return Blow(self.planned.fault, self._seconds)
+
+
+class NoBlow:
+    """Leaves a process in peace."""
+
+    def strike(self, process: Process, point: str, moment: Moment) -> Blow | None:
+        """Do nothing."""
+        return None

@@ -1,0 +1,268 @@
+"""A story: one process, the victim, works or asks for something; it is struck at most once; the world recovers.
+
+Everybody else is healthy. While the victim lives and is awake it has to manage alone, so that one
+which only seems to work is noticed. Once it has ended, died or fallen asleep, a fresh worker comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast import JobFailed, StoreUnavailable
+from holdfast.stores.sqlite.times import micros
+from tests import invariants
+from tests.crashpoints.blows import NoBlow, OneBlow, Victim
+from tests.simulation.audit import Commit
+from tests.simulation.people import Memory
+from tests.simulation.processes import Fault
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from pathlib import Path
+
+    from holdfast import Holdfast, JobHandle
+    from holdfast.engine.worker import Worker
+    from tests.crashpoints.blows import Strike
+    from tests.simulation.audit import Row
+    from tests.simulation.jobs import Jobs
+    from tests.simulation.processes import Process
+
+LEASE = 3.3
+"""A third of it is a little more than a poll: a worker looks for cancellations between two extensions."""
+
+ASLEEP = 1.7 * LEASE
+"""Seconds that a paused process sleeps: its leases run out, and somebody else takes its jobs."""
+
+PATIENCE = 120.0
+"""Virtual seconds in which whatever is waited for must have come about."""
+
+STEP = 0.1
+
+
+class App(NamedTuple):
+    """What a process has in hand."""
+
+    hold: Holdfast
+    jobs: Jobs
+
+
+class _Other(NamedTuple):
+    process: Process
+    main: asyncio.Task[Any]
+    stop: asyncio.Event
+
+
+class Story:
+    """The world of one scenario, and the words in which it is told."""
+
+    def __init__(self, folder: Path, strike: Strike | None, *, seed: int) -> None:
+        self.world = World(seed, folder)
+        self.memory = Memory()
+        self.blow = OneBlow(strike, seconds=ASLEEP)
+        self.victim = Victim("victim:0:p", self.world.loop, self.blow, self.world.note)
+        self.books: invariants.World
+        self._people = self._application(self.world.process("people", NoBlow()))
+        self._others: list[_Other] = []
+        self._main: asyncio.Task[None]
+        self._guard: asyncio.Task[None]
+        self._stop = asyncio.Event()
+        self._worker: Worker | None = None
+        self._cancelled = False
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing befalls the victim: then everything goes as one would wish."""
+        return self.blow.planned is None
+
+    def struck_by(self, *faults: Fault) -> bool:
+        """Whether one of these befalls the victim."""
+        return self.blow.planned is not None and self.blow.planned.fault in faults
+
+    async def begin(self) -> None:
+        """Make the schema; from now on every commit is audited."""
+        await self._people.hold.open()
+        self.world.auditor.at_work = True
+
+    def look(self) -> None:
+        """Have a commit audited that was none of the engine's."""
+        self.world.auditor.look(Commit("people", micros(self.world.clock.now())))
+
+    async def play_out(self) -> None:
+        """Wait until every job has ended, let everybody stop, and read the books."""
+        await self.begin()
+        await self.until("everything has ended", self._everything_ended)
+        self._guard.cancel()
+        self._stop.set()
+        await self.until("the victim has stopped", self._victim_is_gone)
+        await self.until("everything has ended", self._everything_ended)
+        await self._others_stop()
+        self._check_how_the_victim_ended()
+        self.books = await invariants.read_world(self.world.url)
+
+    # What healthy people do and see.
+
+    @property
+    def hold(self) -> Holdfast:
+        """The `Holdfast` of healthy people."""
+        return self._people.hold
+
+    async def submit(self, job: str, *args: Any, **options: Any) -> str:
+        """Submit a job, and give its id."""
+        await self.begin()
+        handle = await getattr(self._people.jobs, job).options(**options).submit(*args)
+        self.heard(handle)
+        return str(handle.id)
+
+    def heard(self, *handles: JobHandle[Any]) -> None:
+        """Remember that somebody was told that these jobs are stored."""
+        self.memory.acknowledged.update({handle.id: handle.name for handle in handles})
+
+    async def runs(self, job_id: str, *, by: Process | None = None) -> None:
+        """Wait until a worker runs the job."""
+
+        def held() -> bool:
+            row = self.seen(job_id)
+            return row.status == "processing" and (by is None or row.worker == by.name)
+
+        await self.until(f"{by or 'somebody'} runs {job_id}", held)
+
+    async def ends(self, job_id: str) -> None:
+        """Wait until the job has ended."""
+        await self.until(f"{job_id} has ended", lambda: self.seen(job_id).ended)
+
+    def seen(self, job_id: str) -> Row:
+        """The job's row as it is now."""
+        return self.world.auditor.jobs[job_id]
+
+    async def until(self, what: str, came_about: Callable[[], bool], *, step: float = STEP) -> None:
+        """Look every *step* seconds whether something came about, for a bounded time."""
+        limit = self.world.loop.time() + PATIENCE
+        while not came_about():
+            assert self.world.loop.time() < limit, f"waited {PATIENCE:g} s in vain: {what}"
+            await asyncio.sleep(step)
+
+    def _everything_ended(self) -> bool:
+        return not self.victim.asleep and all(row.ended for row in self.world.auditor.jobs.values())
+
+    # Other workers.
+
+    def other_worker(self) -> Process:
+        """Start a healthy worker beside the victim."""
+        process, stop = self.world.process("worker", NoBlow()), asyncio.Event()
+        self._others.append(_Other(process, process.start(self._work(process, stop)), stop))
+        return process
+
+    async def _others_stop(self) -> None:
+        for process, main, stop in self._others:
+            if process.alive:
+                stop.set()
+                await self.until(f"{process} has stopped", main.done)
+                main.result()
+                assert not process.tasks(), f"{process} left behind {process.tasks()}"
+
+    async def _take_over(self) -> None:
+        """Keep one healthy worker while the victim cannot work: there are jobs that take theirs down."""
+        while True:
+            able = [other for other in self._others if other.process.alive and not other.process.asleep]
+            if not able and (self.victim.asleep or self._victim_is_gone()):
+                self.other_worker()
+            await asyncio.sleep(STEP)
+
+    # The victim.
+
+    async def client(self, act: Callable[[App], Awaitable[None]], *, new_file: bool = False) -> None:
+        """Let the victim be a client that does *act*, and wait until it is done or dead."""
+        if not new_file:
+            await self.begin()
+        self._start(self._ask(act))
+        await self.until("the client is done", self._victim_is_gone)
+
+    async def worker(self, *, slots: int = 2, grace: float = 30.0) -> None:
+        """Let the victim be a worker, until it is told to stop."""
+        await self.begin()
+        self._start(self._work(self.victim, self._stop, slots=slots, grace=grace))
+
+    def stop(self) -> None:
+        """Tell the victim to stop; the second time, to hurry."""
+        if self._stop.is_set() and self._worker is not None:
+            self._worker.stop()
+        self._stop.set()
+
+    def cancel(self) -> None:
+        """Cancel the victim's main task."""
+        self._cancelled = True
+        self._main.cancel()
+
+    def cancel_everything(self) -> None:
+        """Cancel every task of the victim at once, as programs do that want to end in a hurry."""
+        self._cancelled = True
+        for task in self.victim.running():
+            task.cancel()
+
+    def own_connection(self) -> sqlite3.Connection:
+        """Let the victim open the file by itself, beside the store."""
+        connection = sqlite3.connect(self.world.path, isolation_level=None)
+        self.victim.owns_file(connection)
+        return connection
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether the victim came to the end of what it wanted to do."""
+        return self.victim.alive and not self._main.cancelled() and self._main.exception() is None
+
+    def _start(self, program: Coroutine[Any, Any, None]) -> None:
+        self._main = self.victim.start(self._run(program))
+        self._guard = asyncio.create_task(self._take_over())
+
+    async def _run(self, program: Coroutine[Any, Any, None]) -> None:
+        """Run as `asyncio.run` does: what is left when the program has ended is cancelled and waited for."""
+        try:
+            await program
+            assert not self._rest(), f"the victim ended well, and left behind {self.victim.tasks()}"
+        finally:
+            rest = self._rest()
+            for task in rest:
+                task.cancel()
+            if rest:
+                await asyncio.wait(rest)
+
+    def _rest(self) -> list[asyncio.Task[Any]]:
+        return [task for task in self.victim.running() if task is not self._main]
+
+    async def _ask(self, act: Callable[[App], Awaitable[None]]) -> None:
+        app = self._application(self.victim)
+        async with app.hold:
+            await act(app)
+
+    async def _work(
+        self, process: Process, stop: asyncio.Event, *, slots: int = 2, grace: float = 30.0
+    ) -> None:
+        hold, _ = self._application(process)
+        async with hold, hold.worker(slots=slots, lease=LEASE, grace=grace) as worker:
+            if process is self.victim:
+                self._worker = worker
+            await stop.wait()
+
+    def _application(self, process: Process) -> App:
+        return App(*self.world.application(process, skew=timedelta(0), loses_hint=lambda: False))
+
+    def _victim_is_gone(self) -> bool:
+        return not self.victim.alive or self._main.done()
+
+    def _check_how_the_victim_ended(self) -> None:
+        """It may end with the error that struck it, and with no other."""
+        if not self.victim.alive:
+            return
+        if self._main.cancelled():
+            cancelled = self._cancelled or self.struck_by(Fault.CANCEL)
+            assert cancelled, "the victim was cancelled, and by nobody"
+            return
+        error = self._main.exception()
+        fits = self.struck_by(Fault.ERROR, Fault.CANCEL) and isinstance(
+            error, (StoreUnavailable, RuntimeError, JobFailed)
+        )
+        assert error is None or fits, f"the victim broke: {error!r}"

@@ -1,0 +1,84 @@
+"""Every crash point of every scenario, and what the walk does when there is something to find."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.stores.sqlite import store
+from tests.crashpoints.blows import FAULTS, Spot, Strike
+from tests.crashpoints.walk import play, play_each, strikes_at
+from tests.simulation.processes import Fault, Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EVERY_PORT = {
+    *("store." + name for name in ("open", "close", "submit", "submit_within", "claim", "settle", "extend")),
+    *("store." + name for name in ("recount", "cancel_requests", "promote", "reclaim", "cancel", "retry")),
+    *("store." + name for name in ("get", "find", "stages", "await_ends")),
+    *("sqlite.write", "sqlite.read", "service.post", "handler"),
+}
+
+
+def walk(*options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crashpoints", *options], capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr[-2_000:]
+    return done, json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.clause("JOB-1", "sqlite")
+@pytest.mark.clause("JOB-3", "sqlite")
+@pytest.mark.clause("JOB-4", "sqlite")
+@pytest.mark.clause("JOB-5", "sqlite")
+@pytest.mark.clause("JOB-6", "sqlite")
+@pytest.mark.clause("JOB-7", "sqlite")
+@pytest.mark.clause("JOB-10", "sqlite")
+@pytest.mark.clause("STG-1", "sqlite")
+@pytest.mark.clause("STG-2", "sqlite")
+@pytest.mark.clause("IDM-1", "sqlite")
+@pytest.mark.clause("IDM-3", "sqlite")
+def test_no_promise_is_broken_at_any_crash_point() -> None:
+    done, told = walk()
+
+    assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
+    assert told["violations"] == 0
+    assert told["scenarios"] >= 12
+    assert told["runs"] == told["scenarios"] + told["moments"] * len(FAULTS)
+    assert told["moments"] == 2 * told["port_calls"] - told["abandoned"]
+    assert set(told["calls_by_port"]) == EVERY_PORT
+
+
+def test_a_broken_fence_is_found_and_can_be_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_of_them(connection: object, rows: Sequence[Any]) -> Sequence[Any]:
+        return rows
+
+    monkeypatch.setattr(store, "_held", all_of_them)
+    pauses = [strike for strike in strikes_at(play("stages", None).passed) if strike.fault is Fault.PAUSE]
+
+    found = [outcome for outcome in play_each("stages", pauses) if outcome.violations]
+
+    assert found
+    again = play("stages", found[0].strike)
+    assert (again.violations, again.trace) == (found[0].violations, found[0].trace)
+
+
+def test_a_blow_that_never_falls_is_a_violation() -> None:
+    nowhere = Strike(Spot(10_000, "store.claim", Moment.BEFORE), Fault.CRASH)
+
+    assert play("complete", nowhere).violations == ["the blow never fell"]
+
+
+def test_one_blow_is_replayed_by_its_number() -> None:
+    done, told = walk(
+        "--scenario", "submit", "--call", "6", "--fault", "crash", "--moment", "after", "--trace"
+    )
+
+    assert (done.returncode, told["runs"]) == (0, 2)
+    assert "victim:0:p crash after #6" in done.stdout

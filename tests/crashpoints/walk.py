@@ -1,0 +1,95 @@
+"""The walk: every scenario, struck in every way before and after every call of its victim."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from holdfast.engine.shapes import Shape
+from tests.crashpoints.blows import FAULTS, Spot, Strike
+from tests.crashpoints.scenarios import SCENARIOS
+from tests.crashpoints.story import Story
+from tests.simulation import promises
+from tests.simulation.simulation import fresh_folder, unheard_dead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+SEED = 1
+_SHAPES: dict[tuple[str, str], Shape] = {}
+
+
+@dataclass
+class Outcome:
+    """What became of one run."""
+
+    scenario: str
+    strike: Strike | None
+    passed: list[Spot]
+    violations: list[str]
+    trace: list[str] = field(repr=False)
+
+
+def play_each(scenario: str, strikes: Sequence[Strike | None], *, seed: int = SEED) -> list[Outcome]:
+    """Tell a story once for each of *strikes*."""
+    with unheard_dead(), _shapes_made_once(), _nobody_waits_for_a_lock():
+        return [_play(scenario, strike, seed) for strike in strikes]
+
+
+def play(scenario: str, strike: Strike | None = None, *, seed: int = SEED) -> Outcome:
+    """Tell a story once, with at most one blow, and check it."""
+    [outcome] = play_each(scenario, [strike], seed=seed)
+    return outcome
+
+
+def strikes_at(passed: Sequence[Spot]) -> Iterator[Strike]:
+    """All blows that can fall on a victim that passes these spots."""
+    for spot in sorted(passed):
+        for fault in FAULTS:
+            yield Strike(spot, fault)
+
+
+def _play(scenario: str, strike: Strike | None, seed: int) -> Outcome:
+    with fresh_folder() as folder:
+        story = Story(folder, strike, seed=seed)
+        loop = story.world.loop
+        asyncio.set_event_loop(loop)
+        loop.set_exception_handler(lambda *_: None)  # dead processes leave tasks behind that nobody asks
+        try:
+            violations = loop.run_until_complete(_told(scenario, story))
+        finally:
+            asyncio.set_event_loop(None)
+            story.world.close()
+    return Outcome(scenario, strike, story.blow.passed, violations, story.world.trace)
+
+
+async def _told(scenario: str, story: Story) -> list[str]:
+    found: list[str] = []
+    try:
+        await SCENARIOS[scenario](story)
+        found += promises.broken(story.books, story.world.service.log, story.memory, story.world.seen)
+    except Exception as error:
+        found.append(str(error) if isinstance(error, AssertionError) else repr(error))
+    if story.blow.planned is not None and not story.blow.struck:
+        found.append("the blow never fell")
+    return story.world.violations + found
+
+
+def _nobody_waits_for_a_lock() -> AbstractContextManager[Any]:
+    """Let a locked file be a store that is away: whoever holds the lock lives in the same thread."""
+    return mock.patch("holdfast.stores.sqlite.database.BUSY_MS", 0)
+
+
+def _shapes_made_once() -> AbstractContextManager[Any]:
+    """Spare every process the making of its jobs' shapes: they never change, and take most of the time."""
+
+    def shape(function: Callable[..., Any], *, what: str) -> Shape:
+        place = (what, function.__qualname__)
+        if place not in _SHAPES:
+            _SHAPES[place] = Shape(function, what=what)
+        return _SHAPES[place]
+
+    return mock.patch("holdfast.face.holdfast.Shape", shape)

@@ -1,0 +1,190 @@
+"""Plant protocol bugs one by one, and show that each is found.
+
+    python -m tests.planted                          all of it: two tables, and one line of JSON last
+    python -m tests.planted --bug drop-the-fence     one bug
+    python -m tests.planted --recorded               each bug in the life that is known to show it; JSON lines
+    python -m tests.planted --bug drop-the-fence --seed 3 --times 20 --between 5
+                                                     one life again and again; JSON lines
+
+The first table tells for each bug which guarantees it breaks, what found it and after how many tries;
+the second for each guarantee a bug under which its own tests fail. Exit 1 if a bug was not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.planted.bugs import BUGS
+from tests.planted.finders import Found, Shown, by_crash_points, by_simulation, by_tests, live
+from tests.planted.guarantees import BROKEN_BY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.planted.planting import Bug
+
+SEEDS = 300
+"""Lives after which a bug counts as not found by the simulation."""
+
+ROUNDS = 4
+"""Rounds after which a bug counts as not found by crash points; the whole walk takes many more."""
+
+RECORD = Path(__file__).with_name("seeds.json")
+"""For each bug the first seed that shows it: where the quick check looks first."""
+
+RETRIED = 40
+"""Lives that the quick check tries when the recorded one shows nothing: other code, other lives."""
+
+SAID = 100
+
+
+class Verdict(NamedTuple):
+    """What came of the search for one bug."""
+
+    bug: Bug
+    simulated: Found | None = None
+    walked: Found | None = None
+    shown: Shown = Shown([], 0)
+
+    @property
+    def finder(self) -> str | None:
+        """What found it; `None` if nothing did."""
+        if self.simulated:
+            return "simulation"
+        if self.walked:
+            return "crash points"
+        return "tests" if self.shown.failed else None
+
+
+def main() -> int:
+    """Run from the command line."""
+    options = _options()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of a set of texts depends on it, and with it what a seed brings about.
+        os.execve(sys.executable, [sys.executable, "-m", "tests.planted", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})  # fmt: skip
+    if options.seed is not None:
+        return _replay(options.bug, options.seed, times=options.times, between=options.between)
+    if options.recorded:
+        return _recorded()
+    return _selfcheck([options.bug] if options.bug else list(BUGS), record=options.record)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bug", choices=BUGS)
+    parser.add_argument("--recorded", action="store_true", help="look only where each bug was found last")
+    parser.add_argument("--record", action="store_true", help="write down where each bug was found")
+    parser.add_argument("--seed", type=int, help="live through this one, with the bug or without any")
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--between", type=int, help="another seed to live through in between")
+    return parser.parse_args()
+
+
+# The whole check.
+
+
+def _selfcheck(names: list[str], *, record: bool) -> int:
+    verdicts = list(_searched(names))
+    clauses = _broken_clauses(names)
+    line = {
+        "bugs": len(verdicts),
+        "found": sum(verdict.finder is not None for verdict in verdicts),
+        "by_simulation": sum(verdict.simulated is not None for verdict in verdicts),
+        "by_crash_points": sum(verdict.walked is not None for verdict in verdicts),
+        "only_by_tests": sum(verdict.finder == "tests" for verdict in verdicts),
+        "most_seeds": max((verdict.simulated.tries for verdict in verdicts if verdict.simulated), default=0),
+        "clauses": len(clauses),
+        "clauses_broken": sum(clauses.values()),
+        "not_found": [verdict.bug.name for verdict in verdicts if verdict.finder is None],
+    }
+    _print(json.dumps(line))
+    if record:
+        found = {verdict.bug.name: int(verdict.simulated.where) for verdict in verdicts if verdict.simulated}
+        RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0 if line["found"] == line["bugs"] and all(clauses.values()) else 1
+
+
+def _searched(names: list[str]) -> Iterator[Verdict]:
+    """Search for each bug in every way that may find it, and print a line for each as it comes."""
+    _print(f"{'bug':32} {'breaks':14} {'simulation':>10} {'crash points':>12}  what was said")
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for verdict in pool.map(_search, names):
+            _print(_row(verdict))
+            yield verdict
+
+
+def _search(name: str) -> Verdict:
+    bug = BUGS[name]
+    if not bug.simulated:
+        return Verdict(bug, shown=by_tests(name, bug.clauses[0]))
+    return Verdict(bug, by_simulation(name, range(1, SEEDS + 1)), by_crash_points(name, rounds=ROUNDS))
+
+
+def _row(verdict: Verdict) -> str:
+    bug, found = verdict.bug, verdict.simulated or verdict.walked
+    said = (
+        found.said
+        if found
+        else f"its tests failed: {verdict.shown.failed}"
+        if verdict.shown.failed
+        else "NOT FOUND"
+    )
+    seeds = f"{verdict.simulated.tries} seeds" if verdict.simulated else "-"
+    runs = f"{verdict.walked.tries} runs" if verdict.walked else "-"
+    return f"{bug.name:32} {' '.join(bug.clauses):14} {seeds:>10} {runs:>12}  {said[:SAID]}"
+
+
+def _broken_clauses(names: list[str]) -> dict[str, bool]:
+    """Run the tests of each guarantee under its bug, and print a line for each."""
+    wanted = {clause: bug for clause, bug in BROKEN_BY.items() if bug in names}
+    _print("", f"{'guarantee':10} {'bug':32} {'tests failed':>12}  for example")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        shown = dict(zip(wanted, pool.map(by_tests, wanted.values(), wanted), strict=True))
+    for clause, bug in wanted.items():
+        failed = shown[clause].failed
+        _print(f"{clause:10} {bug:32} {len(failed):>12}  {failed[0] if failed else 'NONE FAILED'}")
+    return {clause: bool(told.failed) for clause, told in shown.items()}
+
+
+# The quick check, and replays.
+
+
+def _recorded() -> int:
+    """Look for each bug where it was found last, and for none in the same lives of a healthy engine."""
+    known: dict[str, int] = json.loads(RECORD.read_text(encoding="utf-8"))
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for name, found in zip(known, pool.map(_where_it_was, known.items()), strict=True):
+            _print(json.dumps({"bug": name, **(found._asdict() if found else {"said": None})}))
+        for lived in pool.map(partial(live, None), sorted(set(known.values()))):
+            _print(json.dumps({"bug": None, **lived._asdict()}))
+    return 0
+
+
+def _where_it_was(known: tuple[str, int]) -> Found | None:
+    name, seed = known
+    return by_simulation(name, chain([seed], range(1, RETRIED + 1)))
+
+
+def _replay(bug: str | None, seed: int, *, times: int, between: int | None) -> int:
+    for _ in range(times):
+        if between is not None:
+            live(None, between)
+        _print(json.dumps(live(bug, seed)._asdict()))
+    return 0
+
+
+def _print(*lines: str) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Mistakes in the worker: how it claims, keeps, lets go and stops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.transitions import Requeue, release
+from holdfast.engine import attempt, worker
+from holdfast.engine.attempt import Interruption
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.registry import JobSpec
+from holdfast.engine.settling import Settler
+from holdfast.engine.suspects import Suspects
+from holdfast.engine.sweeper import Sweeper
+from holdfast.engine.worker import Worker
+from tests.planted.planting import Bug, Swap
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from holdfast.core.jobs import Claim
+
+
+async def _extend_nothing(self: Any) -> None:
+    await self._hear_cancellations()
+
+
+async def _keep_until_the_first_error(self: Any) -> None:
+    third = self._options.lease.total_seconds() / 3
+    try:
+        while True:
+            await asyncio.sleep(third)
+            await self.run_once()
+    except StoreUnavailable:
+        await asyncio.Event().wait()
+
+
+async def _sweep_until_the_first_error(self: Any) -> None:
+    try:
+        while True:
+            await self._rest(await self.run_once())
+    except StoreUnavailable:
+        await asyncio.Event().wait()
+
+
+async def _sleep_for_an_hour(self: Any) -> None:
+    await asyncio.sleep(3600)
+
+
+async def _wait_for_a_hint(self: Any) -> None:
+    await self._news.wait()
+
+
+async def _sleep_until_the_poll(self: Any) -> None:
+    await asyncio.sleep(self.options.poll.total_seconds())
+
+
+def _release_spent(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Requeue:
+    return release(claim, reason, delay=delay)._replace(gives_back=False)
+
+
+class _ShutdownIsALostLease:
+    SHUTDOWN = Interruption.LOST
+    CANCEL = Interruption.CANCEL
+    LOST = Interruption.LOST
+
+
+async def _wait_for_nothing(self: Any, *_: Any, **__: Any) -> None:
+    return
+
+
+BUGS = (
+    Bug(
+        "no-extension",
+        "Ninety seconds are enough for every job.",
+        ("JOB-5",),
+        (Swap(Keeper, "run_once", _extend_nothing),),
+    ),
+    Bug(
+        "keeper-gives-up",
+        "If the store is away, there is nothing to extend.",
+        ("JOB-5",),
+        (Swap(Keeper, "run", _keep_until_the_first_error),),
+    ),
+    Bug(
+        "sweeper-gives-up",
+        "An error ends the sweep.",
+        ("JOB-4",),
+        (Swap(Sweeper, "run", _sweep_until_the_first_error),),
+    ),
+    Bug(
+        "worker-sleeps-for-an-hour",
+        "When there is nothing to claim, be kind to the database.",
+        ("JOB-8",),
+        (Swap(Worker, "_rest", _sleep_for_an_hour),),
+    ),
+    Bug(
+        "worker-trusts-hints",
+        "Every submission sends a hint, so polling is a waste.",
+        ("JOB-8",),
+        (Swap(Worker, "_rest", _wait_for_a_hint),),
+    ),
+    Bug(
+        "worker-deaf-to-hints",
+        "It polls every second anyway.",
+        ("JOB-8",),
+        (Swap(Worker, "_rest", _sleep_until_the_poll),),
+        simulated=False,
+    ),
+    Bug(
+        "shutdown-spends-the-attempt",
+        "It was tried, so it counts.",
+        ("JOB-7",),
+        (Swap(attempt, "release", _release_spent),),
+    ),
+    Bug(
+        "shutdown-drops-what-is-in-hand",
+        "The leases run out by themselves.",
+        ("JOB-7",),
+        (Swap(worker, "Interruption", _ShutdownIsALostLease),),
+    ),
+    Bug(
+        "shutdown-waits-for-nothing",
+        "Tell everybody to stop, and go.",
+        ("JOB-7",),
+        (Swap(Worker, "_finish", _wait_for_nothing), Swap(Settler, "drain", _wait_for_nothing)),
+    ),
+    Bug(
+        "suspects-in-company",
+        "A lost worker is bad luck.",
+        ("JOB-10",),
+        (Swap(Suspects, "among", lambda self, claims: []),),
+    ),
+    Bug(
+        "crashes-for-ever",
+        "A crash is not the job's fault, so it costs the job nothing.",
+        ("JOB-10",),
+        (Swap(JobSpec, "crash_budget", property(lambda self: 1_000_000)),),
+    ),
+)

@@ -1,0 +1,126 @@
+"""Three ways to find a bug: simulated lives, the walk over crash points, and the tests of a guarantee."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.crashpoints.scenarios import SCENARIOS
+from tests.crashpoints.walk import play, play_each, strikes_at
+from tests.planted.bugs import planted
+from tests.simulation.simulation import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tests.crashpoints.blows import Strike
+    from tests.crashpoints.walk import Outcome as Walked
+
+BLOWS = 4
+"""Blows on each scenario in one round of the walk."""
+
+LONGEST = 300
+"""Seconds after which a run of tests that a bug has brought to a halt is given up."""
+
+
+class Found(NamedTuple):
+    """How a bug came to light: after how many tries, the last of them where, and what was said then."""
+
+    tries: int
+    where: str
+    said: str
+
+
+class Lived(NamedTuple):
+    """What one simulated life came to."""
+
+    seed: int
+    digest: str
+    said: str | None
+
+
+def live(bug: str | None, seed: int) -> Lived:
+    """Live through *seed*, with *bug* in the engine or without any."""
+    if bug is None:
+        outcome = simulate(seed)
+    else:
+        with planted(bug):
+            outcome = simulate(seed)
+    return Lived(seed, outcome.digest, outcome.violations[0] if outcome.violations else None)
+
+
+def by_simulation(bug: str, seeds: Iterable[int]) -> Found | None:
+    """Live through *seeds* one after another, until one shows the bug."""
+    for tries, seed in enumerate(seeds, start=1):
+        said = live(bug, seed).said
+        if said is not None:
+            return Found(tries, str(seed), said)
+    return None
+
+
+def by_crash_points(bug: str, *, rounds: int) -> Found | None:
+    """Walk over crash points until one shows the bug, or all *rounds* have shown nothing."""
+    with planted(bug):
+        for tries, walked in enumerate(_walk(rounds), start=1):
+            if walked.violations:
+                return Found(tries, _place(walked), walked.violations[0])
+    return None
+
+
+def _walk(rounds: int) -> Iterator[Walked]:
+    """Every scenario without a blow; then, round by round, a few blows on each, from anywhere in its story."""
+    calm = {scenario: play(scenario, None) for scenario in SCENARIOS}
+    yield from calm.values()
+    blows = {scenario: _mixed(walked) for scenario, walked in calm.items()}
+    for turn in range(rounds):
+        for scenario, strikes in blows.items():
+            yield from play_each(scenario, strikes[turn * BLOWS : (turn + 1) * BLOWS])
+
+
+def _mixed(walked: Walked) -> list[Strike]:
+    strikes = list(strikes_at(walked.passed))
+    random.Random(walked.scenario).shuffle(strikes)
+    return strikes
+
+
+def _place(walked: Walked) -> str:
+    blow = "" if walked.strike is None else f", {walked.strike.fault} {walked.strike.spot}"
+    return f"{walked.scenario}{blow}"
+
+
+class Shown(NamedTuple):
+    """What the tests of a guarantee said."""
+
+    failed: list[str]
+    passed: int
+
+
+def by_tests(bug: str | None, clause: str | None, *, most: int = 3) -> Shown:
+    """Run the tests of *clause* with *bug* in the engine, until *most* of them have failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "clauses.json"
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "tests.planted.plugin",
+            "-p",
+            "no:cacheprovider",
+        ]
+        command += [f"--clauses={target}", f"--maxfail={most}", "tests/contract"]
+        command += [f"--plant={bug}"] * (bug is not None) + [f"--shows={clause}"] * (clause is not None)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST)
+        if not target.exists():
+            raise RuntimeError(
+                f"the tests of {clause} could not be run: {done.stdout[-2_000:]}{done.stderr[-2_000:]}"
+            )
+        tests = json.loads(target.read_text(encoding="utf-8"))["tests"]
+    failed = [test["test"].rpartition("::")[2] for test in tests if test["outcome"] == "failed"]
+    return Shown(failed, sum(test["outcome"] == "passed" for test in tests))

@@ -1,0 +1,244 @@
+"""Mistakes around claims, leases, tokens and the history: most are one line of SQL."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.jobs import Claim
+from holdfast.core.states import Status
+from holdfast.stores.sqlite import schema, store
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.sqlite.submitting import SQL
+from holdfast.stores.sqlite.times import micros_of
+from tests.planted.planting import Bug, Sql, Swap
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+_FENCE = "job.lease_token = want.value ->> 1"
+_FENCED = ("count_held", "held", "finish")
+_REPLAYED = "SELECT id, :now, 'replayed', json_object('generation', generation + 1) FROM holdfast_finished WHERE id = :id"
+_ONLY_READY = "           AND job.retry_after IS NULL\n"
+
+
+async def _claim_in_two_steps(
+    self: Any, worker: str, queue: str, *, limit: int, lease: timedelta
+) -> list[Claim]:
+    found = await self._reader.rows(SQL["claimable"], {"queue": queue, "limit": limit})
+    ids, rows = found[0]
+    if ids != "[]":
+        values = {"worker": worker, "lease": micros_of(lease), "ids": ids}
+        await self._at_lock(lambda connection, values: connection.execute(SQL["take"], values), values)
+    return [Claim(*row) for row in json.loads(rows)]
+
+
+async def _reclaim_in_two_steps(self: Any, *, limit: int) -> list[str]:
+    ids: list[str] = await self._reader.json(SQL["lost"], {"now": self._now(), "limit": limit})
+    await self._at_lock(_reclaim_whatever_they_do_now, {"ids": json.dumps(ids)})
+    return ids
+
+
+def _reclaim_whatever_they_do_now(connection: sqlite3.Connection, values: dict[str, Any]) -> None:
+    connection.execute(SQL["reclaim_history"], values)
+    connection.execute(SQL["reclaim"], values)
+
+
+def _extend_by_id(
+    connection: sqlite3.Connection, held: Sequence[tuple[str, int]], values: dict[str, int]
+) -> tuple[frozenset[str], frozenset[str]]:
+    ids = [job_id for job_id, _ in held]
+    connection.execute(SQL["extend"], {**values, "ids": json.dumps(ids)})
+    return frozenset(ids), frozenset()
+
+
+def _hold_the_first(connection: sqlite3.Connection, rows: Sequence[Any]) -> Sequence[Any]:
+    batch = {"batch": json.dumps([row[:2] for row in rows])}
+    [count] = connection.execute(SQL["count_held"], batch).fetchone()
+    return rows[:count]
+
+
+def _finish_and_remove_all(
+    connection: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int
+) -> list[tuple[str, int]]:
+    values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now}
+    connection.execute(SQL["finish"], values)
+    connection.execute(SQL["remove"], {"ids": json.dumps([row[0] for row in rows])})
+    return [(row[0], row[1]) for row in rows]
+
+
+def _cancel_and_say_done(connection: sqlite3.Connection, values: dict[str, Any]) -> Status | None:
+    if connection.execute(SQL["cancel_queued"], values).rowcount:
+        connection.execute(SQL["remove"], {"ids": json.dumps([values["id"]])})
+    elif not connection.execute(SQL["request_cancel"], values).rowcount:
+        return None
+    return Status.CANCELLED
+
+
+def _without_index(name: str) -> list[tuple[int, str]]:
+    """Give the migrations as if nobody had thought of the index *name*."""
+    made = re.compile(f"CREATE INDEX {name} [^;]*;")
+    assert any(made.search(script) for _, script in schema.MIGRATIONS), f"there is no index {name}"
+    return [(version, made.sub("", script)) for version, script in schema.MIGRATIONS]
+
+
+BUGS = (
+    Bug(
+        "claim-in-two-steps",
+        "Look for jobs on the reading connection, then take them on the writing one.",
+        ("JOB-3",),
+        (Swap(SqliteStore, "claim", _claim_in_two_steps),),
+    ),
+    Bug(
+        "claim-without-priority",
+        "Oldest first is fair, and what else would anybody want?",
+        ("JOB-2",),
+        (Sql("claimable", "job.priority DESC, ", ""),),
+    ),
+    Bug(
+        "claim-takes-parked",
+        "A queued job is a queued job.",
+        ("JOB-2",),
+        (Sql("claimable", _ONLY_READY, ""), Sql("claimable", " INDEXED BY holdfast_jobs_ready", "")),
+    ),
+    Bug(
+        "claim-scans-the-table",
+        "The planner will find a way; one index less to maintain.",
+        ("JOB-9",),
+        (
+            Swap(schema, "MIGRATIONS", _without_index("holdfast_jobs_ready")),
+            Sql("claimable", " INDEXED BY holdfast_jobs_ready", ""),
+        ),
+        simulated=False,
+    ),
+    Bug(
+        "claim-spends-nothing",
+        "Count the attempt when it has failed, not when it begins.",
+        ("JOB-10",),
+        (Sql("take", "attempt = attempt + 1,\n       lease_token", "lease_token"),),
+    ),
+    Bug(
+        "promote-early",
+        "Make jobs ready a minute ahead, so that they start on time.",
+        ("JOB-2",),
+        (Sql("promote", "retry_after <= :now", "retry_after <= :now + 60000000"),),
+    ),
+    Bug(
+        "drop-the-fence",
+        "The id says which job it is.",
+        ("JOB-6",),
+        tuple(Sql(statement, f"{_FENCE}\n   AND ", "") for statement in _FENCED),
+    ),
+    Bug(
+        "fence-by-attempt",
+        "The attempt's number tells claims apart, too.",
+        ("JOB-6",),
+        (
+            Sql("claimable", "generation, lease_token + 1", "generation, attempt + 1"),
+            *(Sql(statement, _FENCE, "job.last_attempt = want.value ->> 1") for statement in _FENCED),
+        ),
+    ),
+    Bug(
+        "token-restarts-at-retry",
+        "A job that is brought back begins from scratch.",
+        ("JOB-6",),
+        (Sql("retry", "generation + 1, lease_token + 1", "generation + 1, 0"),),
+    ),
+    Bug(
+        "token-kept-at-reclaim",
+        "The next claim raises the token anyway.",
+        ("JOB-4",),
+        (Sql("reclaim", "       lease_token = lease_token + 1,\n", ""),),
+    ),
+    Bug(
+        "fence-counts-only",
+        "If two of three still hold their lease, write two.",
+        ("JOB-6",),
+        (Swap(store, "_held", _hold_the_first),),
+    ),
+    Bug(
+        "fenced-worker-removes",
+        "Copy what may end, then delete the batch.",
+        ("JOB-6",),
+        (Swap(store, "_finish", _finish_and_remove_all),),
+    ),
+    Bug(
+        "reclaim-early",
+        "A lease with less than half a minute left is as good as over.",
+        ("JOB-4", "JOB-3"),
+        (Sql("lost", "lease_expires_at < :now", "lease_expires_at < :now + 30000000"),),
+    ),
+    Bug(
+        "reclaim-by-id",
+        "Find lost jobs on the reading connection, then take them back by id.",
+        ("JOB-4", "JOB-3"),
+        (Swap(SqliteStore, "reclaim", _reclaim_in_two_steps),),
+    ),
+    Bug(
+        "extend-everybody",
+        "What runs, runs: push all leases forward.",
+        ("JOB-5", "JOB-4"),
+        (Sql("extend", "id IN (SELECT value FROM json_each(:ids))", "status = 'processing'"),),
+    ),
+    Bug(
+        "extend-by-id",
+        "A worker knows which jobs it has.",
+        ("JOB-6", "JOB-5"),
+        (Swap(store, "_extend", _extend_by_id),),
+    ),
+    Bug(
+        "requeue-without-event",
+        "The row says all there is to say.",
+        ("JOB-11",),
+        (Sql("requeue_history", " ORDER BY place, part", " WHERE false ORDER BY place, part"),),
+    ),
+    Bug(
+        "reclaim-without-event",
+        "Nobody reads the history of a crash.",
+        ("JOB-11",),
+        (Sql("reclaim_history", " ORDER BY id, part", " WHERE false ORDER BY id, part"),),
+    ),
+    Bug(
+        "replay-without-event",
+        "The job is queued again, one can see that.",
+        ("JOB-11",),
+        (
+            Sql(
+                "retry_history", "FROM holdfast_finished WHERE id = :id", "FROM holdfast_finished WHERE false"
+            ),
+        ),
+    ),
+    Bug(
+        "retry-anything",
+        "Whoever asks for a retry will have a reason.",
+        ("JOB-12",),
+        (Sql("retry", "   AND status = 'failed'\n", ""),),
+    ),
+    Bug(
+        "cancel-from-outside",
+        "Cancelled means cancelled, whoever runs it.",
+        (),
+        (Sql("cancel_queued", "   AND status = 'queued'\n", ""),),
+    ),
+    Bug(
+        "cancel-answered-too-soon",
+        "The worker will stop it any moment, so say that it is done.",
+        (),
+        (Swap(store, "_cancel", _cancel_and_say_done),),
+    ),
+    Bug(
+        "cancel-forgotten-at-requeue",
+        "Back in the queue means a clean row.",
+        (),
+        (Sql("requeue", "SET status = 'queued',", "SET status = 'queued', cancel_requested = 0,"),),
+    ),
+    Bug(
+        "requeue-forgets-attempts",
+        "A job in the queue has not been tried yet.",
+        ("JOB-10",),
+        (Sql("requeue", "attempt = job.attempt - want.given_back", "attempt = 0"),),
+    ),
+)

@@ -1,0 +1,98 @@
+"""How a bug gets into a healthy engine, and out again: by other SQL, or by another function in place of one.
+
+A patch that no longer fits the code it was written for is refused: a bug that is not there proves nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.sqlite.submitting import SQL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+
+class Outdated(Exception):
+    """The code has changed, and the patch does not fit it any more; write it anew."""
+
+
+class Patch(Protocol):
+    """One change to the code."""
+
+    def planted(self) -> AbstractContextManager[None]:
+        """Change the code while the block runs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sql:
+    """Another wording of a statement of the SQLite store."""
+
+    statement: str
+    old: str
+    new: str
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Let whoever reads the statement read the other wording."""
+        healthy, read = SQL[self.statement], Statements.__getitem__
+        if self.old not in healthy:
+            raise Outdated(f"{self.statement}.sql does not say {self.old!r}")
+        sick = healthy.replace(self.old, self.new)
+
+        def misread(statements: Statements, name: str) -> str:
+            text = read(statements, name)
+            return sick if text == healthy else text
+
+        with Swap(Statements, "__getitem__", misread).planted():
+            yield
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Another function, or value, in place of the one that *owner* knows by *name*."""
+
+    owner: Any
+    name: str
+    value: Any
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Put the other one in, and the healthy one back at the end."""
+        if self.name not in vars(self.owner):
+            raise Outdated(f"{self.owner} has no {self.name!r} of its own")
+        healthy = vars(self.owner)[self.name]
+        setattr(self.owner, self.name, self.value)
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.name, healthy)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A mistake: its story as its author would tell it, the guarantees it breaks, and the lines it consists of.
+
+    Not every rule of the protocol has a guarantee of its own; a bug that breaks none of them is still a bug.
+    """
+
+    name: str
+    story: str
+    clauses: tuple[str, ...]
+    patches: tuple[Patch, ...]
+    simulated: bool = True
+    """Whether a simulated life can show it: what only makes things slower leaves no trace in the tables."""
+
+
+@contextmanager
+def all_planted(patches: Iterable[Patch]) -> Iterator[None]:
+    """Plant several patches at once: some mistakes take more than one line."""
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch.planted())
+        yield

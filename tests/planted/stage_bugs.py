@@ -1,0 +1,98 @@
+"""Mistakes around stages and budgets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import transitions
+from holdfast.core.errors import StageFailed
+from holdfast.engine import stages
+from holdfast.engine.settling import Outcome
+from holdfast.engine.stages import Stages
+from holdfast.engine.worker import Worker
+from tests.planted.planting import Bug, Sql, Swap
+
+if TYPE_CHECKING:
+    from holdfast.core.backoff import RetryPolicy
+    from holdfast.core.failures import Failure
+    from holdfast.core.jobs import Claim
+    from holdfast.core.stages import StageKey
+    from holdfast.core.transitions import StageWrite
+
+
+async def _write_later(self: Any, change: StageWrite) -> None:
+    self._tools.settler._gatherer.post(Outcome(change, change.attempt, 0.0))
+
+
+async def _remember_nothing(self: Any, claims: list[Claim]) -> dict[str, Any]:
+    return {}
+
+
+async def _give_up_without_a_word(self: Any, now: Any, failure: Failure) -> StageFailed:
+    return StageFailed(str(now.place), failure)
+
+
+async def _count_with_the_job(self: Any, place: StageKey, mark: str) -> int:
+    attempt: int = self._attempt.claim.attempt
+    return attempt
+
+
+def _exhausted_one_later(failure: Failure, policy: RetryPolicy, *, attempt: int) -> bool:
+    if not failure.retryable or attempt > policy.attempts:
+        return True
+    return failure.retries is not None and attempt > failure.retries
+
+
+BUGS = (
+    Bug(
+        "stage-answered-before-written",
+        "The write is on its way; the job need not wait for it.",
+        ("STG-1", "JOB-6"),
+        (Swap(Stages, "_write", _write_later),),
+    ),
+    Bug(
+        "stages-not-read",
+        "Begin at the top, and run every stage.",
+        ("STG-1",),
+        (Swap(Worker, "_stored_stages", _remember_nothing),),
+    ),
+    Bug(
+        "replay-forgets-stages",
+        "A retry by hand starts afresh.",
+        ("STG-1",),
+        (Sql("forget_stages", " AND status <> 'done'", ""),),
+    ),
+    Bug(
+        "next-stage-pays",
+        "Attempts are attempts, in whichever stage.",
+        ("STG-2",),
+        (Sql("reset_attempts", "CASE WHEN want.ended THEN 1 ELSE job.attempt END", "job.attempt"),),
+    ),
+    Bug(
+        "note-resets-the-count",
+        "Something was written for the job, so it made progress.",
+        ("STG-2", "JOB-10"),
+        (Sql("reset_attempts", "CASE WHEN want.ended THEN 1 ELSE job.attempt END", "1"),),
+    ),
+    Bug(
+        "stages-share-a-count",
+        "The job's count will do, also for stages that run side by side.",
+        ("STG-2",),
+        (Swap(Stages, "_begin", _count_with_the_job),),
+    ),
+    Bug(
+        "failed-stage-not-recorded",
+        "The job fails in a moment, and says why.",
+        ("STG-3", "JOB-11"),
+        (Swap(Stages, "_give_up", _give_up_without_a_word),),
+    ),
+    Bug(
+        "one-attempt-too-many",
+        "Three attempts are three retries.",
+        ("STG-2", "STG-3"),
+        (
+            Swap(transitions, "exhausted", _exhausted_one_later),
+            Swap(stages, "exhausted", _exhausted_one_later),
+        ),
+    ),
+)

@@ -1,0 +1,376 @@
+"""What submitters, workers, sweepers and operators may do next, as Hypothesis draws it.
+
+Every act is one call of the `Store` port, or a wait, so a failing example reads like a program. Jobs,
+keys and subjects are few, that acts may get in each other's way, and workers are not well behaved: they write
+under leases that they lost, under tokens that they guessed and in each other's name, and send things twice.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from holdfast.core.failures import ErrorClass
+from holdfast.core.jobs import Claim, EventKind, JobFilter, Submission
+from holdfast.core.payload import fingerprint
+from holdfast.core.stages import StageKey, StageStatus
+from holdfast.core.states import ENDED, Status
+from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition, cancel, complete, release
+from tests.builders import STAGE_ARGS, a_failure
+from tests.stateful.brief import brief
+from tests.stateful.model import START, Model
+
+MOST_JOBS = 12
+"""A few jobs with long lives meet more than many with short ones."""
+
+ALL = 1_000
+NOBODYS = "00000000-0000-7000-8000-ffffffffffff"
+
+WORKERS = ("host:1:a", "host:2:b", "host:3:c")
+QUEUES = ("default", "slow")
+OWNERS = ("", "ada")
+LEASES = (timedelta(seconds=10), timedelta(seconds=90))
+DELAYS = (None, timedelta(0), timedelta(seconds=5), timedelta(minutes=1))
+PAUSES = (timedelta(seconds=4), timedelta(seconds=30), timedelta(minutes=2))
+RESULTS = ("null", '"page"', '{"é":[1,2.5,"🎈"]}')
+STAGES = tuple(StageKey(name, call) for name in ("fetch", "llm") for call in ("#1", "#2", "de"))
+FAILURES = (
+    a_failure(),
+    a_failure(ErrorClass.AUTH_DENIED, 'said "no" to é 🎈, 100 % \\ sure', stack="secret"),
+)
+
+
+class Act(NamedTuple):
+    """A call of the port, before it is made."""
+
+    operation: str
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def __repr__(self) -> str:
+        said = [*map(brief, self.args), *(f"{name}={brief(value)}" for name, value in self.options.items())]
+        return f"{self.operation}({', '.join(said)})"
+
+
+def act(operation: str, *args: Any, **options: Any) -> Act:
+    """Name a call of the port."""
+    return Act(operation, args, options)
+
+
+@dataclass
+class Scene:
+    """What those who act go by: the jobs as they are, and what was said before."""
+
+    model: Model = field(default_factory=Model)
+    submitted: list[list[Submission]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    settled: list[Transition] = field(default_factory=list)
+
+    def held(self) -> list[Claim]:
+        """Give the leases that are held at this moment."""
+        return [claim for claim in self.claims if self.model.holds(claim.id, claim.token)]
+
+    def asked(self) -> list[Claim]:
+        """Give the leases that are held on jobs which somebody wants cancelled."""
+        return [claim for claim in self.held() if self.model.jobs[claim.id].cancel_requested]
+
+    def ready_queues(self) -> list[str]:
+        """Give the queues in which a worker would find something."""
+        queued = [job for job in self.model.jobs.values() if job.status is Status.QUEUED]
+        return sorted({job.queue for job in queued if job.retry_after is None})
+
+    def ids(self, *states: Status) -> list[str]:
+        """Give the ids of the jobs in one of *states*."""
+        return [job.id for job in self.model.jobs.values() if job.status in states]
+
+    def failed_stages(self, job_id: str) -> list[str]:
+        """Name the stages of a job that failed for good."""
+        rows = self.model.stage_rows[job_id].values()
+        return [str(row.key) for row in rows if row.status is StageStatus.FAILED]
+
+    def new_id(self, place: int) -> str:
+        """Give the id of the job in this *place* of the next batch: later ones are higher, as everywhere."""
+        return f"00000000-0000-7000-8000-{len(self.submitted):06x}{place:06x}"
+
+    def remember(self, act: Act, answer: Any) -> None:
+        """Keep what may be said again."""
+        match act:
+            case Act("submit", (batch,), {}) if not act.options:
+                self.submitted.append(batch)
+            case Act("claim"):
+                self.claims += answer
+            case Act("settle", (_, batch)):
+                self.settled = batch
+
+    def moments_ahead(self) -> list[datetime]:
+        """Give some moments to come: after a pause, or at the very end of a wait or a lease."""
+        live = self.model.jobs.values()
+        ends = {at for job in live for at in (job.retry_after, job.lease_expires_at) if at is not None}
+        return [self.model.now + pause for pause in PAUSES] + sorted(at for at in ends if at > self.model.now)
+
+
+def scenes() -> st.SearchStrategy[Scene]:
+    """Give the scene of the machine that is running."""
+    return st.runner().map(lambda machine: machine.scene)
+
+
+def any_of(*values: Any) -> st.SearchStrategy[Any]:
+    """Pick one; what stands there twice is twice as likely."""
+    return st.sampled_from(values)
+
+
+@st.composite
+def of_anybody(draw: st.DrawFn) -> Act:
+    """What happens next: anything, but rather something that makes a difference."""
+    scene = draw(scenes())
+    doers = [of_submitters, of_claimers, of_holders, of_sweepers, of_operators, of_onlookers, of_time]
+    doers += [of_claimers] * 4 if scene.ready_queues() else []
+    doers += [of_holders] * 4 + [of_operators] if scene.held() else []
+    doers += [of_sweepers] * 4 if scene.model.overdue() or scene.model.parked()[0] else []
+    doers += [of_operators] * 2 if scene.ids(Status.FAILED) else []
+    doers += [of_onlookers] if scene.asked() else []
+    next_act: Act = draw(draw(st.sampled_from(doers))())
+    return next_act
+
+
+@st.composite
+def of_submitters(draw: st.DrawFn) -> Act:
+    """Submit jobs, or send again what was sent before, as somebody does who got no answer."""
+    scene = draw(scenes())
+    if scene.submitted and (len(scene.model.jobs) > MOST_JOBS or draw(any_of(False, False, True))):
+        return act("submit", draw(st.sampled_from(scene.submitted)), again=True)
+    drafts = draw(
+        st.lists(submissions(name=draw(names()), owner=draw(any_of(*OWNERS))), min_size=1, max_size=3)
+    )
+    return act("submit", [draft._replace(id=scene.new_id(place)) for place, draft in enumerate(drafts)])
+
+
+def names() -> st.SearchStrategy[str]:
+    """What jobs are called: mostly the same."""
+    return any_of("greet", "greet", "review")
+
+
+@st.composite
+def submissions(draw: st.DrawFn, *, name: str = "greet", owner: str = "") -> Submission:
+    """Draft a submission; it has no id yet."""
+    args = draw(any_of("{}", '{"n":1}'))
+    key, subject = draw(any_of(None, None, None, "k", "l")), draw(any_of(None, None, "s"))
+    versioned = subject is not None
+    wait = draw(any_of(None, None, "delay", "run_at"))
+    return Submission(
+        id="",
+        name=name,
+        queue=draw(any_of("default", *QUEUES)),
+        owner=owner,
+        args=args,
+        priority=draw(any_of(0, 5, -1)),
+        delay=draw(any_of(*DELAYS)) if wait == "delay" else None,
+        run_at=START + draw(any_of(*PAUSES)) if wait == "run_at" else None,
+        key=key,
+        subject=subject,
+        version=draw(st.integers(1, 3)) if versioned else None,
+        rerun=versioned and draw(st.booleans()),
+        strict_keys=draw(st.booleans()),
+        fingerprint=fingerprint(args) if key is not None or versioned else None,
+    )
+
+
+@st.composite
+def of_claimers(draw: st.DrawFn) -> Act:
+    """Take jobs, mostly where there are any."""
+    ready = draw(scenes()).ready_queues()
+    queue = draw(st.sampled_from(ready * 3 + [*QUEUES]))
+    limit, lease = draw(st.integers(1, 3)), draw(any_of(*LEASES))
+    return act("claim", draw(any_of(*WORKERS)), queue, limit=limit, lease=lease)
+
+
+@st.composite
+def of_holders(draw: st.DrawFn) -> Act:
+    """Write what became of jobs, prolong leases, count attempts: all under leases, or what looks like one."""
+    kind = draw(
+        any_of("settle one", "settle one", "settle one", "settle", "settle again", "extend", "recount")
+    )
+    match kind:
+        case "settle one":
+            change = draw(held_claims().flatmap(changes))
+            return act("settle", draw(any_of(*WORKERS)), draw(sendable([change])))
+        case "settle":
+            batch = draw(st.lists(claims().flatmap(changes), max_size=4))
+            return act("settle", draw(any_of(*WORKERS)), draw(sendable(batch)))
+        case "settle again":
+            scene = draw(scenes())
+            return act("settle", draw(any_of(*WORKERS)), draw(sendable(scene.settled)))
+        case "extend":
+            held = draw(st.lists(claims(), max_size=3))
+            return act("extend", [(claim.id, claim.token) for claim in held], lease=draw(any_of(*LEASES)))
+        case _:
+            held = draw(st.lists(claims(), max_size=2, unique_by=lambda claim: claim.id))
+            return act("recount", [(claim.id, claim.token, draw(st.integers(0, 3))) for claim in held])
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> Claim:
+    """Leases that are held, leases of any time, and leases with a token that somebody guessed."""
+    scene = draw(scenes())
+    if draw(st.booleans()):
+        return draw(held_claims())
+    claim = draw(st.sampled_from(scene.claims))
+    return claim._replace(token=claim.token + draw(any_of(0, 0, 0, 1, 2, -1)))
+
+
+def held_claims() -> st.SearchStrategy[Claim]:
+    """Leases that are held, if there are any; rather those of jobs that somebody wants cancelled."""
+    return scenes().flatmap(lambda scene: st.sampled_from(scene.held() + scene.asked() * 2 or scene.claims))
+
+
+def changes(claim: Claim) -> st.SearchStrategy[Transition]:
+    """All that a worker may write under a lease."""
+    return ends(claim) | stage_writes(claim)
+
+
+@st.composite
+def ends(draw: st.DrawFn, claim: Claim) -> Transition:
+    """Every way in which a lease can end. A job fails in a stage only after that stage did."""
+    scene, lease = draw(scenes()), (claim.id, claim.token)
+    wanted = ["cancelled"] * 3 if scene.model.jobs[claim.id].cancel_requested else []
+    kinds = [
+        "completed",
+        "failed",
+        "failed",
+        "cancelled",
+        "retry",
+        "retry",
+        "released",
+        "never begun",
+        *wanted,
+    ]
+    match draw(st.sampled_from(kinds)):
+        case "completed":
+            return complete(claim, draw(any_of(*RESULTS)))
+        case "failed":
+            where = draw(any_of(None, *scene.failed_stages(claim.id)))
+            return Finish(*lease, Status.FAILED, failure=draw(any_of(None, *FAILURES)), stage=where)
+        case "cancelled":
+            return cancel(claim)
+        case "retry":
+            delay, failure, where = (
+                draw(any_of(*DELAYS)),
+                draw(any_of(*FAILURES)),
+                draw(any_of(None, "llm[de]")),
+            )
+            return Requeue(*lease, EventKind.RETRY, delay=delay, failure=failure, stage=where)
+        case "released":
+            return release(claim, "worker shut down", delay=draw(any_of(*DELAYS)))
+        case _:
+            return release(claim, "never begun")._replace(gives_back=False)
+
+
+@st.composite
+def stage_writes(draw: st.DrawFn, claim: Claim) -> Transition:
+    """What can become of a stage: it began beside others, it is done, it failed for good."""
+    status = draw(any_of(*StageStatus))
+    return StageWrite(
+        claim.id,
+        claim.token,
+        draw(any_of(*STAGES)),
+        status,
+        draw(st.integers(1, 3)),
+        STAGE_ARGS,
+        result=draw(any_of(*RESULTS)) if status is StageStatus.DONE else None,
+        failure=FAILURES[0] if status is StageStatus.FAILED else None,
+    )
+
+
+def sendable(batch: Sequence[Transition]) -> st.SearchStrategy[list[Transition]]:
+    """Leave out what no worker sends, however confused it is."""
+    return scenes().map(
+        lambda scene: [change for change in _first_of_each(batch) if _makes_sense(scene, change)]
+    )
+
+
+def _first_of_each(batch: Sequence[Transition]) -> Iterable[Transition]:
+    """Keep one of two that exclude each other: in one batch a lease ends once, and so does a stage."""
+    kept: dict[Any, Transition] = {}
+    for change in batch:
+        stage = (change.key, change.status is StageStatus.STARTED) if isinstance(change, StageWrite) else None
+        kept.setdefault((change.id, change.token, stage), change)
+    return kept.values()
+
+
+def _makes_sense(scene: Scene, change: Transition) -> bool:
+    """An attempt that is not spent cannot be given back."""
+    gives_back = isinstance(change, Requeue) and change.gives_back
+    return not gives_back or scene.model.jobs[change.id].attempt > 0
+
+
+@st.composite
+def of_sweepers(draw: st.DrawFn) -> Act:
+    """Wake what is due and reclaim what is lost, a few or all of them."""
+    model, limit = draw(scenes()).model, draw(any_of(1, 2, ALL))
+    lost, (due, _) = model.overdue(), model.parked()
+    if draw(any_of("reclaim", "promote", *["reclaim"] * len(lost), *["promote"] * len(due))) == "reclaim":
+        return act("reclaim", limit=_fair(limit, [job.lease_expires_at for job in lost]))
+    return act("promote", limit=_fair(limit, [job.retry_after for job in due]))
+
+
+def _fair(limit: int, instants: Sequence[datetime | None]) -> int:
+    """Raise *limit* until it divides none that are due at the same instant: nobody promises which come first."""
+    while limit < len(instants) and instants[limit - 1] == instants[limit]:
+        limit += 1
+    return limit
+
+
+@st.composite
+def of_operators(draw: st.DrawFn) -> Act:
+    """Cancel jobs and bring them back, one's own or another's."""
+    owner = draw(any_of(None, None, None, *OWNERS))
+    if draw(st.booleans()):
+        return act("retry", draw(jobs(Status.FAILED)), owner=owner)
+    return act(
+        "cancel", draw(jobs(draw(any_of(Status.PROCESSING, Status.PROCESSING, Status.QUEUED)))), owner=owner
+    )
+
+
+@st.composite
+def of_onlookers(draw: st.DrawFn) -> Act:
+    """Ask without changing anything."""
+    match draw(any_of("find", "await_ends", "cancel_requests")):
+        case "find":
+            return act("find", draw(filters()))
+        case "await_ends":
+            return act("await_ends", draw(st.lists(jobs(*ENDED), max_size=3, unique=True)))
+        case _:
+            asked = [claim.id for claim in draw(scenes()).asked()]
+            holders = [draw(scenes()).model.jobs[job_id].leased_by for job_id in asked]
+            return act("cancel_requests", draw(any_of(*WORKERS, *holders)))
+
+
+@st.composite
+def jobs(draw: st.DrawFn, *wanted: Status) -> str:
+    """Ids of jobs in a *wanted* state, if there are any, less often of any job, and now and then of none."""
+    scene = draw(scenes())
+    fitting = scene.ids(*wanted)
+    if fitting and draw(any_of(True, True, False)):
+        return draw(st.sampled_from(fitting))
+    return draw(st.sampled_from([*scene.model.jobs] * 3 + [NOBODYS]))
+
+
+def filters() -> st.SearchStrategy[JobFilter]:
+    """What a person may want to see."""
+    return st.builds(
+        JobFilter,
+        status=any_of(None, None, *Status),
+        name=any_of(None, "greet"),
+        owner=any_of(None, *OWNERS),
+        queue=any_of(None, *QUEUES),
+        limit=any_of(2, 50),
+        before=st.none() | jobs(),
+    )
+
+
+def of_time() -> st.SearchStrategy[Act]:
+    """Nothing but that it gets later: the next act happens then."""
+    moments = scenes().flatmap(lambda scene: st.sampled_from(scene.moments_ahead()))
+    return moments.map(lambda moment: act("wait_until", moment))

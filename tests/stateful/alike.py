@@ -1,0 +1,56 @@
+"""When two answers are the same: what is promised counts, what nobody promises does not."""
+
+from itertools import groupby
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.jobs import Claim, Event
+from holdfast.core.stages import StageRow
+from holdfast.ports.store import Refusal
+from tests.stateful.brief import brief
+
+
+def comparable(answer: Any) -> Any:
+    """Give *answer* without what is not promised: the words of a refusal, the order of what has none."""
+    match answer:
+        case HoldfastError():
+            return type(answer)
+        case Refusal():
+            return type(answer.error)
+        case Claim():
+            return answer._replace(stages=min(answer.stages, 1))  # whether there are any, not how many
+        case list():
+            return _comparable_list(answer)
+        case _:
+            return answer
+
+
+def _comparable_list(answers: list[Any]) -> list[Any]:
+    match answers:
+        case [Event(), *_]:
+            return _in_order(answers)
+        case [str() | Claim() | StageRow(), *_]:
+            return sorted(map(comparable, answers), key=repr)
+        case _:
+            return list(map(comparable, answers))
+
+
+def difference(answered: Any, promised: Any) -> str:
+    """Say what the store told and the model did not, and the other way round; all of it, if that is short."""
+    told, meant = _parts(comparable(answered)), _parts(comparable(promised))
+    own, others = [part for part in told if part not in meant], [part for part in meant if part not in told]
+    if not (own and others):
+        own, others = told, meant
+    return "\n".join(
+        [*(f"  the store says {part}" for part in own), *(f"  and should say {part}" for part in others)]
+    )
+
+
+def _in_order(events: list[Event]) -> list[Event]:
+    """Keep the order of events, but stages that ended in one write have none among themselves."""
+    together = groupby(events, key=lambda event: (event.at, event.kind))
+    return [event for _, group in together for event in sorted(group, key=lambda event: str(event.meta))]
+
+
+def _parts(answer: Any) -> list[str]:
+    return [brief(part) for part in (answer if isinstance(answer, list) else [answer])]

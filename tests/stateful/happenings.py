@@ -1,0 +1,132 @@
+"""What came of an act, in words: a run that never met a thing has shown nothing about it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.jobs import Claim, Job, Receipt, Submission
+from holdfast.core.states import Status
+from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
+from holdfast.ports.store import Extension, Promotion, Refusal
+from tests.stateful.acts import Act
+
+Jobs = dict[str, Job]
+
+
+def happenings(act: Act, answer: Any, before: Jobs) -> Iterator[str]:
+    """Tell what happened when *act* got *answer*; *before* are the jobs as they had been."""
+    if isinstance(answer, HoldfastError):
+        told: Iterable[str] = [type(answer).__name__]
+    else:
+        told = _TELLERS[act.operation](act, answer, before)
+    return (f"{act.operation}: {what}" for what in told)
+
+
+def _submitted(act: Act, answers: list[Receipt | Refusal], _: Jobs) -> Iterator[str]:
+    if act.options:
+        yield "sent again"
+        return
+    for item, answer in zip(act.args[0], answers, strict=True):
+        yield _reception(item, answer)
+
+
+def _reception(item: Submission, answer: Receipt | Refusal) -> str:
+    match answer:
+        case Refusal():
+            return type(answer.error).__name__
+        case Receipt(payload_differs=True):
+            return "stood in for another payload"
+        case Receipt(existing=True):
+            return "stood in by key" if item.key is not None else "stood in by version"
+        case _:
+            return "made" if item.version in (None, 1) else "made for a later version"
+
+
+def _claimed(_: Act, claims: list[Claim], __: Jobs) -> Iterator[str]:
+    for claim in claims:
+        yield "taken"
+        if claim.losses:
+            yield "after a lost lease"
+        if claim.generation > 1:
+            yield "in a later generation"
+        if claim.stages:
+            yield "with stages"
+        if claim.cancel_requested:
+            yield "with a request to cancel"
+
+
+def _settled(act: Act, answers: list[bool], before: Jobs) -> Iterator[str]:
+    for change, written in zip(act.args[1], answers, strict=True):
+        job = before[change.id]
+        if not written:
+            yield f"refused by a job that is {job.status}"
+            continue
+        yield _kind(change)
+        if job.cancel_requested:
+            yield f"{_kind(change)} after a request to cancel"
+
+
+def _kind(change: Transition) -> str:
+    match change:
+        case Finish():
+            return change.status.value
+        case Requeue():
+            return f"back, {change.event.value}"
+        case StageWrite():
+            return f"stage {change.status.value}"
+
+
+def _extended(act: Act, extension: Extension, _: Jobs) -> Iterator[str]:
+    if {job_id for job_id, _ in act.args[0]} - extension.lost:
+        yield "prolonged"
+    if extension.lost:
+        yield "lost"
+    if extension.cancel_requested:
+        yield "told of a request to cancel"
+
+
+def _recounted(_: Act, answers: list[bool], __: Jobs) -> Iterator[str]:
+    return ("counted" if matched else "refused" for matched in answers)
+
+
+def _promoted(act: Act, promotion: Promotion, _: Jobs) -> Iterator[str]:
+    if promotion.promoted:
+        yield "made ready"
+    if promotion.promoted == act.options["limit"]:
+        yield "as many as allowed"
+
+
+def _reclaimed(act: Act, lost: list[str], _: Jobs) -> Iterator[str]:
+    if lost:
+        yield "given back"
+    if len(lost) == act.options["limit"]:
+        yield "as many as allowed"
+
+
+def _cancelled(_: Act, status: Status, __: Jobs) -> Iterator[str]:
+    yield status.value
+
+
+def _retried(_: Act, __: Job, ___: Jobs) -> Iterator[str]:
+    yield "brought back"
+
+
+def _looked(_: Act, found: list[object], __: Jobs) -> Iterator[str]:
+    if found:
+        yield "something"
+
+
+_TELLERS: dict[str, Callable[[Act, Any, Jobs], Iterator[str]]] = {
+    "submit": _submitted,
+    "claim": _claimed,
+    "settle": _settled,
+    "extend": _extended,
+    "recount": _recounted,
+    "promote": _promoted,
+    "reclaim": _reclaimed,
+    "cancel": _cancelled,
+    "retry": _retried,
+    "find": _looked,
+    "await_ends": _looked,
+    "cancel_requests": _looked,
+}

@@ -1,0 +1,396 @@
+"""What a store promises, told in plain Python: dictionaries, and a diary for each job.
+
+It was written from the port and the pages about it, and knows no table, no index and no transaction. A
+store may work as cleverly as it likes, as long as nobody who asks it can tell it from this. Two shortcuts
+that a store takes are deliberately not taken here: nothing is put together when it is read (each change
+writes its event at once), and a job stays in the same place when it ends.
+
+The methods have the names of the `Store` port. Where somebody else's choice cannot be foreseen (whom a limit
+leaves out, of several that are due at the same instant), the machine does not ask.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.core.errors import JobNotFound, KeyReused, StateRefused, VersionRefused
+from holdfast.core.jobs import Claim, Event, EventKind, Job, JobFilter, Receipt, Submission
+from holdfast.core.stages import StageKey, StageRow, StageStatus
+from holdfast.core.states import Status, allowed
+from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
+from holdfast.ports.store import Extension, Promotion, Refusal
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+Scope = tuple[str, str, str | None]
+"""Owner, job name, and a key or a subject: what a submission has to share to be the same."""
+
+
+@dataclass
+class Model:
+    """A store without a database. *now* is what its clock says, and moves when somebody moves it."""
+
+    now: datetime = START
+    jobs: dict[str, Job] = field(default_factory=dict)
+    diaries: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    stage_rows: defaultdict[str, dict[StageKey, StageRow]] = field(default_factory=lambda: defaultdict(dict))
+    staged: set[str] = field(default_factory=set)
+    keys: dict[Scope, str] = field(default_factory=dict)
+    versions: defaultdict[Scope, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    fingerprints: dict[str, str | None] = field(default_factory=dict)
+
+    def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
+        """Decide on each submission in turn: one may stand in for those behind it."""
+        answers = [
+            Receipt(item.id) if again and item.id in self.jobs else self._answered(item) for item in batch
+        ]
+        misused = {answer.id for answer in answers if isinstance(answer, Receipt) and answer.payload_differs}
+        for job_id in misused:
+            self._tell(job_id, EventKind.WARNING, reason="key reused with another payload")
+        return answers
+
+    def _answered(self, item: Submission) -> Receipt | Refusal:
+        """Find the job that stands for *item* already, by its key and then by its version, or make one."""
+        earlier = self.keys.get(_by_key(item)) if item.key is not None else None
+        if earlier is not None:
+            return self._stand_in(item, earlier)
+        known = self.versions[_by_subject(item)] if item.subject is not None else {}
+        if known and item.version is not None:
+            latest = max(known)
+            if item.version == latest:
+                return self._stand_in(item, known[latest])
+            if item.version < latest or not item.rerun:
+                return Refusal(VersionRefused())
+        return self._made(item)
+
+    def _stand_in(self, item: Submission, earlier: str) -> Receipt | Refusal:
+        differs = self.fingerprints[earlier] != item.fingerprint
+        if differs and item.strict_keys:
+            return Refusal(KeyReused())
+        return Receipt(earlier, existing=True, payload_differs=differs)
+
+    def _made(self, item: Submission) -> Receipt:
+        self.jobs[item.id] = Job(
+            id=item.id,
+            name=item.name,
+            queue=item.queue,
+            owner=item.owner,
+            status=Status.QUEUED,
+            priority=item.priority,
+            attempt=0,
+            generation=1,
+            lease_token=0,
+            losses=0,
+            created_at=self.now,
+            queued_at=self.now,
+            updated_at=self.now,
+            args=item.args,
+            retry_after=self._due(item),
+            subject=item.subject,
+            version=item.version,
+        )
+        self.fingerprints[item.id] = item.fingerprint
+        if item.key is not None:
+            self.keys[_by_key(item)] = item.id
+        if item.subject is not None and item.version is not None:
+            self.versions[_by_subject(item)][item.version] = item.id
+        self._tell(item.id, EventKind.QUEUED)
+        return Receipt(item.id)
+
+    def _due(self, item: Submission) -> datetime | None:
+        """Say until when a submission waits: an instant in the past is no wait, a delay of nothing is one."""
+        if item.run_at is not None:
+            return item.run_at if item.run_at > self.now else None
+        return None if item.delay is None else self.now + item.delay
+
+    def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
+        """Lease the first in line: those of the highest priority, and of them the oldest."""
+        ready = [job for job in self._live(Status.QUEUED) if (job.queue, job.retry_after) == (queue, None)]
+        ready.sort(key=lambda job: (-job.priority, job.created_at, job.id))
+        return [self._leased(job, worker, lease) for job in ready[:limit]]
+
+    def _leased(self, job: Job, worker: str, lease: timedelta) -> Claim:
+        """Spend an attempt and raise the token, whatever becomes of the job from here."""
+        job = self._move(
+            job,
+            Status.PROCESSING,
+            attempt=job.attempt + 1,
+            lease_token=job.lease_token + 1,
+            leased_by=worker,
+            lease_expires_at=self.now + lease,
+            started_at=job.started_at or self.now,
+            last_attempt=job.attempt + 1,
+            last_attempt_at=self.now,
+        )
+        self._tell(job.id, EventKind.PROCESSING, attempt=job.attempt, worker=worker)
+        return Claim(
+            id=job.id,
+            name=job.name,
+            queue=job.queue,
+            owner=job.owner,
+            args=job.args,
+            attempt=job.attempt,
+            generation=job.generation,
+            token=job.lease_token,
+            losses=job.losses,
+            stages=int(job.id in self.staged),
+            cancel_requested=job.cancel_requested,
+            trace=job.trace,
+        )
+
+    def settle(self, worker: str, batch: Sequence[Transition]) -> list[bool]:
+        """Write what the token allows: the stages first, since a job that has ended takes no more of them."""
+        answers = [self.holds(change.id, change.token) for change in batch]
+        written = [change for change, held in zip(batch, answers, strict=True) if held]
+        for change in sorted(written, key=lambda change: not isinstance(change, StageWrite)):
+            match change:
+                case StageWrite():
+                    self._store_stage(change)
+                case Requeue():
+                    self._requeue(change)
+                case Finish():
+                    self._finish(change)
+        return answers
+
+    def _store_stage(self, change: StageWrite) -> None:
+        """Keep a stage that ended as it is; an end also gives the next stage its attempts."""
+        ended = change.status is not StageStatus.STARTED
+        self.staged.add(change.id)
+        self._change(self.jobs[change.id], **({"attempt": 1, "losses": 0} if ended else {}))
+        known = self.stage_rows[change.id].get(change.key)
+        if known is not None and known.status is not StageStatus.STARTED:
+            return
+        self.stage_rows[change.id][change.key] = StageRow(
+            job_id=change.id,
+            key=change.key,
+            status=change.status,
+            attempt=change.attempt,
+            fingerprint=change.fingerprint,
+            result=change.result,
+            failure=change.failure,
+        )
+        if ended:
+            name, status = str(change.key), change.status.value
+            self._tell(change.id, EventKind.STAGE, stage=name, attempt=change.attempt, status=status)
+
+    def _requeue(self, change: Requeue) -> None:
+        """Give the job back. One that somebody wants cancelled does not wait: the next claim ends it."""
+        job = self.jobs[change.id]
+        never_begun = change.event is EventKind.QUEUED and not change.gives_back
+        waits = change.delay is not None and not job.cancel_requested
+        self._let_go(
+            job,
+            attempt=job.attempt - change.gives_back,
+            losses=job.losses if never_begun else 0,
+            retry_after=self.now + (change.delay or timedelta(0)) if waits else None,
+        )
+        self._tell(job.id, change.event, **_why(change))
+
+    def _finish(self, change: Finish) -> None:
+        job = self._end(
+            self.jobs[change.id],
+            change.status,
+            result=change.result,
+            failure=change.failure,
+            stage=change.stage,
+        )
+        match change.status:
+            case Status.COMPLETED:
+                self._tell(job.id, EventKind.COMPLETED, attempt=job.last_attempt)
+            case Status.FAILED:
+                self._tell(job.id, EventKind.FAILED, **_what_failed(change))
+            case _:
+                self._tell(job.id, EventKind.CANCELLED)
+
+    def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
+        """Let the leases that are still held run from now, and tell of the others."""
+        kept = {job_id for job_id, token in held if self.holds(job_id, token)}
+        for job_id in kept:
+            self._change(self.jobs[job_id], lease_expires_at=self.now + lease)
+        return Extension(
+            lost=frozenset(job_id for job_id, _ in held) - kept,
+            cancel_requested=frozenset(job_id for job_id in kept if self.jobs[job_id].cancel_requested),
+        )
+
+    def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
+        """Set the attempts that leased jobs have spent."""
+        answers = [self.holds(job_id, token) for job_id, token, _ in held]
+        for (job_id, _, attempts), matched in zip(held, answers, strict=True):
+            if matched:
+                self._change(self.jobs[job_id], attempt=attempts)
+        return answers
+
+    def cancel_requests(self, worker: str) -> list[str]:
+        """Name what *worker* runs and somebody wants cancelled."""
+        return [
+            job.id
+            for job in self._live(Status.PROCESSING)
+            if job.leased_by == worker and job.cancel_requested
+        ]
+
+    def promote(self, *, limit: int) -> Promotion:
+        """Make ready what is due; the next one is the first of those that are not."""
+        due, later = self.parked()
+        for job in due[:limit]:
+            self._change(job, retry_after=None)
+        waits = [job.retry_after - self.now for job in later if job.retry_after is not None]
+        return Promotion(len(due[:limit]), min(waits, default=None))
+
+    def parked(self) -> tuple[list[Job], list[Job]]:
+        """Give the jobs that wait for their time: those that are due, the longest first, and the others."""
+        parked = [(job.retry_after, job) for job in self._live(Status.QUEUED) if job.retry_after is not None]
+        due = sorted((at, job.id) for at, job in parked if at <= self.now)
+        return [self.jobs[job_id] for _, job_id in due], [job for at, job in parked if at > self.now]
+
+    def reclaim(self, *, limit: int) -> list[str]:
+        """Give back what lost its worker. The attempt stays spent: whatever happened, it happened in it."""
+        lost = self.overdue()[:limit]
+        for job in lost:
+            self._let_go(job, losses=job.losses + 1)
+            self._tell(job.id, EventKind.QUEUED, reason="lease lost", losses=job.losses + 1)
+        return [job.id for job in lost]
+
+    def overdue(self) -> list[Job]:
+        """Give the jobs whose lease has run out, the longest lost first. At its last instant it still holds."""
+        leased = [(job.lease_expires_at, job) for job in self._live(Status.PROCESSING)]
+        lost = sorted((at, job.id) for at, job in leased if at is not None and at < self.now)
+        return [self.jobs[job_id] for _, job_id in lost]
+
+    def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
+        """End a job that waits, leave a request with the worker of one that runs."""
+        job = self.get(job_id, owner=owner)
+        match job.status:
+            case Status.QUEUED:
+                self._end(job, Status.CANCELLED)
+                self._tell(job_id, EventKind.CANCELLED)
+                return Status.CANCELLED
+            case Status.PROCESSING:
+                self._change(job, cancel_requested=True)
+                return Status.PROCESSING
+            case _:
+                raise StateRefused
+
+    def retry(self, job_id: str, *, owner: str | None = None) -> Job:
+        """Begin a new generation of a failed job: done stages stay, and the token goes on."""
+        job = self.get(job_id, owner=owner)
+        if job.status is not Status.FAILED:
+            raise StateRefused
+        rows = self.stage_rows[job_id]
+        self.stage_rows[job_id] = {key: row for key, row in rows.items() if row.status is StageStatus.DONE}
+        self._tell(job_id, EventKind.REPLAYED, generation=job.generation + 1)
+        return self._move(
+            job,
+            Status.QUEUED,
+            attempt=0,
+            losses=0,
+            generation=job.generation + 1,
+            lease_token=job.lease_token + 1,
+            queued_at=self.now,
+            last_attempt=0,
+            last_attempt_at=None,
+            leased_by=None,
+            finished_at=None,
+            failure=None,
+            stage=None,
+        )
+
+    def get(self, job_id: str, *, owner: str | None = None) -> Job:
+        """Show a job to its owner, or to whoever asks for no owner in particular."""
+        job = self.jobs.get(job_id)
+        if job is None or owner not in (None, job.owner):
+            raise JobNotFound
+        return job
+
+    def find(self, wanted: JobFilter) -> list[Job]:
+        """List jobs, the newest first, without what may be long: arguments and results."""
+        fitting = [job for job in self.jobs.values() if _fits(job, wanted)]
+        fitting.sort(key=lambda job: job.id, reverse=True)
+        return [replace(job, args="", result=None) for job in fitting[: wanted.limit]]
+
+    def events(self, job_id: str) -> list[Event]:
+        """Open the diary."""
+        return self.diaries[job_id]
+
+    def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
+        """Give what is known of the stages of these jobs."""
+        return [row for job_id in job_ids for row in self.stage_rows[job_id].values()]
+
+    def await_ends(self, job_ids: Sequence[str]) -> list[str]:
+        """Name those that have ended."""
+        return [job_id for job_id in job_ids if job_id in self.jobs and self.jobs[job_id].status.ended]
+
+    def counts(self) -> dict[tuple[str, Status], int]:
+        """Count all jobs, by queue and state."""
+        return dict(Counter((job.queue, job.status) for job in self.jobs.values()))
+
+    def holds(self, job_id: str, token: int) -> bool:
+        """Say whether *token* is that of the lease that the job is under: nothing else lets a worker write."""
+        job = self.jobs.get(job_id)
+        return job is not None and (job.status, job.lease_token) == (Status.PROCESSING, token)
+
+    def _let_go(self, job: Job, **changes: Any) -> None:
+        """End a lease, but not the job: the raised token shuts out whoever had it."""
+        token = job.lease_token + 1
+        self._move(job, Status.QUEUED, lease_token=token, leased_by=None, lease_expires_at=None, **changes)
+
+    def _end(self, job: Job, status: Status, **changes: Any) -> Job:
+        """End a job. Who ran it last stays known, nothing is left to wait for or to ask for."""
+        return self._move(
+            job,
+            status,
+            finished_at=self.now,
+            lease_expires_at=None,
+            retry_after=None,
+            cancel_requested=False,
+            **changes,
+        )
+
+    def _move(self, job: Job, status: Status, **changes: Any) -> Job:
+        assert allowed(job.status, status), f"the model itself left the graph: {job.status} to {status}"
+        return self._change(job, status=status, **changes)
+
+    def _change(self, job: Job, **changes: Any) -> Job:
+        self.jobs[job.id] = replace(job, updated_at=self.now, **changes)
+        return self.jobs[job.id]
+
+    def _tell(self, job_id: str, kind: EventKind, **meta: Any) -> None:
+        self.diaries[job_id].append(Event(kind, self.now, meta))
+
+    def _live(self, status: Status) -> Iterator[Job]:
+        return (job for job in list(self.jobs.values()) if job.status is status)
+
+
+def _by_key(item: Submission) -> Scope:
+    return item.owner, item.name, item.key
+
+
+def _by_subject(item: Submission) -> Scope:
+    return item.owner, item.name, item.subject
+
+
+def _why(change: Requeue) -> dict[str, Any]:
+    """Tell why a job went back: what failed and how long it waits, or the reason that was given."""
+    meta = _what_failed(change)
+    if change.reason is not None:
+        meta["reason"] = change.reason
+    if change.event is EventKind.RETRY and change.delay is not None:
+        meta["delay_ms"] = round(change.delay.total_seconds() * 1000)
+    return meta
+
+
+def _what_failed(change: Requeue | Finish) -> dict[str, Any]:
+    meta = {} if change.failure is None else change.failure.summary()
+    return meta if change.stage is None else meta | {"stage": change.stage}
+
+
+def _fits(job: Job, wanted: JobFilter) -> bool:
+    asked = [
+        (wanted.status, job.status),
+        (wanted.name, job.name),
+        (wanted.owner, job.owner),
+        (wanted.queue, job.queue),
+    ]
+    fits = all(want in (None, has) for want, has in asked)
+    return fits and (wanted.before is None or job.id < wanted.before)

@@ -1,0 +1,157 @@
+"""Whatever happens to a store, it answers as the model does, and tells the same histories.
+
+Each run is the same, so that a failure in one place is a failure everywhere. `HOLDFAST_LONG=20` searches twenty
+times as long instead, and elsewhere each time; a failing example then names the seed that brings it back.
+"""
+
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast.core.jobs import Claim
+from holdfast.core.transitions import Transition
+from holdfast.ports import Store
+from tests.stateful.conftest import Bench, SqliteBench
+from tests.stateful.machine import StoreMachine
+
+LONGER = int(os.environ.get("HOLDFAST_LONG", "0"))
+
+EXAMPLES = {"sqlite": 250, "postgres": 150}
+STEPS = 40
+
+THINGS_THAT_MATTER = """
+submit: made
+submit: made for a later version
+submit: stood in by key
+submit: stood in by version
+submit: stood in for another payload
+submit: KeyReused
+submit: VersionRefused
+submit: sent again
+claim: after a lost lease
+claim: in a later generation
+claim: with stages
+claim: with a request to cancel
+settle: completed
+settle: completed after a request to cancel
+settle: failed
+settle: cancelled
+settle: cancelled after a request to cancel
+settle: back, retry
+settle: back, retry after a request to cancel
+settle: back, queued
+settle: stage started
+settle: stage done
+settle: stage failed
+settle: refused by a job that is queued
+settle: refused by a job that is processing
+settle: refused by a job that is completed
+settle: refused by a job that is failed
+settle: refused by a job that is cancelled
+extend: prolonged
+extend: lost
+extend: told of a request to cancel
+recount: counted
+recount: refused
+promote: made ready
+promote: as many as allowed
+reclaim: given back
+reclaim: as many as allowed
+cancel: cancelled
+cancel: processing
+cancel: StateRefused
+cancel: JobNotFound
+retry: brought back
+retry: StateRefused
+retry: JobNotFound
+find: something
+await_ends: something
+cancel_requests: something
+"""
+
+
+def search(
+    bench: Bench, seen: Counter[str], *, examples: int, phases: tuple[Phase, ...] = tuple(Phase)
+) -> None:
+    """Let the machine look for a difference. Raises with the shortest way to one, if there is any."""
+    run_state_machine_as_test(
+        lambda: StoreMachine(bench, seen),  # type: ignore[arg-type]  # whatever makes a machine will do
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=STEPS,
+            derandomize=not LONGER,
+            database=None,
+            deadline=None,
+            phases=phases,
+            print_blob=bool(LONGER),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.clause("JOB-2")
+@pytest.mark.clause("JOB-4")
+@pytest.mark.clause("JOB-6")
+@pytest.mark.clause("JOB-11")
+@pytest.mark.clause("JOB-12")
+@pytest.mark.clause("RET-6")
+@pytest.mark.clause("IDM-2")
+@pytest.mark.clause("IDM-3")
+def test_a_store_does_what_the_model_says_and_tells_the_same_history(
+    bench: Bench, request: pytest.FixtureRequest
+) -> None:
+    seen: Counter[str] = Counter()
+    store = request.node.callspec.params["bench"]
+
+    search(bench, seen, examples=EXAMPLES[store] * max(LONGER, 1))
+
+    missed = [thing for thing in THINGS_THAT_MATTER.split("\n") if thing and not seen[thing]]
+    assert not missed, f"no example met this, so nothing was shown about it: {missed}"
+
+
+class Planted:
+    """A store with a mistake in it: everything else is passed on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class WithoutFence(Planted):
+    """Lets whoever comes write, under the token that is the right one now."""
+
+    async def settle(self, worker: str, batch: list[Transition]) -> list[bool]:
+        jobs = [await self._store.get(change.id) for change in batch]
+        fresh = [change._replace(token=job.lease_token) for change, job in zip(batch, jobs, strict=True)]
+        return await self._store.settle(worker, fresh)
+
+
+class WithoutLosses(Planted):
+    """Forgets to tell the next worker that the last one was lost."""
+
+    async def claim(self, *args: Any, **options: Any) -> list[Claim]:
+        return [claim._replace(losses=0) for claim in await self._store.claim(*args, **options)]
+
+
+class WithoutOwners(Planted):
+    """Lets anybody cancel."""
+
+    async def cancel(self, job_id: str, *, owner: str | None = None) -> object:
+        return await self._store.cancel(job_id)
+
+
+@pytest.mark.parametrize("planted", [WithoutFence, WithoutLosses, WithoutOwners])
+def test_the_machine_finds_a_mistake(sqlite_bench: SqliteBench, planted: type[Planted]) -> None:
+    sqlite_bench.ask(sqlite_bench.store.open())
+    sqlite_bench.store = planted(sqlite_bench.store)
+
+    with pytest.raises(AssertionError, match="not answered as promised"):
+        search(sqlite_bench, Counter(), examples=100, phases=(Phase.generate,))
+
+    sqlite_bench.ask(sqlite_bench.store.close())

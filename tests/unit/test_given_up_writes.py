@@ -1,0 +1,133 @@
+"""Nobody waits for ever: whoever asked for a write is answered, also when it can no longer be made."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import StoreUnavailable
+from holdfast.engine.gathering import Gatherer
+from holdfast.stores.sqlite.writer import Writer
+from holdfast.wiring.threads import Threads
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+PATIENCE = 10
+
+
+class Unreliable:
+    """Threads, unless there are none."""
+
+    def __init__(self) -> None:
+        self.none_left = False
+        self._threads = Threads("test", limit=1)
+
+    def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        if self.none_left:
+            raise RuntimeError("can't start new thread")
+        return self._threads.run(function)
+
+    def close(self) -> None:
+        self._threads.close()
+
+
+@pytest.fixture
+def executor() -> Unreliable:
+    return Unreliable()
+
+
+@pytest.fixture
+async def writer(executor: Unreliable, tmp_path: Path) -> AsyncIterator[Writer]:
+    writer = Writer(str(tmp_path / "jobs.db"), executor)
+    await writer.open()
+    yield writer
+    await writer.close()
+    executor.close()
+
+
+def one(connection: sqlite3.Connection) -> int:
+    [number] = connection.execute("SELECT 1").fetchone()
+    return int(number)
+
+
+async def test_without_a_thread_the_store_is_unavailable_and_recovers(
+    writer: Writer, executor: Unreliable
+) -> None:
+    executor.none_left = True
+    with pytest.raises(StoreUnavailable, match="new thread"):
+        await asyncio.wait_for(writer.write(one), PATIENCE)
+
+    executor.none_left = False
+    assert await asyncio.wait_for(writer.write(one), PATIENCE) == 1
+
+
+async def test_a_writer_that_is_cancelled_tells_those_who_wait(writer: Writer) -> None:
+    loop, begun, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def slow(_: sqlite3.Connection) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go.wait(PATIENCE)
+
+    waiting = [asyncio.create_task(writer.write(slow))]
+    await asyncio.wait_for(begun.wait(), PATIENCE)
+    waiting.append(asyncio.create_task(writer.write(slow)))
+    await asyncio.sleep(0)
+
+    cancel("holdfast sqlite writer")
+
+    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), PATIENCE)
+    go.set()
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]
+    assert await asyncio.wait_for(writer.write(one), PATIENCE) == 1
+
+
+async def test_what_comes_after_a_cancelled_batch_is_written_all_the_same() -> None:
+    under_way = asyncio.Event()
+
+    async def write(batch: list[int]) -> list[int]:
+        if batch == [1]:
+            under_way.set()
+            await asyncio.Event().wait()
+        return batch
+
+    gatherer = Gatherer(write, limit=10, name="gatherer under test")
+    first = asyncio.create_task(gatherer.ask(1))
+    await asyncio.wait_for(under_way.wait(), PATIENCE)
+    second = asyncio.create_task(gatherer.ask(2))
+    await asyncio.sleep(0)
+
+    cancel("gatherer under test")
+
+    with pytest.raises(StoreUnavailable, match="unknown"):
+        await asyncio.wait_for(first, PATIENCE)
+    assert await asyncio.wait_for(second, PATIENCE) == 2
+
+
+async def test_a_gatherer_that_gives_up_leaves_no_task_behind() -> None:
+    async def write(batch: list[int]) -> list[int]:
+        await asyncio.Event().wait()
+        return batch
+
+    gatherer = Gatherer(write, limit=10, name="gatherer under test")
+    gatherer.post(1)
+    await asyncio.sleep(0)
+    asked = asyncio.create_task(gatherer.ask(2))
+    await asyncio.sleep(0)
+
+    gatherer.give_up()
+
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(asked, PATIENCE)
+    await asyncio.wait_for(gatherer.drain(), PATIENCE)
+    assert "gatherer under test" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+def cancel(name: str) -> None:
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == name]
+    task.cancel()
