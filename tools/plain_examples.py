@@ -5,12 +5,15 @@ That a mutant was noticed is all that counts; to find the smallest example takes
 
 from hypothesis import HealthCheck, Phase, settings
 
-settings.register_profile(
-    "mutants",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-settings.load_profile("mutants")
+
+def pytest_configure() -> None:
+    """Choose how examples are made, before the first test is read."""
+    settings.register_profile(
+        "mutants",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile("mutants")

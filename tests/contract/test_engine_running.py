@@ -1,7 +1,10 @@
 """A worker takes what is ready, at once, and asks again at once."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +18,9 @@ from holdfast import (
     Retryable,
     Status,
 )
-from holdfast.ports import Store
+from holdfast.engine.parts import Parts
+from holdfast.ports import Hint, Store
+from holdfast.wiring import assemble
 from tests.builders import a_job
 from tests.contract.conftest import Database, DatabaseClock
 from tests.contract.steps import PATIENCE, eventually, submitted
@@ -60,6 +65,37 @@ async def test_an_idle_worker_is_woken_by_a_submission_from_another_process(
     async with elsewhere, hold.worker(poll=NEVER) as worker:
         await worker.ready.wait()
         job = await elsewhere.job("double")(double).submit(4)
+
+        assert await job.result(timeout=PATIENCE) == 8
+
+
+class DeafStore:
+    """A store whose hints all get lost."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+@pytest.mark.clause("JOB-8")
+async def test_an_idle_worker_that_hears_nothing_finds_a_job_by_itself(
+    hold: Holdfast, database: Database
+) -> None:
+    def deafly(*args: Any, **given: Any) -> Parts:
+        parts = assemble(*args, **given)
+        return replace(parts, store=cast("Store", DeafStore(parts.store)))
+
+    deaf = Holdfast(database.url, journal=hold.parts.journal, assemble=deafly)
+    doubled = deaf.job("double")(double)
+
+    async with deaf, deaf.worker(poll=0.05) as worker:
+        await worker.ready.wait()
+        job = await doubled.submit(4)
 
         assert await job.result(timeout=PATIENCE) == 8
 

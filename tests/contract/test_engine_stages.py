@@ -74,6 +74,21 @@ async def test_a_finished_stage_is_not_computed_again(hold: Holdfast, store: Sto
 
 
 @pytest.mark.clause("STG-1")
+async def test_a_result_is_stored_before_its_job_goes_on(hold: Holdfast, store: Store) -> None:
+    @hold.stage("fetch")
+    async def fetch(n: int) -> int:
+        return n + 1
+
+    @hold.job("review")
+    async def review(n: int) -> list[str | None]:
+        await fetch(n)
+        return [row.result for row in await store.stages([current().job_id])]
+
+    async with hold.worker(poll=0.05):
+        assert await (await review.submit(1)).result(timeout=PATIENCE) == ["2"]
+
+
+@pytest.mark.clause("STG-1")
 async def test_each_call_of_a_stage_is_known_by_its_order(hold: Holdfast) -> None:
     runs: list[int] = []
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Holdfast, JobHandle, Status
+from holdfast import ErrorClass, Holdfast, JobFailed, JobHandle, Status
 from holdfast.core.transitions import release
 from holdfast.ports import Store
 from tests.builders import a_job
@@ -78,6 +78,27 @@ async def test_a_suspect_runs_with_nobody_beside_it(hold: Holdfast, store: Store
 
     assert [beside[number] for number in range(3)] == [{0}, {1}, {2}]
     assert [job.attempt for job in [await one.read() for one in suspects]] == [3, 3, 3]
+
+
+@pytest.mark.clause("JOB-10")
+async def test_a_job_that_lost_a_worker_in_each_of_its_attempts_fails_and_is_not_begun_again(
+    hold: Holdfast, store: Store
+) -> None:
+    begun: list[int] = []
+
+    @hold.job("deadly", attempts=3)
+    async def deadly(number: int) -> None:
+        begun.append(number)
+
+    job = await deadly.submit(1)
+    for _ in range(3):
+        await lose_their_leases(store, 1)
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobFailed) as failed:
+            await job.result(timeout=PATIENCE)
+
+    assert failed.value.failure.error_class is ErrorClass.WORKER_LOST
+    assert begun == []
 
 
 @pytest.mark.clause("JOB-10")

@@ -46,15 +46,22 @@ async def _sweep_until_the_first_error(self: Any) -> None:
 
 
 async def _sleep_for_an_hour(self: Any) -> None:
-    await asyncio.sleep(3600)
+    await _sleep(self, 3600)
+
+
+async def _sleep_until_the_poll(self: Any) -> None:
+    await _sleep(self, self.options.poll.total_seconds())
+
+
+async def _sleep(worker: Any, seconds: float) -> None:
+    """Hear nothing for a while; only a request to stop, or no test would ever end."""
+    for _ in range(1_000):
+        if not worker._stopping:
+            await asyncio.sleep(seconds / 1_000)
 
 
 async def _wait_for_a_hint(self: Any) -> None:
     await self._news.wait()
-
-
-async def _sleep_until_the_poll(self: Any) -> None:
-    await asyncio.sleep(self.options.poll.total_seconds())
 
 
 def _release_spent(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Requeue:

@@ -47,7 +47,7 @@ BUGS = (
     Bug(
         "stage-answered-before-written",
         "The write is on its way; the job need not wait for it.",
-        ("STG-1", "JOB-6"),
+        ("STG-1",),
         (Swap(Stages, "_write", _write_later),),
     ),
     Bug(
@@ -71,7 +71,7 @@ BUGS = (
     Bug(
         "note-resets-the-count",
         "Something was written for the job, so it made progress.",
-        ("STG-2", "JOB-10"),
+        ("STG-2",),
         (Sql("reset_attempts", "CASE WHEN want.ended THEN 1 ELSE job.attempt END", "1"),),
     ),
     Bug(
@@ -83,7 +83,7 @@ BUGS = (
     Bug(
         "failed-stage-not-recorded",
         "The job fails in a moment, and says why.",
-        ("STG-3", "JOB-11"),
+        ("STG-3",),
         (Swap(Stages, "_give_up", _give_up_without_a_word),),
     ),
     Bug(

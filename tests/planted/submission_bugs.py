@@ -73,7 +73,7 @@ BUGS = (
     Bug(
         "sent-again-as-new",
         "A submission is a submission, also if its answer was lost the first time.",
-        ("JOB-1",),
+        (),
         (Swap(store, "submit", _submit_as_if_new),),
     ),
     Bug(
@@ -97,7 +97,7 @@ BUGS = (
     Bug(
         "key-forgotten-at-the-end",
         "When the job is done, its key is free again.",
-        ("IDM-2", "IDM-1"),
+        ("IDM-2",),
         (
             Sql("taken_key", "key = :key", "key = :key AND job_id IN (SELECT id FROM holdfast_jobs)"),
             _KEY_AGAIN,
@@ -133,13 +133,13 @@ BUGS = (
     Bug(
         "effect-key-per-attempt",
         "Every request gets a key of its own.",
-        ("IDM-1",),
+        (),
         (Swap(import_module("holdfast.face.current"), "Current", _current_with_attempt),),
     ),
     Bug(
         "children-anew",
         "What a job submits is submitted, each time it runs.",
-        ("IDM-1",),
+        (),
         (Swap(jobs, "next_key", lambda: None),),
     ),
 )

@@ -8,6 +8,7 @@ under leases that they lost, under tokens that they guessed and in each other's 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -111,11 +112,13 @@ class Scene:
         return [self.model.now + pause for pause in PAUSES] + sorted(at for at in ends if at > self.model.now)
 
 
+@cache
 def scenes() -> st.SearchStrategy[Scene]:
     """Give the scene of the machine that is running."""
     return st.runner().map(lambda machine: machine.scene)
 
 
+@lru_cache(typed=True)  # making a strategy costs more than drawing from it
 def any_of(*values: Any) -> st.SearchStrategy[Any]:
     """Pick one; what stands there twice is twice as likely."""
     return st.sampled_from(values)

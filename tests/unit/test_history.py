@@ -147,3 +147,9 @@ def test_whatever_a_clock_says_a_job_was_queued_before_its_stages_ended() -> Non
     stages = [StageMark(NOON, StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
     assert kinds(history(a_row(), [], stages)) == "queued stage"
+
+
+def test_a_stage_is_told_before_the_end_of_its_lap_also_where_nobody_noted_the_claim() -> None:
+    stages = [StageMark(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
+
+    assert kinds(history(a_row(), [Event(EventKind.RETRY, at(9))], stages)) == "queued stage retry"
