@@ -105,11 +105,10 @@ class Scene:
             case Act("settle", (_, batch)):
                 self.settled = batch
 
-    def moments_ahead(self) -> list[datetime]:
-        """Give some moments to come: after a pause, or at the very end of a wait or a lease."""
+    def ends(self) -> set[datetime]:
+        """Give the instants at which waits and leases end."""
         live = self.model.jobs.values()
-        ends = {at for job in live for at in (job.retry_after, job.lease_expires_at) if at is not None}
-        return [self.model.now + pause for pause in PAUSES] + sorted(at for at in ends if at > self.model.now)
+        return {at for job in live for at in (job.retry_after, job.lease_expires_at) if at is not None}
 
 
 @cache
@@ -131,7 +130,7 @@ def of_anybody(draw: st.DrawFn) -> Act:
     doers = [of_submitters, of_claimers, of_holders, of_sweepers, of_operators, of_onlookers, of_time]
     doers += [of_claimers] * 4 if scene.ready_queues() else []
     doers += [of_holders] * 4 + [of_operators] if scene.held() else []
-    doers += [of_sweepers] * 4 if scene.model.overdue() or scene.model.parked()[0] else []
+    doers += [of_sweepers] * 4 if any(end <= scene.model.now for end in scene.ends()) else []
     doers += [of_operators] * 2 if scene.ids(Status.FAILED) else []
     doers += [of_onlookers] if scene.asked() else []
     next_act: Act = draw(draw(st.sampled_from(doers))())
@@ -215,12 +214,13 @@ def of_holders(draw: st.DrawFn) -> Act:
 
 @st.composite
 def claims(draw: st.DrawFn) -> Claim:
-    """Leases that are held, leases of any time, and leases with a token that somebody guessed."""
+    """Leases that are held, leases of any time, and tokens that somebody guessed: a job that waits has one, too."""
     scene = draw(scenes())
     if draw(st.booleans()):
         return draw(held_claims())
     claim = draw(st.sampled_from(scene.claims))
-    return claim._replace(token=claim.token + draw(any_of(0, 0, 0, 1, 2, -1)))
+    guess = scene.model.jobs[claim.id].lease_token
+    return claim._replace(token=draw(any_of(claim.token, claim.token, guess, claim.token - 1)))
 
 
 def held_claims() -> st.SearchStrategy[Claim]:
@@ -373,7 +373,9 @@ def filters() -> st.SearchStrategy[JobFilter]:
     )
 
 
-def of_time() -> st.SearchStrategy[Act]:
-    """Nothing but that it gets later: the next act happens then."""
-    moments = scenes().flatmap(lambda scene: st.sampled_from(scene.moments_ahead()))
-    return moments.map(lambda moment: act("wait_until", moment))
+@st.composite
+def of_time(draw: st.DrawFn) -> Act:
+    """It gets later, and the next act happens then: after a while, or at the very end of a wait or a lease."""
+    scene = draw(scenes())
+    ahead = sorted(end for end in scene.ends() if end > scene.model.now)
+    return act("wait_until", draw(st.sampled_from([scene.model.now + pause for pause in PAUSES] + ahead * 2)))

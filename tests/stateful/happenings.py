@@ -62,6 +62,8 @@ def _settled(act: Act, answers: list[bool], before: Jobs) -> Iterator[str]:
             yield f"refused by a job that is {job.status}"
             continue
         yield _kind(change)
+        if job.losses:
+            yield f"{_kind(change)} after a lost lease"
         if job.cancel_requested:
             yield f"{_kind(change)} after a request to cancel"
 

@@ -20,7 +20,7 @@ from tests.stateful.machine import StoreMachine
 
 LONGER = int(os.environ.get("HOLDFAST_LONG", "0"))
 
-EXAMPLES = {"sqlite": 250, "postgres": 150}
+EXAMPLES = {"sqlite": 220, "postgres": 120}
 STEPS = 40
 
 THINGS_THAT_MATTER = """
@@ -44,8 +44,10 @@ settle: cancelled after a request to cancel
 settle: back, retry
 settle: back, retry after a request to cancel
 settle: back, queued
+settle: back, queued after a lost lease
 settle: stage started
 settle: stage done
+settle: stage done after a lost lease
 settle: stage failed
 settle: refused by a job that is queued
 settle: refused by a job that is processing
