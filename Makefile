@@ -14,7 +14,7 @@ help: ## List the targets
 demo: .venv/.ready ## Watch a thousand jobs survive a bad minute; exits 0 when every promise held
 	@$(PY) -m demo
 
-test: check ## Run everything: checks, all tests with real servers, then the table of guarantees
+test: check coverage ## Run everything: checks, all tests with real servers, then the table of guarantees
 	@echo "All tests ..."
 	@rm -f build/clauses.json; failed=0; $(PY) -m pytest || failed=1; $(PY) -m tools.conformance || failed=1; exit $$failed
 
@@ -46,7 +46,7 @@ model: .venv/.ready ## Check the model of leases and effects in every reachable 
 	@$(PY) -m model
 
 coverage: .venv/.ready ## Show that the unit tests reach every branch of the core
-	@echo "Coverage of the core ..." && $(PY) -m pytest tests/unit src/holdfast/core -q --cov=holdfast.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+	@echo "Coverage of the core ..." && $(PY) -m coverage run -m pytest -q tests/unit src/holdfast/core && $(PY) -m coverage report
 
 mutants: .mutants-venv/.ready ## Change the core in every small way, and count the changes that no test notices
 	@.mutants-venv/bin/python -m tools.mutants
@@ -61,7 +61,7 @@ format: .venv/.ready ## Format the code, and repair what lint can repair
 	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
 clean: ## Remove what was built; the virtual environments stay
-	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	@find src tests tools demo bench model -type d -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.ready: pyproject.toml
@@ -73,6 +73,12 @@ clean: ## Remove what was built; the virtual environments stay
 .venv/.docs-ready: .venv/.ready
 	@echo "Installing what the documentation needs into .venv ..."
 	@$(PY) $(PIP) --editable ".[docs]"
+	@touch $@
+
+.mutants-venv/.ready: tools/mutants-requirements.txt pyproject.toml
+	@$(call make_venv,.mutants-venv)
+	@echo "Installing Holdfast and mutmut into .mutants-venv ..."
+	@.mutants-venv/bin/python $(PIP) --requirement tools/mutants-requirements.txt
 	@touch $@
 
 .bench-venv/.ready: bench/requirements.txt pyproject.toml

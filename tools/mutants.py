@@ -142,7 +142,7 @@ def table(mutants: list[Mutant]) -> str:
     """Return one line for each module, and one for all."""
     modules = sorted({mutant.module for mutant in mutants})
     lines = [
-        f"{'module':<14}{'mutants':>8}" + "".join(f"{name:>10}" for name in get_args(Outcome)) + "   killed"
+        f"{'module':<14}{'mutants':>8}" + "".join(f"{name:>10}" for name in get_args(Outcome)) + "  percent"
     ]
     lines += [_row(module, [one for one in mutants if one.module == module]) for module in modules]
     return "\n".join([*lines, _row("all", mutants)])
@@ -170,7 +170,9 @@ def main() -> int:
     left = [mutant.name for mutant in mutants if mutant.outcome != "killed"]
     (FOLDER / "left.txt").write_text("\n".join(left) + "\n", encoding="utf-8")
     print(table(mutants))
-    print(f"\nThose left are listed in {folder}/left.txt; there, `mutmut show NAME` shows one.")
+    print(
+        f"\nThose left are listed in {folder}/left.txt; there, `../../.mutants-venv/bin/mutmut show NAME` shows one."
+    )
     print(as_json(mutants))
     return 0 if percent(mutants) >= WANTED else 1
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -43,16 +44,22 @@ RECORD = Path(__file__).with_name("seeds.json")
 RETRIED = 40
 """Lives that the quick check tries when the recorded one shows nothing: other code, other lives."""
 
-SAID = 100
+SAID = 110
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{23}([0-9a-f]{4})")
 
 
 class Verdict(NamedTuple):
     """What came of the search for one bug."""
 
-    bug: Bug
+    name: str
     simulated: Found | None = None
     walked: Found | None = None
     shown: Shown = Shown([], 0)
+
+    @property
+    def bug(self) -> Bug:
+        """The bug itself; its patches do not travel between processes."""
+        return BUGS[self.name]
 
     @property
     def finder(self) -> str | None:
@@ -103,11 +110,11 @@ def _selfcheck(names: list[str], *, record: bool) -> int:
         "most_seeds": max((verdict.simulated.tries for verdict in verdicts if verdict.simulated), default=0),
         "clauses": len(clauses),
         "clauses_broken": sum(clauses.values()),
-        "not_found": [verdict.bug.name for verdict in verdicts if verdict.finder is None],
+        "not_found": [verdict.name for verdict in verdicts if verdict.finder is None],
     }
     _print(json.dumps(line))
     if record:
-        found = {verdict.bug.name: int(verdict.simulated.where) for verdict in verdicts if verdict.simulated}
+        found = {verdict.name: int(verdict.simulated.where) for verdict in verdicts if verdict.simulated}
         RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0 if line["found"] == line["bugs"] and all(clauses.values()) else 1
 
@@ -124,34 +131,42 @@ def _searched(names: list[str]) -> Iterator[Verdict]:
 def _search(name: str) -> Verdict:
     bug = BUGS[name]
     if not bug.simulated:
-        return Verdict(bug, shown=by_tests(name, bug.clauses[0]))
-    return Verdict(bug, by_simulation(name, range(1, SEEDS + 1)), by_crash_points(name, rounds=ROUNDS))
+        return Verdict(name, shown=by_tests(name, bug.clauses[0]))
+    return Verdict(name, by_simulation(name, range(1, SEEDS + 1)), by_crash_points(name, rounds=ROUNDS))
 
 
 def _row(verdict: Verdict) -> str:
-    bug, found = verdict.bug, verdict.simulated or verdict.walked
-    said = (
-        found.said
-        if found
-        else f"its tests failed: {verdict.shown.failed}"
-        if verdict.shown.failed
-        else "NOT FOUND"
-    )
+    clauses = " ".join(verdict.bug.clauses) or "-"
     seeds = f"{verdict.simulated.tries} seeds" if verdict.simulated else "-"
     runs = f"{verdict.walked.tries} runs" if verdict.walked else "-"
-    return f"{bug.name:32} {' '.join(bug.clauses):14} {seeds:>10} {runs:>12}  {said[:SAID]}"
+    return f"{verdict.name:32} {clauses:14} {seeds:>10} {runs:>12}  {_said(verdict)}"
+
+
+def _said(verdict: Verdict) -> str:
+    """What was said when the bug came to light, without the rows, and with ids by their ends."""
+    found = verdict.simulated or verdict.walked
+    if found is None:
+        return f"its tests failed: {verdict.shown.failed[0]}" if verdict.shown.failed else "NOT FOUND"
+    return _ID.sub(r"\1", found.said.partition(" Row(")[0])[:SAID]
 
 
 def _broken_clauses(names: list[str]) -> dict[str, bool]:
-    """Run the tests of each guarantee under its bug, and print a line for each."""
-    wanted = {clause: bug for clause, bug in BROKEN_BY.items() if bug in names}
+    """Run the tests of each guarantee under its bug, and all of them under none; print a line for each."""
+    wanted = [(bug, clause) for clause, bug in BROKEN_BY.items() if bug in names]
     _print("", f"{'guarantee':10} {'bug':32} {'tests failed':>12}  for example")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        shown = dict(zip(wanted, pool.map(by_tests, wanted.values(), wanted), strict=True))
-    for clause, bug in wanted.items():
-        failed = shown[clause].failed
-        _print(f"{clause:10} {bug:32} {len(failed):>12}  {failed[0] if failed else 'NONE FAILED'}")
-    return {clause: bool(told.failed) for clause, told in shown.items()}
+        healthy = pool.submit(by_tests, None, None)
+        broken = dict(zip(wanted, pool.map(by_tests, *zip(*wanted, strict=True)), strict=True))
+    for (bug, clause), shown in broken.items():
+        _print(_line(clause, bug, shown))
+    _print(_line("all", "none", healthy.result()))
+    sound = bool(healthy.result().passed) and not healthy.result().failed
+    return {clause: sound and bool(shown.failed) for (_, clause), shown in broken.items()}
+
+
+def _line(clause: str, bug: str, shown: Shown) -> str:
+    example = shown.failed[0] if shown.failed else f"none of {shown.passed}"
+    return f"{clause:10} {bug:32} {len(shown.failed):>12}  {example}"
 
 
 # The quick check, and replays.

@@ -135,7 +135,7 @@ class People:
     async def _submit_a_version(self) -> None:
         subject, version, rerun = "essay", self._chance.randrange(1, 5), self._chance.random() < 0.8
         memory, job = self._memory, self._jobs.plain
-        if rerun or not memory.highest:
+        if rerun or not memory.confirmed:
             memory.highest = max(version, memory.highest)  # it counts, even if nobody hears of it
         try:
             handle = await job.options(subject=subject, version=version, rerun=rerun).submit(version)

@@ -14,7 +14,7 @@ from holdfast.engine.context import CURRENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.simulation.audit import Auditor
+    from tests.simulation.audit import Auditor, Row
 
 SUSPECT_AFTER = 2
 """Workers that a job has lost in a row when it is to be run alone."""
@@ -35,10 +35,9 @@ class Seen:
 
 
 class Witness:
-    """Watches the handlers of the process *worker*."""
+    """Watches the handlers of one process."""
 
-    def __init__(self, worker: str, auditor: Auditor, seen: Seen, complain: Callable[[str], None]) -> None:
-        self._worker = worker
+    def __init__(self, auditor: Auditor, seen: Seen, complain: Callable[[str], None]) -> None:
         self._auditor = auditor
         self._seen = seen
         self._complain = complain
@@ -77,8 +76,8 @@ class Witness:
     def hears_call(self, key: str) -> None:
         """Check a call as it goes out: a stage begins in its turn, and once it is stored, never again."""
         job_id, _, stage, call = (*key.split(":"), "", "")[:4]
-        row, attempt = self._auditor.jobs.get(job_id), CURRENT.get()
-        if row is None or attempt is None or attempt.claim.token != row.token or not stage:
+        row = self._held(job_id)
+        if row is None or not stage:
             return  # whoever lost its lease may be late
         if self._is_done(job_id, stage, call):
             self._complain(f"stage {stage} {call} of job {job_id} runs again, and its result is stored")
@@ -86,9 +85,14 @@ class Witness:
         if earlier is not None and not self._is_done(job_id, earlier, "#1"):
             self._complain(f"stage {stage} of job {job_id} began before {earlier} was stored")
 
+    def _held(self, job_id: str) -> Row | None:
+        """The row of a job, if the attempt that is running still holds its lease."""
+        row, attempt = self._auditor.jobs.get(job_id), CURRENT.get()
+        return row if row is not None and attempt is not None and attempt.claim.token == row.token else None
+
     def _is_suspect(self, job_id: str) -> bool:
-        row = self._auditor.jobs.get(job_id)
-        return row is not None and row.worker == self._worker and row.losses >= SUSPECT_AFTER
+        row = self._held(job_id)
+        return row is not None and row.losses >= SUSPECT_AFTER
 
     def _is_done(self, job_id: str, name: str, call: str) -> bool:
         stage = self._auditor.stages.get((job_id, name, call))

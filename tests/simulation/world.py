@@ -95,7 +95,7 @@ class World:
         self._processes[process.name] = process
         assemble = partial(self._assemble, process, skew, loses_hint)
         hold = Holdfast(self.url, attempts=BUDGET, backoff=QUICK, assemble=assemble)
-        witness = Witness(process.name, self.auditor, self.seen, self.violate)
+        witness = Witness(self.auditor, self.seen, self.violate)
         post = partial(self._post, process, witness)
         die = partial(self._die, process)
         return hold, declare(hold, Outside(post, die, witness, sign=process.name.split(":")[1]))

@@ -73,9 +73,10 @@ class Scene:
         """Give the leases that are held at this moment."""
         return [claim for claim in self.claims if self.model.holds(claim.id, claim.token)]
 
-    def asked(self) -> list[Claim]:
-        """Give the leases that are held on jobs which somebody wants cancelled."""
-        return [claim for claim in self.held() if self.model.jobs[claim.id].cancel_requested]
+    def marked(self) -> list[Claim]:
+        """Give the leases that are held on jobs which lost a worker before, or which somebody wants cancelled."""
+        jobs = self.model.jobs
+        return [claim for claim in self.held() if claim.losses or jobs[claim.id].cancel_requested]
 
     def ready_queues(self) -> list[str]:
         """Give the queues in which a worker would find something."""
@@ -127,12 +128,21 @@ def any_of(*values: Any) -> st.SearchStrategy[Any]:
 def of_anybody(draw: st.DrawFn) -> Act:
     """What happens next: anything, but rather something that makes a difference."""
     scene = draw(scenes())
-    doers = [of_submitters, of_claimers, of_holders, of_sweepers, of_operators, of_onlookers, of_time]
+    doers = [
+        of_submitters,
+        of_claimers,
+        of_holders,
+        of_sweepers,
+        of_operators,
+        of_onlookers,
+        of_time,
+        of_time,
+    ]
     doers += [of_claimers] * 4 if scene.ready_queues() else []
     doers += [of_holders] * 4 + [of_operators] if scene.held() else []
     doers += [of_sweepers] * 4 if any(end <= scene.model.now for end in scene.ends()) else []
     doers += [of_operators] * 2 if scene.ids(Status.FAILED) else []
-    doers += [of_onlookers] if scene.asked() else []
+    doers += [of_onlookers] if scene.marked() else []
     next_act: Act = draw(draw(st.sampled_from(doers))())
     return next_act
 
@@ -224,8 +234,8 @@ def claims(draw: st.DrawFn) -> Claim:
 
 
 def held_claims() -> st.SearchStrategy[Claim]:
-    """Leases that are held, if there are any; rather those of jobs that somebody wants cancelled."""
-    return scenes().flatmap(lambda scene: st.sampled_from(scene.held() + scene.asked() * 2 or scene.claims))
+    """Leases that are held, if there are any; rather those of jobs with a past."""
+    return scenes().flatmap(lambda scene: st.sampled_from(scene.held() + scene.marked() * 3 or scene.claims))
 
 
 def changes(claim: Claim) -> st.SearchStrategy[Transition]:
@@ -345,8 +355,8 @@ def of_onlookers(draw: st.DrawFn) -> Act:
         case "await_ends":
             return act("await_ends", draw(st.lists(jobs(*ENDED), max_size=3, unique=True)))
         case _:
-            asked = [claim.id for claim in draw(scenes()).asked()]
-            holders = [draw(scenes()).model.jobs[job_id].leased_by for job_id in asked]
+            jobs_now = draw(scenes()).model.jobs.values()
+            holders = [job.leased_by for job in jobs_now if job.cancel_requested and job.leased_by]
             return act("cancel_requests", draw(any_of(*WORKERS, *holders)))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.jobs import Claim, Job, Receipt, Submission
+from holdfast.core.jobs import Claim, EventKind, Job, Receipt, Submission
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports.store import Extension, Promotion, Refusal
@@ -72,8 +72,10 @@ def _kind(change: Transition) -> str:
     match change:
         case Finish():
             return change.status.value
+        case Requeue(event=EventKind.RETRY):
+            return "back for a retry"
         case Requeue():
-            return f"back, {change.event.value}"
+            return "back, released" if change.gives_back else "back, never begun"
         case StageWrite():
             return f"stage {change.status.value}"
 

@@ -20,7 +20,7 @@ from tests.stateful.machine import StoreMachine
 
 LONGER = int(os.environ.get("HOLDFAST_LONG", "0"))
 
-EXAMPLES = {"sqlite": 220, "postgres": 120}
+EXAMPLES = {"sqlite": 300, "postgres": 150}
 STEPS = 40
 
 THINGS_THAT_MATTER = """
@@ -41,10 +41,11 @@ settle: completed after a request to cancel
 settle: failed
 settle: cancelled
 settle: cancelled after a request to cancel
-settle: back, retry
-settle: back, retry after a request to cancel
-settle: back, queued
-settle: back, queued after a lost lease
+settle: back for a retry
+settle: back for a retry after a request to cancel
+settle: back, released
+settle: back, never begun
+settle: back, never begun after a lost lease
 settle: stage started
 settle: stage done
 settle: stage done after a lost lease

@@ -32,6 +32,7 @@ DONE: dict[str, Any] = {
     "finished_at": 6,
     "result": '["eff_1@2", "done@2"]',
     "failure": None,
+    "stage": None,
 }
 RUNNING: dict[str, Any] = {
     "id": "running",
