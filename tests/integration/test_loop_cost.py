@@ -38,7 +38,7 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
     "claim": (lambda n: ["worker", "default", n, "90 s"], {"jobs_ready", "jobs_pkey", "payloads_pkey"}),
     "stages": (lambda n: [crowds.LEASED.ids(n, n)], {"stages_pkey"}),
     "finish": (lambda n: [*held(n, "1"), None, None, ["completed"]], {"jobs_pkey"}),
-    "requeue": (lambda n: ["worker", *held(n, "5 s", 0, "retry", "{}")], {"jobs_pkey"}),
+    "requeue": (lambda n: held(n, "5 s", 0, "retry", "{}"), {"jobs_pkey"}),
     "store_stages": (lambda n: [*held(n, "fetch", "#1", "done", 1, "", "1"), None], {"jobs_pkey"}),
     "extend": (lambda n: [*held(n), "90 s"], {"jobs_pkey"}),
     "recount": (lambda n: held(n, 1), {"jobs_pkey"}),
