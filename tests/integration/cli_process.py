@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds to wait for a process before a test gives up."""
 
 OURS = ("RETRY_", "WORKER_", "LOG_", "DATABASE_URL", "PG")
