@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -10,6 +11,7 @@ from holdfast import Holdfast, StoreUnavailable
 from holdfast.core.jobs import Receipt
 from holdfast.stores.postgres.connections import Connections, translated
 from holdfast.stores.postgres.store import PostgresStore
+from tests.acceptance.harness.proxy import Proxy
 from tests.builders import a_job
 
 
@@ -67,6 +69,27 @@ async def test_a_connection_that_comes_back_after_the_close_is_let_go(postgres_d
         await connections.close()
 
     assert connection.is_closed()
+
+
+async def test_a_connection_that_was_told_goodbye_and_not_closed_yet_is_an_outage_that_passes(
+    postgres_dsn: str,
+) -> None:
+    other, server = await asyncpg.connect(postgres_dsn), urlsplit(postgres_dsn)
+    with Proxy("127.0.0.1", server.port or 5432) as network:
+        route = network.route()
+        connections = Connections(
+            postgres_dsn.replace(f":{server.port}/", f":{route.port}/"), size=1, timeout=10
+        )
+        async with connections.borrow() as connection:
+            route.withhold_ends()
+            await other.execute("SELECT pg_terminate_backend($1)", connection.get_server_pid())
+        await asyncio.sleep(0.1)  # until the goodbye is there
+
+        with pytest.raises(StoreUnavailable):
+            await connections.fetch("SELECT 1")
+        assert await connections.fetch("SELECT 1")
+        await connections.close()
+    await other.close()
 
 
 @pytest.mark.parametrize(

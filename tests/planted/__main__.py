@@ -114,14 +114,13 @@ def _selfcheck(names: list[str], *, record: bool) -> int:
     }
     _print(json.dumps(line))
     if record:
-        found = {verdict.name: int(verdict.simulated.where) for verdict in verdicts if verdict.simulated}
-        RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        _record({verdict.name: int(verdict.simulated.where) for verdict in verdicts if verdict.simulated})
     return 0 if line["found"] == line["bugs"] and all(clauses.values()) else 1
 
 
 def _searched(names: list[str]) -> Iterator[Verdict]:
     """Search for each bug in every way that may find it, and print a line for each as it comes."""
-    _print(f"{'bug':32} {'breaks':14} {'simulation':>10} {'crash points':>12}  what was said")
+    _print(f"{'bug':32} {'breaks':14} {'seeds':>5} {'crash points':>12}  what was said")
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for verdict in pool.map(_search, names):
             _print(_row(verdict))
@@ -137,9 +136,9 @@ def _search(name: str) -> Verdict:
 
 def _row(verdict: Verdict) -> str:
     clauses = " ".join(verdict.bug.clauses) or "-"
-    seeds = f"{verdict.simulated.tries} seeds" if verdict.simulated else "-"
-    runs = f"{verdict.walked.tries} runs" if verdict.walked else "-"
-    return f"{verdict.name:32} {clauses:14} {seeds:>10} {runs:>12}  {_said(verdict)}"
+    seeds = verdict.simulated.tries if verdict.simulated else "-"
+    points = verdict.walked.tries if verdict.walked else "-"
+    return f"{verdict.name:32} {clauses:14} {seeds:>5} {points:>12}  {_said(verdict)}"
 
 
 def _said(verdict: Verdict) -> str:
@@ -153,6 +152,8 @@ def _said(verdict: Verdict) -> str:
 def _broken_clauses(names: list[str]) -> dict[str, bool]:
     """Run the tests of each guarantee under its bug, and all of them under none; print a line for each."""
     wanted = [(bug, clause) for clause, bug in BROKEN_BY.items() if bug in names]
+    if not wanted:
+        return {}
     _print("", f"{'guarantee':10} {'bug':32} {'tests failed':>12}  for example")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         healthy = pool.submit(by_tests, None, None)
@@ -174,18 +175,28 @@ def _line(clause: str, bug: str, shown: Shown) -> str:
 
 def _recorded() -> int:
     """Look for each bug where it was found last, and for none in the same lives of a healthy engine."""
-    known: dict[str, int] = json.loads(RECORD.read_text(encoding="utf-8"))
+    places = [(bug.name, _known().get(bug.name, 1)) for bug in BUGS.values() if bug.simulated]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for name, found in zip(known, pool.map(_where_it_was, known.items()), strict=True):
+        for (name, _), found in zip(places, pool.map(_where_it_was, places), strict=True):
             _print(json.dumps({"bug": name, **(found._asdict() if found else {"said": None})}))
-        for lived in pool.map(partial(live, None), sorted(set(known.values()))):
+        for lived in pool.map(partial(live, None), sorted({seed for _, seed in places})):
             _print(json.dumps({"bug": None, **lived._asdict()}))
     return 0
 
 
-def _where_it_was(known: tuple[str, int]) -> Found | None:
-    name, seed = known
+def _where_it_was(place: tuple[str, int]) -> Found | None:
+    name, seed = place
     return by_simulation(name, chain([seed], range(1, RETRIED + 1)))
+
+
+def _known() -> dict[str, int]:
+    known: dict[str, int] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return known
+
+
+def _record(found: dict[str, int]) -> None:
+    seeds = {name: seed for name, seed in (_known() | found).items() if name in BUGS}
+    RECORD.write_text(json.dumps(seeds, indent=1) + "\n", encoding="utf-8")
 
 
 def _replay(bug: str | None, seed: int, *, times: int, between: int | None) -> int:

@@ -36,10 +36,10 @@ def _comparable_list(answers: list[Any]) -> list[Any]:
 
 
 def difference(answered: Any, promised: Any) -> str:
-    """Say what the store told and the model did not, and the other way round; all of it, if that is short."""
+    """Say what the store told and the model did not, and the other way round."""
     told, meant = _parts(comparable(answered)), _parts(comparable(promised))
     own, others = [part for part in told if part not in meant], [part for part in meant if part not in told]
-    if not (own and others):
+    if not own and not others:  # it is the order that differs
         own, others = told, meant
     return "\n".join(
         [*(f"  the store says {part}" for part in own), *(f"  and should say {part}" for part in others)]
@@ -53,4 +53,6 @@ def _in_order(events: list[Event]) -> list[Event]:
 
 
 def _parts(answer: Any) -> list[str]:
-    return [brief(part) for part in (answer if isinstance(answer, list) else [answer])]
+    """Write down an answer piece by piece, if it is made of pieces that say something by themselves."""
+    apart = isinstance(answer, list) and not isinstance(next(iter(answer), None), bool)
+    return [brief(part) for part in answer] if apart else [brief(answer)]

@@ -8,7 +8,7 @@ from holdfast.core.jobs import Claim, EventKind, Job, Receipt, Submission
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports.store import Extension, Promotion, Refusal
-from tests.stateful.acts import Act
+from tests.stateful.scene import Act
 
 Jobs = dict[str, Job]
 

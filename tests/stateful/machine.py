@@ -15,13 +15,14 @@ import hypothesis
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.jobs import Job, JobFilter, Submission
+from holdfast.core.jobs import Job, JobFilter
 from tests import invariants
 from tests.stateful import acts
-from tests.stateful.acts import ALL, LEASES, Act, Scene, act
+from tests.stateful.acts import ALL, LEASES, WORKERS
 from tests.stateful.alike import comparable, difference
 from tests.stateful.conftest import Bench
 from tests.stateful.happenings import happenings
+from tests.stateful.scene import Act, Scene, act
 
 TICK = timedelta(milliseconds=1)
 """How long an act takes: no two of them happen at the same instant."""
@@ -40,12 +41,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.agreed = True
         bench.wipe()
 
-    @initialize(draft=acts.submissions())
-    def begin(self, draft: Submission) -> None:
+    @initialize(first=acts.to_begin_with())
+    def begin(self, first: Act) -> None:
         """Begin with a job that somebody has claimed, so that there is always a lease to write under."""
-        ready = draft._replace(id=self.scene.new_id(0), queue="default", delay=None, run_at=None)
-        self.do(act("submit", [ready]))
-        self.do(act("claim", acts.WORKERS[0], "default", limit=1, lease=LEASES[0]))
+        self.do(first)
+        self.do(act("claim", WORKERS[0], "default", limit=1, lease=LEASES[0]))
 
     # One rule for everybody: of several, Hypothesis leaves out half in each example, and a day without
     # submitters, without workers or without time is a day on which little happens.

@@ -111,6 +111,8 @@ def test_a_world_in_order_passes() -> None:
         (replace(IN_ORDER, ended=[]), invariants.counts_conserve),
         (with_ended(last_attempt_at=2.5), invariants.histories_follow_the_graph),
         (replace(IN_ORDER, events=[]), invariants.every_lease_is_in_the_history),
+        (with_ended(generation=2), invariants.every_replay_is_in_the_history),
+        (with_ended(stage="charge"), invariants.failed_stages_are_on_record),
         (with_ended(lease_token=2), invariants.stages_were_written_under_a_lease),
         (with_ended(result='["eff_1@2", "done@1"]'), invariants.signed_results_are_from_the_holder),
     ],

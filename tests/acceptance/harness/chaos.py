@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -193,12 +191,6 @@ def _judge(report: Report) -> None:
         )
 
 
-def _go_first() -> None:
-    """Ask to be served before the machine's other work, which would be measured along. Only root is granted it."""
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, -15)
-
-
 def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -208,7 +200,6 @@ def main() -> int:
     length.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    _go_first()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
     seconds = options.minutes * 60 if options.seconds is None else options.seconds
     report = run_chaos(options.store, seconds=seconds, seed=options.seed, folder=folder)

@@ -74,6 +74,7 @@ class Route:
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._delay = 0.0
+        self.passes_on_ends = True
         self._whole = asyncio.Event()
         self._whole.set()
         self.port = 0
@@ -100,6 +101,10 @@ class Route:
         Neither end is told, and neither hears of the other's end. New connections are sound.
         """
         return self._proxy.do(self._half_open())
+
+    def withhold_ends(self) -> None:
+        """Pass on all that is said from now on, but not that an end hung up."""
+        self.passes_on_ends = False
 
     async def open(self) -> None:
         """Listen."""
@@ -187,7 +192,7 @@ class _Link:
                     writer.write(data)
                     await writer.drain()
         await self._route.passage()  # the end of a connection travels no faster than its data
-        if not self.silent:
+        if not self.silent and self._route.passes_on_ends:
             writer.close()
 
     def reset(self) -> None:

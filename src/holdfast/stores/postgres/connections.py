@@ -48,6 +48,7 @@ LONG_ANSWER = 35.0
 _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server said goodbye, and the connection is about to be closed
     asyncpg.OperatorInterventionError,  # shutdown, crash, starting up, statement timeout
     asyncpg.InsufficientResourcesError,  # disk, memory, connections
     asyncpg.TransactionRollbackError,  # deadlock, serialisation

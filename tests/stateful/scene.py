@@ -1,0 +1,84 @@
+"""Acts, and the scene that they are made on.
+
+Every act is one call of the `Store` port, or a wait, so the trace of a failing example reads like a program.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from holdfast.core.jobs import Claim, Submission
+from holdfast.core.stages import StageStatus
+from holdfast.core.states import Status
+from holdfast.core.transitions import Transition
+from tests.stateful.brief import brief
+from tests.stateful.model import Model
+
+
+class Act(NamedTuple):
+    """A call of the port, before it is made."""
+
+    operation: str
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def __repr__(self) -> str:
+        said = [*map(brief, self.args), *(f"{name}={brief(value)}" for name, value in self.options.items())]
+        return f"{self.operation}({', '.join(said)})"
+
+
+def act(operation: str, *args: Any, **options: Any) -> Act:
+    """Name a call of the port."""
+    return Act(operation, args, options)
+
+
+@dataclass
+class Scene:
+    """What those who act go by: the jobs as they are, and what was said before."""
+
+    model: Model = field(default_factory=Model)
+    submitted: list[list[Submission]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    settled: list[Transition] = field(default_factory=list)
+
+    def held(self) -> list[Claim]:
+        """Give the leases that are held at this moment."""
+        return [claim for claim in self.claims if self.model.holds(claim.id, claim.token)]
+
+    def marked(self) -> list[Claim]:
+        """Give the leases that are held on jobs which lost a worker before, or which somebody wants cancelled."""
+        jobs = self.model.jobs
+        return [claim for claim in self.held() if claim.losses or jobs[claim.id].cancel_requested]
+
+    def ready_queues(self) -> list[str]:
+        """Give the queues in which a worker would find something."""
+        queued = [job for job in self.model.jobs.values() if job.status is Status.QUEUED]
+        return sorted({job.queue for job in queued if job.retry_after is None})
+
+    def ids(self, *states: Status) -> list[str]:
+        """Give the ids of the jobs in one of *states*."""
+        return [job.id for job in self.model.jobs.values() if job.status in states]
+
+    def failed_stages(self, job_id: str) -> list[str]:
+        """Name the stages of a job that failed for good."""
+        rows = self.model.stage_rows[job_id].values()
+        return [str(row.key) for row in rows if row.status is StageStatus.FAILED]
+
+    def new_id(self, place: int) -> str:
+        """Give the id of the job in this *place* of the next batch: later ones are higher, as everywhere."""
+        return f"00000000-0000-7000-8000-{len(self.submitted):06x}{place:06x}"
+
+    def remember(self, act: Act, answer: Any) -> None:
+        """Keep what may be said again."""
+        match act:
+            case Act("submit", (batch,), options) if not options:
+                self.submitted.append(batch)
+            case Act("claim"):
+                self.claims += answer
+            case Act("settle", (_, batch)):
+                self.settled = batch
+
+    def ends(self) -> set[datetime]:
+        """Give the instants at which waits and leases end."""
+        live = self.model.jobs.values()
+        return {at for job in live for at in (job.retry_after, job.lease_expires_at) if at is not None}
