@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import asyncpg
 
 from holdfast.core.stages import StageKey
-from holdfast.core.states import GRAPH, Status
+from holdfast.core.states import Status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -52,6 +52,16 @@ _LEADS_TO = {
     "failed": Status.FAILED,
     "cancelled": Status.CANCELLED,
 }
+
+
+_EDGES = {
+    Status.QUEUED: {Status.PROCESSING, Status.CANCELLED},
+    Status.PROCESSING: {Status.QUEUED, Status.COMPLETED, Status.FAILED, Status.CANCELLED},
+    Status.COMPLETED: set(),
+    Status.FAILED: {Status.QUEUED},
+    Status.CANCELLED: set(),
+}
+"""The state graph, written down once more: an edge that slips into the engine's own shall be noticed."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +227,7 @@ def histories_follow_the_graph(world: World) -> None:
     """In the order of its events, each job walked along the edges of the state graph, to where it is now."""
     for row, told in _histories(world):
         walked = [_LEADS_TO[kind] for kind in told]
-        astray = [f"{one} to {next_}" for one, next_ in pairwise(walked) if next_ not in GRAPH[one]]
+        astray = [f"{one} to {next_}" for one, next_ in pairwise(walked) if next_ not in _EDGES[one]]
         assert not astray, f"job {row['id']} went from {', '.join(astray)}: {told}"
         assert walked[-1] == row["status"], f"job {row['id']} is {row['status']}, but its history ends {told}"
 

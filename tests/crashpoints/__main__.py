@@ -98,7 +98,6 @@ def _report(calm: list[Outcome], struck: Iterable[Outcome], *, whole: bool) -> i
         "scenarios": len(calm),
         "port_calls": len(calls),
         "moments": len(spots),
-        "abandoned": 2 * len(calls) - len(spots),  # calls that a victim which stops does not wait for
         "runs": runs,
         "violations": violated,
         "calls_by_port": dict(Counter(calls.values()).most_common()),

@@ -17,7 +17,7 @@ from tests import invariants
 from tests.crashpoints.blows import NoBlow, OneBlow, Victim
 from tests.simulation.audit import Commit
 from tests.simulation.people import Memory
-from tests.simulation.processes import Fault
+from tests.simulation.processes import Fault, Injected
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ PATIENCE = 120.0
 STEP = 0.1
 
 MAY_END_WITH: dict[Fault | None, tuple[type[Exception], ...]] = {
-    Fault.ERROR: (StoreUnavailable, RuntimeError),
-    Fault.CANCEL: (StoreUnavailable, RuntimeError, JobFailed),  # who cancels a job's own code makes it fail
+    Fault.ERROR: (StoreUnavailable, Injected),
+    Fault.CANCEL: (StoreUnavailable, Injected, JobFailed),  # who cancels a job's own code makes it fail
 }
 
 

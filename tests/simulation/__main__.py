@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SHOWN = 40
+_JOB = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+_OTHER = re.compile(rf"{_JOB.pattern}| committed \w+ [0-9a-f]{{4}}:")
+"""What a line looks like that is about a job."""
 
 
 def main() -> int:
@@ -71,7 +74,7 @@ def _report(outcomes: Iterable[Outcome]) -> int:
             faults[_kind(name)] += number
         if outcome.violations:
             violated.append(outcome.seed)
-            _print(*_told(outcome))
+            _print(*told(outcome))
     line = {
         "seeds": seeds,
         "simulated_hours": round(seconds / 3600, 2),
@@ -92,13 +95,27 @@ def _kind(name: str) -> str:
     return name.partition(" before ")[0].partition(" after ")[0]
 
 
-def _told(outcome: Outcome) -> Iterator[str]:
+def told(outcome: Outcome) -> Iterator[str]:
     """Tell of a violation: what it is, what led to it, how to see it again."""
     yield f"seed {outcome.seed} ({outcome.mode}): {outcome.violations[0]}"
-    ids = {found[-4:] for found in re.findall(r"[0-9a-f]{8}-[0-9a-f-]{27}", outcome.violations[0])}
-    lines = [line for line in outcome.trace if any(short in line for short in ids)] if ids else outcome.trace
-    yield from lines[-SHOWN:]
+    yield from _shortened(outcome.trace, _JOB.findall(outcome.violations[0]))[-SHOWN:]
     yield f"replay: make sim SEED={outcome.seed}"
+
+
+def _shortened(trace: list[str], job_ids: list[str]) -> list[str]:
+    """Leave out what befell other jobs, and the processes that had nothing to do with these."""
+    if not job_ids:
+        return trace
+    names = [name for job_id in job_ids for name in (job_id, f" {job_id[-4:]}:")]
+    about = {line for line in trace if any(name in line for name in names)}
+    processes = {_process(line) for line in about}
+    return [
+        line for line in trace if line in about or (_process(line) in processes and not _OTHER.search(line))
+    ]
+
+
+def _process(line: str) -> str:
+    return line.split()[1]
 
 
 def _print(*lines: str) -> None:

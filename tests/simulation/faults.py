@@ -49,7 +49,9 @@ class SeededFaults:
 
     def _blow(self, fault: Fault, point: str, moment: Moment) -> Blow | None:
         if fault is Fault.ERROR and point.startswith("sqlite."):
-            return None  # a failing file fails inside the call, as an error of the store
+            fault = Fault.DISK  # a file fails inside the call, at one of its statements
+        if fault is Fault.DISK and moment is Moment.AFTER:
+            return None
         self._struck[f"{fault} {moment} {point}"] += 1
         return Blow(fault, self._seconds(fault))
 

@@ -16,6 +16,7 @@ from holdfast import (
     StoreUnavailable,
     VersionRefused,
 )
+from tests.simulation.processes import Injected
 
 if TYPE_CHECKING:
     import random
@@ -82,7 +83,7 @@ class People:
                 await asyncio.sleep(self._chance.expovariate(1.0))
                 try:
                     await self._chance.choice(deeds)()
-                except (StoreUnavailable, RuntimeError):
+                except (StoreUnavailable, Injected):
                     continue  # nothing was promised
                 except asyncio.CancelledError:
                     _go_on()

@@ -38,6 +38,7 @@ class Fault(StrEnum):
     ERROR = "error"
     CANCEL = "cancel"
     SLOW = "slow"
+    DISK = "disk"
 
 
 class Blow(NamedTuple):
@@ -45,6 +46,10 @@ class Blow(NamedTuple):
 
     fault: Fault
     seconds: float = 0.0
+
+
+class Injected(RuntimeError):
+    """What a call that was struck raises where the real one has no error of its own, for want of a thread."""
 
 
 class Crashed(BaseException):
@@ -67,6 +72,8 @@ class Process:
         self.alive = True
         self.asleep = False
         self.troubled_at = float("-inf")
+        self.good_statements: int | None = None
+        """How many statements its disk still takes before one fails; `None` if none does."""
         self.main: asyncio.Task[Any] | None = None
         self._loop = loop
         self._injector = injector
@@ -138,6 +145,8 @@ class Process:
                 await asyncio.sleep(0)
             case Fault.SLOW:
                 await asyncio.sleep(blow.seconds)
+            case Fault.DISK:
+                self.good_statements = int(blow.seconds)
 
     def crash(self) -> None:
         """Die, without a word."""

@@ -12,6 +12,7 @@ import random
 import shutil
 import sys
 import tempfile
+import traceback
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ from tests import invariants
 from tests.simulation import promises
 from tests.simulation.faults import SeededFaults
 from tests.simulation.people import Memory, People
-from tests.simulation.processes import Crashed, Process
+from tests.simulation.ports import failing_files
+from tests.simulation.processes import Crashed, Injected, Process
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ class Simulation:
         try:
             loop.run_until_complete(self._live())
             self._check()
+        except Exception as error:  # one life that cannot be told shall not end all the others
+            world.violate(f"the simulation itself broke: {error!r} at {_place(error)}")
         finally:
             seconds = loop.time()
             asyncio.set_event_loop(None)
@@ -167,7 +171,7 @@ class Simulation:
         if left := self.world.auditor.left_by(process.name):
             self.world.violate(f"{process} stopped in good order, and left a job in hand: {left[0]}")
         process.alive = False
-        if not isinstance(broken, StoreUnavailable | RuntimeError | Crashed | None):
+        if not isinstance(broken, StoreUnavailable | Injected | Crashed | None):
             self.world.violate(f"{process} broke: {broken!r}")
         if broken is None and not main.cancelled():
             self._check_leaks(process)
@@ -264,9 +268,15 @@ class Simulation:
             self.world.violate(broken)
 
 
+def _place(error: Exception) -> str:
+    """Say where an error was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"
+
+
 def simulate(seed: int, *, mode: Mode | None = None) -> Outcome:
     """Live through *seed*, in a folder that is gone afterwards."""
-    with fresh_folder() as folder, unheard_dead():
+    with fresh_folder() as folder, unheard_dead(), failing_files():
         return Simulation(seed, folder, mode=mode).run()
 
 
