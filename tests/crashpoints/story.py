@@ -44,7 +44,8 @@ STEP = 0.1
 
 MAY_END_WITH: dict[Fault | None, tuple[type[Exception], ...]] = {
     Fault.ERROR: (StoreUnavailable, Injected),
-    Fault.CANCEL: (StoreUnavailable, Injected, JobFailed),  # who cancels a job's own code makes it fail
+    # Who cancels a task of the engine breaks its worker; who cancels the code of a job makes it fail.
+    Fault.CANCEL: (StoreUnavailable, RuntimeError, JobFailed),
 }
 
 

@@ -7,19 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from holdfast.engine.shapes import Shape
 from tests.crashpoints.blows import FAULTS, Spot, Strike
 from tests.crashpoints.scenarios import SCENARIOS
 from tests.crashpoints.story import Story
 from tests.simulation import promises
+from tests.simulation.shapes import shapes_made_once
 from tests.simulation.simulation import fresh_folder, unheard_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
 SEED = 1
-_SHAPES: dict[tuple[str, str], Shape] = {}
 
 
 @dataclass
@@ -35,7 +34,7 @@ class Outcome:
 
 def play_each(scenario: str, strikes: Sequence[Strike | None], *, seed: int = SEED) -> list[Outcome]:
     """Tell a story once for each of *strikes*."""
-    with unheard_dead(), _shapes_made_once(), _nobody_waits_for_a_lock():
+    with unheard_dead(), shapes_made_once(), _nobody_waits_for_a_lock():
         return [_play(scenario, strike, seed) for strike in strikes]
 
 
@@ -81,15 +80,3 @@ async def _told(scenario: str, story: Story) -> list[str]:
 def _nobody_waits_for_a_lock() -> AbstractContextManager[Any]:
     """Let a locked file be a store that is away: whoever holds the lock lives in the same thread."""
     return mock.patch("holdfast.stores.sqlite.database.BUSY_MS", 0)
-
-
-def _shapes_made_once() -> AbstractContextManager[Any]:
-    """Spare every process the making of its jobs' shapes: they never change, and take most of the time."""
-
-    def shape(function: Callable[..., Any], *, what: str) -> Shape:
-        place = (what, function.__qualname__)
-        if place not in _SHAPES:
-            _SHAPES[place] = Shape(function, what=what)
-        return _SHAPES[place]
-
-    return mock.patch("holdfast.face.holdfast.Shape", shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.planted import engine_bugs, lease_bugs, stage_bugs, submission_bugs
+from tests.planted import engine_bugs, lease_bugs, stage_bugs, submission_bugs, verdict_bugs
 from tests.planted.planting import all_planted
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tests.planted.planting import Bug
 
 BUGS: dict[str, Bug] = {
-    bug.name: bug for part in (lease_bugs, engine_bugs, stage_bugs, submission_bugs) for bug in part.BUGS
+    bug.name: bug
+    for part in (lease_bugs, engine_bugs, stage_bugs, submission_bugs, verdict_bugs)
+    for bug in part.BUGS
 }
 
 

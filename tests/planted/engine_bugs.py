@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import StoreUnavailable
@@ -64,6 +65,13 @@ async def _wait_for_a_hint(self: Any) -> None:
     await self._news.wait()
 
 
+async def _lease_until_an_instant_of_mine(self: Any, queue: str, room: int) -> list[Claim]:
+    ends_at = self._clock.now() + self.options.lease
+    lease = ends_at - datetime.fromisoformat((await self._store.facts())["now"])
+    claims: list[Claim] = await self._store.claim(self.name, queue, limit=room, lease=lease)
+    return claims
+
+
 def _release_spent(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Requeue:
     return release(claim, reason, delay=delay)._replace(gives_back=False)
 
@@ -84,6 +92,12 @@ BUGS = (
         "Ninety seconds are enough for every job.",
         ("JOB-5",),
         (Swap(Keeper, "run_once", _extend_nothing),),
+    ),
+    Bug(
+        "workers-clock-decides",
+        "A lease ends at an instant, and the worker knows what time it is.",
+        ("JOB-4",),
+        (Swap(Worker, "_claim", _lease_until_an_instant_of_mine),),
     ),
     Bug(
         "keeper-gives-up",

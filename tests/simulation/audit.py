@@ -86,6 +86,13 @@ class Commit(NamedTuple):
     at: int
 
 
+class Leased(NamedTuple):
+    """When a lease was last written: by the database's clock, and in seconds that no clock can be set by."""
+
+    at: int
+    seconds: float
+
+
 class Books(NamedTuple):
     """All that the tables hold after a commit, and the events that it wrote, by job."""
 
@@ -97,17 +104,18 @@ class Books(NamedTuple):
 class Auditor:
     """Compares the tables before and after each commit, and reports what may not happen."""
 
-    def __init__(self, path: str, report: Callable[[str], None]) -> None:
+    def __init__(self, path: str, report: Callable[[str], None], *, time: Callable[[], float]) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._report = report
+        self._time = time
         self._version = 0
         self._last_event = 0
-        self._leased_at: dict[str, int] = {}
+        self._leased: dict[str, Leased] = {}
         self._account = Account()
         self.at_work = False
         self.jobs: dict[str, Row] = {}
         self.stages: dict[tuple[str, str, str], StageRow] = {}
-        self.untroubled: Callable[[str, int], bool] = lambda worker, since: False
+        self.untroubled: Callable[[str, float], bool] = lambda worker, since: False
         """Whether a worker has been up and about, and nothing has befallen it, since some moment."""
 
     def close(self) -> None:
@@ -134,7 +142,7 @@ class Auditor:
             for row in self.jobs.values()
             if row.worker == worker
             and row.status == "processing"
-            and self.untroubled(worker, self._leased_at[row.id])
+            and self.untroubled(worker, self._leased[row.id].seconds)
         ]
 
     def _read(self) -> Books:
@@ -150,7 +158,7 @@ class Auditor:
         for row in changed:
             old = self.jobs.get(row.id)
             if old is None or (old.lease_ends, old.token) != (row.lease_ends, row.token):
-                self._leased_at[row.id] = commit.at
+                self._leased[row.id] = Leased(commit.at, self._time())
         self.jobs, self.stages = books.jobs, books.stages
 
     def _complaints(self, books: Books, changed: list[Row], commit: Commit) -> Iterator[str]:
@@ -165,7 +173,7 @@ class Auditor:
 
     def _step_complaints(self, old: Row, new: Row, books: Books, commit: Commit) -> Iterator[str]:
         """Name what is wrong with a change of one row."""
-        yield from _step(old, new, commit)
+        yield from step(old, new, commit, leased_at=self._leased[old.id].at)
         news = books.news[old.id]
         stage_ended = any(
             stage.job_id == old.id and stage.token == old.token and stage.status != "started"
@@ -173,7 +181,7 @@ class Auditor:
         )
         yield from self._account.complaints(old, new, stage_ended=stage_ended, news=news)
         lost = any(event.reason == LOST for event in news)
-        if lost and self.untroubled(old.worker or "", self._leased_at[old.id]):
+        if lost and self.untroubled(old.worker or "", self._leased[old.id].seconds):
             yield "a lease ran out under a worker that nothing befell"
 
     def _stage_complaints(self, stages: dict[tuple[str, str, str], StageRow]) -> Iterator[str]:
@@ -205,13 +213,13 @@ def _first(row: Row) -> Iterator[str]:
         yield "a job began oddly"
 
 
-def _step(old: Row, new: Row, commit: Commit) -> Iterator[str]:
-    """Name what is wrong with a change of one row."""
+def step(old: Row, new: Row, commit: Commit, *, leased_at: int) -> Iterator[str]:
+    """Name what is wrong with a change of one row, whose lease was written at *leased_at* by the database's clock."""
     yield from _always(old, new)
     if old.ended:
         yield from _revived(old, new)
     elif old.status == "processing":
-        yield from _from_processing(old, new, commit)
+        yield from _from_processing(old, new, commit, leased_at)
     else:
         yield from _from_queued(old, new, commit)
 
@@ -223,7 +231,7 @@ def _always(old: Row, new: Row) -> Iterator[str]:
         yield "the generation changed by itself"
     if (new.status == "processing") != (new.token % 2 == 1) and not new.ended:
         yield "a lease without a token of its own"
-    if new.status != old.status and new.token == old.token and new.status not in _STEPS[old.status]:
+    if new.status != old.status and new.token == old.token and new.status not in _STEPS.get(old.status, ()):
         yield "a step that is not in the graph"
     if old.cancel_requested and not new.cancel_requested and not new.ended:
         yield "a wish to cancel was forgotten"
@@ -238,15 +246,16 @@ def _revived(old: Row, new: Row) -> Iterator[str]:
         yield "a failed job came back with attempts spent"
 
 
-def _from_processing(old: Row, new: Row, commit: Commit) -> Iterator[str]:
+def _from_processing(old: Row, new: Row, commit: Commit, leased_at: int) -> Iterator[str]:
     by_holder = commit.worker == old.worker
     ran_out = old.lease_ends is not None and old.lease_ends <= commit.at
+    set_back = commit.at < leased_at  # then a lease of the same length ends earlier
     kept = new.status == "processing" and new.token == old.token
     if kept and new.worker != old.worker:
         yield "a lease changed hands without a new token"
     if kept and new.lease_ends != old.lease_ends and not by_holder:
         yield "somebody extended another's lease"
-    if kept and _earlier(new.lease_ends, old.lease_ends):
+    if kept and _earlier(new.lease_ends, old.lease_ends) and not set_back:
         yield "a lease was shortened"
     if not kept and not by_holder and not ran_out:
         yield "a lease was taken from a worker before it ran out"

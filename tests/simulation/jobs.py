@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from holdfast import Backoff, Holdfast, current
+from holdfast import Backoff, BadResponse, ErrorClass, Holdfast, current
+from tests.simulation.failings import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,10 +25,23 @@ CHILD = -1_000 * BUDGET
 QUICK = Backoff.full_jitter(initial="1s", ceiling="8s")
 
 
+NOT_YET = Expected(ErrorClass.CONNECTION_LOST, passes=True)
+NEVER = Expected(ErrorClass.BUG, passes=False)
+
+
 class Answer(BaseModel):
     """What the service answers."""
 
     effect: str
+
+
+def read(response: httpx.Response) -> Answer:
+    """Read an answer; one that makes no sense is the service's fault, and not that of the job's arguments."""
+    response.raise_for_status()
+    try:
+        return Answer.model_validate_json(response.content)
+    except ValidationError as error:
+        raise BadResponse("the service answered with something else") from error
 
 
 @dataclass(frozen=True)
@@ -74,9 +88,7 @@ def _calling(hold: Holdfast, outside: Outside) -> Any:
 
     async def effect() -> str:
         with witness.trying():
-            response = await outside.post(current().key)
-            response.raise_for_status()
-            return f"{Answer.model_validate_json(response.content).effect}@{sign}"
+            return f"{read(await outside.post(current().key)).effect}@{sign}"
 
     @hold.stage("pack", timeout="20s")
     async def pack(number: int) -> str:
@@ -122,12 +134,14 @@ def _pure(hold: Holdfast, witness: Witness) -> Any:
     async def flaky(number: int) -> int:
         with witness.running():
             if current().attempt <= number % BUDGET:
+                witness.hears(NOT_YET)
                 raise ConnectionError("not yet")
             return number
 
     @hold.job("doomed")
     async def doomed(number: int) -> None:
         with witness.running():
+            witness.hears(NEVER)
             raise TypeError(f"nothing can be made of {number}")
 
     @hold.job("blocking")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast import Status
+from holdfast import ErrorClass, Status
+from holdfast.core.stages import StageKey
 from tests import invariants
+from tests.simulation import verdicts
 from tests.simulation.account import LOST
+from tests.simulation.failings import PASSING
 from tests.simulation.jobs import BUDGET, CHILD
 
 if TYPE_CHECKING:
@@ -17,20 +21,35 @@ if TYPE_CHECKING:
     from holdfast_simulator import Entry
     from tests.invariants import World
     from tests.simulation.people import Memory
+    from tests.simulation.verdicts import Skipped
     from tests.simulation.witness import Seen
 
 _WITH_EFFECTS = {"plain", "order", "fan", "long"}
-_PASSING = {
-    "CONNECT_FAILED",
-    "NETWORK_TIMEOUT",
-    "CONNECTION_LOST",
-    "UPSTREAM_5XX",
-    "OVERLOADED",
-    "WORKER_LOST",
-}
+_PASSING = {failing.means for failing in PASSING} | {ErrorClass.WORKER_LOST}
+_TRIES = {ErrorClass.BAD_RESPONSE: 3}
+"""Attempts after which a failure of some class is the last, however many there are left."""
 
 
-def broken(world: World, entries: Sequence[Entry], memory: Memory, seen: Seen | None = None) -> Iterator[str]:
+def by_number(world: World) -> World:
+    """Order all that happened by its number: by a clock that was set back it happened in another order."""
+    last = max((event["seq"] for event in world.events), default=0)
+    begun = {"created_at": 0, "last_attempt_at": last + 1}
+    return replace(
+        world,
+        live=[row | begun for row in world.live],
+        ended=[row | begun | {"finished_at": last + 2} for row in world.ended],
+        events=[event | {"at": event["seq"]} for event in world.events],
+    )
+
+
+def broken(
+    world: World,
+    entries: Sequence[Entry],
+    memory: Memory,
+    seen: Seen | None = None,
+    *,
+    skipped: Skipped = lambda since, until: 0.0,
+) -> Iterator[str]:
     """Name every promise that was broken; without *seen*, those aside that only witnesses can judge."""
     first_time = {row["id"] for row in world.ended if row["generation"] == 1 and row["name"] in _WITH_EFFECTS}
     completed = first_time & world.with_status(Status.COMPLETED)
@@ -51,6 +70,9 @@ def broken(world: World, entries: Sequence[Entry], memory: Memory, seen: Seen | 
         checks += [
             lambda: failed_stages_had_reason_to(world, seen),
             lambda: killers_were_begun_within_their_budget(world, seen),
+            lambda: verdicts.every_failure_was_taken_for_what_it_is(world, seen),
+            lambda: verdicts.what_lasts_is_final(world, seen),
+            lambda: verdicts.who_asks_to_be_left_alone_is(world, seen, skipped),
         ]
     for check in checks:
         try:
@@ -87,23 +109,25 @@ def no_key_was_called_beyond_its_budget(world: World, entries: Sequence[Entry]) 
     names = {row["id"]: row["name"] for row in world.jobs}
     for key, calls in Counter(entry.key for entry in entries).items():
         job_id, _, stage, _ = (*(key or "").split(":"), "", "", "")[:4]
-        budget = BUDGET * 3 if names.get(job_id) == "fan" else _budget(stage)
+        budget = BUDGET * 3 if names.get(job_id) == "fan" else _budget_of(stage)
         assert calls <= budget + given_back[job_id], f"{key} was called {calls} times, of {budget}"
 
 
 def failed_jobs_had_spent_their_attempts(world: World) -> None:
-    """A job fails for a reason that lasts, or when its attempts are spent."""
+    """A job fails for a reason that lasts, or when the attempts are spent: its own, or those of the stage it failed in."""
+    stages = {(row["id"], str(StageKey(row["name"], row["call"]))): row["attempt"] for row in world.stages}
     for row in world.ended:
         if _failed_for_now(row):
-            spent = row["attempt"] >= BUDGET - 1 or _stage_is_spent(world, row)
-            assert spent, f"job {row['id']} failed in attempt {row['attempt']}: {row['failure']}"
+            attempt = stages.get((row["id"], row["stage"]), 0) if row["stage"] else row["attempt"]
+            last = _may_be_last(attempt, row)
+            assert last, f"job {row['id']} failed with {_class(row)} in attempt {attempt}"
 
 
 def who_blames_a_lost_worker_has_lost_one(world: World) -> None:
     """A job that failed because its workers were lost has lost one."""
     lost = _lost(world)
     for row in world.ended:
-        blames = row["status"] == "failed" and json.loads(row["failure"])["error_class"] == "WORKER_LOST"
+        blames = row["status"] == "failed" and _class(row) is ErrorClass.WORKER_LOST
         assert not blames or lost[row["id"]], f"job {row['id']} failed as if it had lost a worker"
 
 
@@ -115,9 +139,7 @@ def failed_stages_had_reason_to(world: World, seen: Seen) -> None:
             name, _, call = row["stage"].rstrip("]").partition("[")
             failed = seen.failed[f"{row['id']}:{row['generation']}:{name}:{call or '#1'}"]
             tried = failed + lost[row["id"]]
-            assert tried >= _budget(name), (
-                f"stage {row['stage']} of {row['id']} failed after {tried} attempts"
-            )
+            assert tried >= _tries(row), f"stage {row['stage']} of {row['id']} failed after {tried} attempts"
 
 
 def killers_were_begun_within_their_budget(world: World, seen: Seen) -> None:
@@ -161,15 +183,34 @@ def _reason(event: dict[str, Any]) -> str | None:
     return reason
 
 
-def _budget(stage: str) -> int:
+def _budget_of(stage: str) -> int:
     return BUDGET - 1 if stage == "ship" else BUDGET
 
 
-def _stage_is_spent(world: World, row: dict[str, Any]) -> bool:
-    stages = [stage for stage in world.stages if stage["id"] == row["id"] and stage["status"] == "failed"]
-    return any(stage["attempt"] >= BUDGET - 1 for stage in stages)
+def _budget(row: dict[str, Any]) -> int:
+    """How many attempts there are for what a job failed in: a stage of it, or itself."""
+    return _budget_of((row["stage"] or "").partition("[")[0])
+
+
+def _tries(row: dict[str, Any]) -> int:
+    """How many attempts a job's failure must have taken: all that there are, or as many as its class is worth."""
+    return min(_budget(row), _TRIES.get(_class(row), BUDGET))
+
+
+def _may_be_last(attempt: int, row: dict[str, Any]) -> bool:
+    """Whether a job may have failed in this attempt.
+
+    One that lost its last worker is claimed once more, to be ended; or more often, if those are lost as well.
+    """
+    if _class(row) is ErrorClass.WORKER_LOST:
+        return attempt > _budget(row)
+    return _tries(row) <= attempt <= _budget(row)
+
+
+def _class(row: dict[str, Any]) -> ErrorClass:
+    return ErrorClass(json.loads(row["failure"])["error_class"])
 
 
 def _failed_for_now(row: dict[str, Any]) -> bool:
     """Whether a job failed in a way that another attempt might have overcome."""
-    return row["status"] == "failed" and json.loads(row["failure"])["error_class"] in _PASSING
+    return row["status"] == "failed" and _class(row) in _PASSING

@@ -27,6 +27,7 @@ from tests.simulation.faults import SeededFaults
 from tests.simulation.people import Memory, People
 from tests.simulation.ports import failing_files
 from tests.simulation.processes import Crashed, Injected, Process
+from tests.simulation.shapes import shapes_made_once
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ ENDS_WITHIN = 900.0
 """Virtual seconds after the last fault in which everything must have come to its end."""
 
 STOPS_WITHIN = 60.0
+
+CLOCK_JUMPS = (0.5, 5.0, 40.0, 600.0, -0.5, -5.0, -40.0)
+"""Seconds by which the clock is set. After one far back, dead workers' jobs are left alone for as long."""
 
 
 @dataclass
@@ -72,9 +76,10 @@ class Simulation:
         self._limit = chance.randrange(4, 30)
         self._skewed = chance.choice((0, 1, 600))
         self._restarts = chance.choice((0.01, 0.05, 0.2))
+        self._clock_is_set = chance.choice((0.0, 0.0, 0.03, 0.1))
         self._faults = SeededFaults(random.Random(chance.random()), self.world.struck, lease=self._lease)
         self.world.service.failing = chance.choice((0.0, 0.1, 0.4, 0.7))
-        self.world.service.lasting = chance.choice((0.0, 0.02))
+        self.world.service.lasting = chance.choice((0.0, 0.02, 0.2))
         self._memory = Memory(deadly=chance.random() < 0.3)
         self._processes: list[Process] = []
         self._over = False
@@ -122,12 +127,13 @@ class Simulation:
     async def _story(self) -> None:
         await self._prepare()
         keepers = [asyncio.create_task(self._keep(role)) for role in ["worker"] * self._workers + ["people"]]
-        meddler = asyncio.create_task(self._meddle())
-        await asyncio.wait([*keepers, meddler], timeout=self._length, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*keepers, meddler):
+        meddlers = [asyncio.create_task(self._meddle()), asyncio.create_task(self._set_the_clock())]
+        await asyncio.wait([*keepers, *meddlers], timeout=self._length, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*keepers, *meddlers):
             if task.done():
                 task.result()
-        meddler.cancel()
+        for meddler in meddlers:
+            meddler.cancel()
         if self.mode == "safety":
             return
         self._calm()
@@ -216,6 +222,14 @@ class Simulation:
             if running:
                 await self._shut_down(self.world.chance.choice(running))
 
+    async def _set_the_clock(self) -> None:
+        """Set the machine's clock forward and back: a little, by some leases, or by much."""
+        if not self._clock_is_set:
+            await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(self.world.chance.expovariate(self._clock_is_set))
+            self.world.turn_clock(self.world.chance.choice(CLOCK_JUMPS))
+
     async def _shut_down(self, process: Process) -> None:
         how = self.world.chance.choice(("stop", "cancel", "kill"))
         self.world.struck[f"shutdown: {how}"] += 1
@@ -243,11 +257,12 @@ class Simulation:
         await process.start(self._people(process).submit_one_of_each())
 
     async def _everything_ends(self) -> None:
-        limit = self.world.loop.time() + ENDS_WITHIN
+        patience = ENDS_WITHIN + self.world.clock.set_back  # waits and leases are longer by as much
+        limit = self.world.loop.time() + patience
         while left := [row for row in self.world.auditor.jobs.values() if not row.ended]:
             if self.world.loop.time() > limit:
                 self.world.violate(
-                    f"{len(left)} jobs have not ended, {ENDS_WITHIN:g} s after the last fault: {left[0]}"
+                    f"{len(left)} jobs have not ended, {patience:g} s after the last fault: {left[0]}"
                 )
                 return
             await asyncio.sleep(1)
@@ -264,8 +279,12 @@ class Simulation:
         if self.world.violations:
             return
         books = self.world.loop.run_until_complete(invariants.read_world(self.world.url))
-        for broken in promises.broken(books, self.world.service.log, self._memory, self.world.seen):
-            self.world.violate(broken)
+        if self.world.clock.set_back:
+            books = promises.by_number(books)
+        world = self.world
+        log, skipped = world.service.log, world.clock.skipped
+        for broken in promises.broken(books, log, self._memory, world.seen, skipped=skipped):
+            world.violate(broken)
 
 
 def _place(error: Exception) -> str:
@@ -276,7 +295,7 @@ def _place(error: Exception) -> str:
 
 def simulate(seed: int, *, mode: Mode | None = None) -> Outcome:
     """Live through *seed*, in a folder that is gone afterwards."""
-    with fresh_folder() as folder, unheard_dead(), failing_files():
+    with fresh_folder() as folder, unheard_dead(), failing_files(), shapes_made_once():
         return Simulation(seed, folder, mode=mode).run()
 
 

@@ -6,10 +6,11 @@ import asyncio
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast import current
+from holdfast import ErrorClass, current
 from holdfast.engine.context import CURRENT
+from tests.simulation.failings import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,11 +20,29 @@ if TYPE_CHECKING:
 SUSPECT_AFTER = 2
 """Workers that a job has lost in a row when it is to be run alone."""
 
-SHORTEST_TIMEOUT = 20.0
+SHORTEST_TIMEOUT = 20.0 - 1e-6
 """Seconds after which a call that is cancelled was given up: one that is cancelled earlier was stopped."""
+
+TOO_LONG = Expected(ErrorClass.NETWORK_TIMEOUT, passes=True)
 
 EARLIER = {("order", "ship"): "pack", ("long", "ship"): "rest"}
 """Which stage of a job has to be stored before another one begins."""
+
+
+class Place(NamedTuple):
+    """Where something was seen: under which key, in which lease of the job, and when by nobody's clock."""
+
+    job_id: str
+    token: int
+    key: str
+    seconds: float
+
+
+class Heard(NamedTuple):
+    """A failure that reached a handler, and what has to be made of it."""
+
+    place: Place
+    expected: Expected
 
 
 @dataclass
@@ -32,6 +51,8 @@ class Seen:
 
     begun: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
+    called: list[Place] = field(default_factory=list)
+    heard: list[Heard] = field(default_factory=list)
 
 
 class Witness:
@@ -67,14 +88,21 @@ class Witness:
         try:
             yield
         except asyncio.CancelledError:
-            self._seen.failed[key] += loop.time() - began >= SHORTEST_TIMEOUT
+            if loop.time() - began >= SHORTEST_TIMEOUT:
+                self._seen.failed[key] += 1
+                self.hears(TOO_LONG)
             raise
         except Exception:
             self._seen.failed[key] += 1
             raise
 
+    def hears(self, expected: Expected) -> None:
+        """Remember that a failure has reached the handler that is running."""
+        self._seen.heard.append(Heard(_here(), expected))
+
     def hears_call(self, key: str) -> None:
         """Check a call as it goes out: a stage begins in its turn, and once it is stored, never again."""
+        self._seen.called.append(_here())
         job_id, _, stage, call = (*key.split(":"), "", "")[:4]
         row = self._held(job_id)
         if row is None or not stage:
@@ -97,3 +125,9 @@ class Witness:
     def _is_done(self, job_id: str, name: str, call: str) -> bool:
         stage = self._auditor.stages.get((job_id, name, call))
         return stage is not None and stage.status == "done"
+
+
+def _here() -> Place:
+    now, attempt = current(), CURRENT.get()
+    assert attempt is not None
+    return Place(now.job_id, attempt.claim.token, now.key, asyncio.get_running_loop().time())

@@ -11,15 +11,17 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast import Holdfast
+from holdfast import ErrorClass, Holdfast
 from holdfast.core.classify import Classifier
 from holdfast.engine.parts import Parts
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.times import micros
 from holdfast.telemetry.figures import Figures
 from holdfast.testing.virtual import VirtualLoop
-from holdfast.testing.world import EPOCH, Inline, SeededDice, SeededIds, VirtualClock
+from holdfast.testing.world import Inline, SeededDice, SeededIds, VirtualClock
 from tests.simulation.audit import Auditor, Commit
+from tests.simulation.clocks import MachineClock
+from tests.simulation.failings import Expected
 from tests.simulation.jobs import BUDGET, QUICK, Jobs, Outside, declare
 from tests.simulation.ports import GuardedExecutor, GuardedStore, as_store
 from tests.simulation.processes import Crashed, Process, admits, new_task
@@ -27,16 +29,20 @@ from tests.simulation.service import Service
 from tests.simulation.witness import Seen, Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from datetime import timedelta
     from pathlib import Path
 
     import httpx
 
     from tests.simulation.processes import Injector
+    from tests.simulation.service import Reply
 
 INSTANT = 1e-5
 """Seconds within which two things happened at the same moment."""
+
+CUT_OFF = Expected(ErrorClass.CONNECTION_LOST, passes=True)
+"""What is to be made of a call that failed on its way."""
 
 
 class World:
@@ -47,12 +53,12 @@ class World:
         self.loop = VirtualLoop(random.Random(self.chance.random()), admits=admits)
         self.loop.set_task_factory(new_task)  # type: ignore[arg-type]  # typeshed wants it generic over more
         self.path = str(folder / "jobs.db")
-        self.clock = VirtualClock(self.loop)
+        self.clock = MachineClock(self.loop)
         self.struck: Counter[str] = Counter()
-        self.service = Service(random.Random(self.chance.random()), self.struck)
+        self.service = Service(random.Random(self.chance.random()), self.struck, time=self.loop.time)
         self.trace: list[str] = []
         self.violations: list[str] = []
-        self.auditor = Auditor(self.path, self.violate)
+        self.auditor = Auditor(self.path, self.violate, time=self.loop.time)
         self.auditor.untroubled = self._untroubled
         self.seen = Seen()
         self.on_violation: Callable[[], None] = lambda: None
@@ -70,7 +76,8 @@ class World:
         """Write a line into the trace."""
         if self._over:
             return
-        self.trace.append(f"{self.loop.time():.6f} {text}")
+        told = text.replace(self.path, "jobs.db")  # its folder has another name each time
+        self.trace.append(f"{self.loop.time():.6f} {told}")
 
     def violate(self, text: str) -> None:
         """Report what may not happen."""
@@ -101,11 +108,25 @@ class World:
         return hold, declare(hold, Outside(post, die, witness, sign=process.name.split(":")[1]))
 
     async def _post(self, process: Process, witness: Witness, key: str) -> httpx.Response:
-        def operation() -> Awaitable[httpx.Response]:
+        async def operation() -> Reply:
             witness.hears_call(key)
-            return self.service.post(key, self.clock.now)
+            return await self.service.post(key)
 
-        return await process.call("service.post", operation, error=ConnectionResetError)
+        try:
+            reply = await process.call("service.post", operation, error=ConnectionResetError)
+        except ConnectionResetError:
+            witness.hears(CUT_OFF)
+            raise
+        if reply.failing is not None:
+            witness.hears(reply.failing.expected)
+        return reply.given()
+
+    def turn_clock(self, seconds: float) -> None:
+        """Set the machine's clock forward, or back: from now on all leases and waits are judged by that."""
+        which = "set forward" if seconds > 0 else "set back"
+        self.note(f"the clock is {which} by {abs(seconds):g} s")
+        self.struck[f"clock: {which}"] += 1
+        self.clock.turn(seconds)
 
     def _die(self, process: Process) -> NoReturn:
         self.note(f"{process.name} is taken down by its own job")
@@ -113,12 +134,12 @@ class World:
         process.crash()
         raise Crashed
 
-    def _untroubled(self, worker: str, since: int) -> bool:
-        """Whether nothing has befallen a worker since a moment of the database's clock, and nobody stopped it."""
+    def _untroubled(self, worker: str, since: float) -> bool:
+        """Whether nothing has befallen a worker since some moment: nobody stopped it, nor set its clock."""
         process = self._processes.get(worker)
         if process is None or not process.alive or process.asleep or process.interrupted:
             return False
-        return process.troubled_at < (since - micros(EPOCH)) / 1e6 - INSTANT
+        return max(process.troubled_at, self.clock.turned_at) < since - INSTANT
 
     def _assemble(
         self, process: Process, skew: timedelta, loses_hint: Callable[[], bool], settings: Any, **given: Any
