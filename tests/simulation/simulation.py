@@ -40,7 +40,8 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 ENDS_WITHIN = 900.0
 """Virtual seconds after the last fault in which everything must have come to its end."""
 
-STOPS_WITHIN = 60.0
+STOPS_WITHIN = 100.0
+"""Virtual seconds in which who is told to stop has stopped: a pause that began before, and the longest grace."""
 
 CLOCK_JUMPS = (0.5, 5.0, 40.0, 600.0, -0.5, -5.0, -40.0)
 """Seconds by which the clock is set. After one far back, dead workers' jobs are left alone for as long."""
