@@ -22,6 +22,14 @@ WITHIN = 120.0
 PLAIN = {"COLUMNS": "110", "TERM": "xterm", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0"}
 
 
+@pytest.fixture(autouse=True)
+def heeded_interrupts() -> Iterator[None]:
+    """Undo what a shell does to a command in the background: it ignores SIGINT, and so does whoever it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
     with demo("--jobs", "120", folder=tmp_path) as process:
         told, complaints = process.communicate(timeout=WITHIN)
