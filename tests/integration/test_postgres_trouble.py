@@ -83,10 +83,12 @@ async def test_a_connection_that_was_told_goodbye_and_not_closed_yet_is_an_outag
         async with connections.borrow() as connection:
             route.withhold_ends()
             await other.execute("SELECT pg_terminate_backend($1)", connection.get_server_pid())
-        await asyncio.sleep(0.1)  # until the goodbye is there
+        assert await asyncio.to_thread(route.withheld.wait, 30)
+        await asyncio.sleep(0)  # the goodbye is there; now it is read
 
         with pytest.raises(StoreUnavailable):
             await connections.fetch("SELECT 1")
+        route.mend()
         assert await connections.fetch("SELECT 1")
         await connections.close()
     await other.close()

@@ -53,7 +53,8 @@ class SeededFaults:
         if fault is Fault.DISK and moment is Moment.AFTER:
             return None
         self._struck[f"{fault} {moment} {point}"] += 1
-        return Blow(fault, self._seconds(fault))
+        seconds = self._seconds(fault)
+        return Blow(fault, seconds, good_statements=int(seconds))
 
     def _seconds(self, fault: Fault) -> float:
         if fault is Fault.PAUSE:

@@ -42,10 +42,11 @@ class Fault(StrEnum):
 
 
 class Blow(NamedTuple):
-    """A fault, and how long it lasts if it does."""
+    """A fault, how long it lasts if it does, and how many statements a disk still takes before it fails."""
 
     fault: Fault
     seconds: float = 0.0
+    good_statements: int = 0
 
 
 class Injected(RuntimeError):
@@ -146,7 +147,7 @@ class Process:
             case Fault.SLOW:
                 await asyncio.sleep(blow.seconds)
             case Fault.DISK:
-                self.good_statements = int(blow.seconds)
+                self.good_statements = blow.good_statements
 
     def crash(self) -> None:
         """Die, without a word."""

@@ -16,6 +16,7 @@ import pytest
 from holdfast.ports import Store
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.world import Inline
 from tests.servers import Prepare
 from tests.stateful.model import START
 
@@ -66,21 +67,6 @@ class StillClock:
 
     def monotonic(self) -> float:
         return self.at.timestamp()
-
-
-class Inline:
-    """Calls functions where it stands: with nobody beside it, a thread would only cost time."""
-
-    def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        try:
-            answer.set_result(function())
-        except Exception as error:
-            answer.set_exception(error)
-        return answer
-
-    def close(self) -> None:
-        """Close nothing: there is no thread."""
 
 
 class SqliteBench:

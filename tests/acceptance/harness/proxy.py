@@ -75,6 +75,8 @@ class Route:
         self._tasks: set[asyncio.Task[None]] = set()
         self._delay = 0.0
         self.passes_on_ends = True
+        self.withheld = threading.Event()
+        """Set once somebody hung up, and the other end was not told; all that was said before has arrived."""
         self._whole = asyncio.Event()
         self._whole.set()
         self.port = 0
@@ -88,7 +90,7 @@ class Route:
         self._proxy.do(self._cut())
 
     def mend(self) -> None:
-        """Undo `cut` and `slow_down`."""
+        """Undo `cut`, `slow_down` and `withhold_ends`."""
         self._proxy.do(self._mend())
 
     def reset(self) -> int:
@@ -123,6 +125,7 @@ class Route:
         self._whole.clear()
 
     async def _mend(self) -> None:
+        self.passes_on_ends = True
         self._delay = 0.0
         self._whole.set()
 
@@ -192,7 +195,9 @@ class _Link:
                     writer.write(data)
                     await writer.drain()
         await self._route.passage()  # the end of a connection travels no faster than its data
-        if not self.silent and self._route.passes_on_ends:
+        if not self._route.passes_on_ends:
+            self._route.withheld.set()
+        elif not self.silent:
             writer.close()
 
     def reset(self) -> None:
