@@ -4,6 +4,8 @@ PYTHON ?= python3
 PY := .venv/bin/python
 BENCH_PY := .bench-venv/bin/python
 PIP := -m pip install --quiet --quiet --disable-pip-version-check
+# Files of tests side by side, as they come: half of them compute, the other half wait for servers and processes.
+SIDE_BY_SIDE := -n $(or $(PROCESSES),2) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test unit check conformance sim crashpoints sim-selfcheck chaos model coverage mutants bench docs format clean
@@ -16,7 +18,7 @@ demo: .venv/.ready ## Watch a thousand jobs survive a bad minute; exits 0 when e
 
 test: check coverage ## Run everything: checks, all tests with real servers, then the table of guarantees
 	@echo "All tests ..."
-	@rm -f build/clauses.json; failed=0; $(PY) -m pytest || failed=1; $(PY) -m tools.conformance || failed=1; exit $$failed
+	@rm -f build/clauses.json; failed=0; $(PY) -m pytest $(SIDE_BY_SIDE) || failed=1; $(PY) -m tools.conformance || failed=1; exit $$failed
 
 unit: .venv/.ready ## Run the tests that need no server; takes seconds
 	@$(PY) -m pytest tests/unit
@@ -28,7 +30,7 @@ check: .venv/.ready ## Check format, lint, types and the direction of imports
 	@echo "Imports ..." && { out=$$(.venv/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }; }
 
 conformance: .venv/.ready ## Run the tests that show a guarantee, and print which guarantees hold
-	@rm -f build/clauses.json; failed=0; $(PY) -m pytest -q -m clause || failed=1; $(PY) -m tools.conformance || failed=1; exit $$failed
+	@rm -f build/clauses.json; failed=0; $(PY) -m pytest -q -m clause $(SIDE_BY_SIDE) || failed=1; $(PY) -m tools.conformance || failed=1; exit $$failed
 
 sim: .venv/.ready ## Live through SEEDS=200 simulated worlds full of faults; SEED=17 replays one, with its trace
 	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),200))
@@ -62,7 +64,7 @@ format: .venv/.ready ## Format the code, and repair what lint can repair
 
 clean: ## Remove what was built; the virtual environments stay
 	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
-	@find src tests tools demo bench model -type d -name __pycache__ -prune -exec rm -rf {} +
+	@find src tests tools demo bench model examples -type d -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.ready: pyproject.toml
 	@$(call make_venv,.venv)

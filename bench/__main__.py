@@ -1,4 +1,4 @@
-"""Measure Holdfast and its peers, print the table and write `build/bench.json`.
+"""Measure Holdfast and its peers, print the table, write `build/bench.json` and draw `build/bench.png`.
 
     python -m bench                          everything, three rounds
     python -m bench --quick                  a look: fewer jobs, one round
@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -26,9 +27,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from bench import rabbitmq
 from bench.engines import ENGINES
-from bench.measure import MEASURES
+from bench.measure import MEASURES, STORES
 from bench.plan import FULL, QUICK, chosen, in_turn
+from bench.plot import draw
 from bench.report import Record, Report
 from bench.servers import SETTINGS, Databases
 
@@ -36,8 +39,10 @@ if TYPE_CHECKING:
     from bench.case import Case
 
 TIMEOUT_SECONDS = 240
-STORES = ("postgres", "sqlite")
-PACKAGES = ("holdfast", "pgqueuer", "dbos", "asyncpg", "uvloop", "psycopg", "SQLAlchemy", "pydantic")
+PACKAGES = (
+    "holdfast", "pgqueuer", "procrastinate", "dbos", "dramatiq", "huey",
+    "asyncpg", "uvloop", "psycopg", "pika", "SQLAlchemy", "pydantic",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -52,11 +57,12 @@ def main() -> int:
     rounds = options.rounds or (1 if options.quick else 3)
     with Databases({case.store for case in plan}) as databases:
         records = _measure_all(plan, rounds, databases)
-        about = _about(databases if "postgres" in options.store else None)
+        about = _about(databases, {case.store for case in plan})
 
     report = Report(records)
     print(report.text())
     _write(options.output, {"about": about, "bars": report.bars(), "records": records})
+    draw(report, options.output.with_suffix(".png"), caption=_caption(about, rounds))
     return 1 if report.failures else 0
 
 
@@ -67,7 +73,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, help="how often each case is measured (3)")
     parser.add_argument("--only", type=_words, default=[], help=f"some of: submit, {', '.join(MEASURES)}")
-    parser.add_argument("--store", type=_words, default=list(STORES), help="postgres, sqlite or both")
+    parser.add_argument("--store", type=_words, default=list(STORES), help=f"some of: {', '.join(STORES)}")
     parser.add_argument(
         "--engines", type=_words, default=list(ENGINES), help=f"some of: {', '.join(ENGINES)}"
     )
@@ -133,7 +139,7 @@ def _brief(record: Record) -> str:
     return f"{result['per_second']:,.0f}/s" if "per_second" in result else f"p50 {result['p50_ms']:.2f} ms"
 
 
-def _about(databases: Databases | None) -> Record:
+def _about(databases: Databases, stores: set[str]) -> Record:
     """Say what was measured, and on what."""
     return {
         "versions": {name: _version(name) for name in PACKAGES},
@@ -142,9 +148,17 @@ def _about(databases: Databases | None) -> Record:
         "cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "load_at_end": os.getloadavg(),
-        "postgres": databases.version() if databases else None,
+        "postgres": databases.version() if "postgres" in stores else None,
         "postgres_settings": SETTINGS,
+        "rabbitmq": rabbitmq.version() if "rabbitmq" in stores else None,
+        "sqlite": sqlite3.sqlite_version,
     }
+
+
+def _caption(about: Record, rounds: int) -> str:
+    versions = ", ".join(f"{title} {about['versions'][name]}" for name, title in ENGINES.items())
+    how = f"Median of {rounds} round(s), each engine at its best setting; {about['cores']} cores for client and server."
+    return f"{how}\n{versions}"
 
 
 def _version(name: str) -> str | None:

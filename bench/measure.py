@@ -2,7 +2,7 @@
 
     python -m bench.measure pgqueuer drain --size 500 --jobs 20000
 
-Without `--url` a private PostgreSQL (or a SQLite file) is made for it and removed afterwards.
+Without `--url` a private server, or a SQLite file, is made for it and removed afterwards.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from bench.case import Case, Tally
-from bench.engines import ENGINES, engine_for
+from bench.engines import ENGINES, HOMES, engine_for
 from bench.memory import PeakMemory, resident_mb
 from bench.producer import WARM_UP
 
 if TYPE_CHECKING:
     from bench.engines import Engine
 
+STORES = ("postgres", "rabbitmq", "sqlite")
 STAGES = 3
 TASKS = 100
 
@@ -61,7 +62,7 @@ async def _drain(case: Case, kind: str, *, stages: int) -> dict[str, float]:
         async with engine.worker():
             await tally.reached()
             handled = time.perf_counter()
-            await _all_finished(engine, case.jobs)
+            await all_finished(engine, case.jobs)
             finished = time.perf_counter()
     tally.check(stages=stages)
     await engine.close()
@@ -76,7 +77,7 @@ async def _drain(case: Case, kind: str, *, stages: int) -> dict[str, float]:
     }
 
 
-async def _all_finished(engine: Engine, jobs: int) -> None:
+async def all_finished(engine: Engine, jobs: int) -> None:
     """Return when the database holds all *jobs* as succeeded: a handler's return is not yet that."""
     async with asyncio.timeout(60):
         while await engine.finished() < jobs:
@@ -187,9 +188,11 @@ def main() -> None:
         "--size", type=int, help="slots, batch or list length; the engine's default if left out"
     )
     parser.add_argument("--variant", default="", help="pool (PgQueuer), threads (DBOS)")
-    parser.add_argument("--store", choices=["postgres", "sqlite"], default="postgres")
+    parser.add_argument("--store", choices=STORES, help="where the jobs are; the engine's home if left out")
     parser.add_argument("--url", default="", help="a fresh database; made and removed here if left out")
-    case = Case(**vars(parser.parse_args()))
+    options = parser.parse_args()
+    options.store = options.store or HOMES.get(options.engine, "postgres")
+    case = Case(**vars(options))
     if case.url:
         print(json.dumps(measure(case)))
         return

@@ -21,6 +21,7 @@ class Amounts:
     stages: int
     slow_drain: int
     slow_stages: int
+    peer_drain: int
     pickup: int
     one: int
     tasks: int
@@ -32,13 +33,22 @@ FULL = Amounts(
     stages=5_000,
     slow_drain=1_000,
     slow_stages=300,
+    peer_drain=2_000,
     pickup=200,
     one=2_000,
     tasks=5_000,
     bulk=20_000,
 )
 QUICK = Amounts(
-    drain=5_000, stages=1_500, slow_drain=300, slow_stages=100, pickup=50, one=500, tasks=2_000, bulk=5_000
+    drain=5_000,
+    stages=1_500,
+    slow_drain=300,
+    slow_stages=100,
+    peer_drain=300,
+    pickup=50,
+    one=500,
+    tasks=2_000,
+    bulk=5_000,
 )
 
 
@@ -46,10 +56,11 @@ def cases(amounts: Amounts) -> Iterator[Case]:
     """Yield all cases; those to be compared stand next to each other."""
     yield from _drains(amounts)
     yield from _stages(amounts)
-    for engine in ("holdfast", "pgqueuer"):
+    for engine in ("holdfast", "pgqueuer", "procrastinate"):
         yield Case("pickup", engine, amounts.pickup)
     yield from _submits(amounts)
     yield from _on_sqlite(amounts)
+    yield from _on_rabbitmq(amounts)
 
 
 def _drains(amounts: Amounts) -> Iterator[Case]:
@@ -58,6 +69,8 @@ def _drains(amounts: Amounts) -> Iterator[Case]:
         yield Case("drain", "pgqueuer", amounts.drain, size=size)
         if size:
             yield Case("drain", "pgqueuer", amounts.drain, size=size, variant="pool")
+    for size in (20, 100, None):
+        yield Case("drain", "procrastinate", amounts.peer_drain, size=size)
     for size in (100, None):
         yield Case("drain", "dbos", amounts.slow_drain, size=size)
 
@@ -72,22 +85,34 @@ def _stages(amounts: Amounts) -> Iterator[Case]:
 def _submits(amounts: Amounts) -> Iterator[Case]:
     yield Case("submit-one", "holdfast", amounts.one)
     yield Case("submit-one", "pgqueuer", amounts.one)
+    yield Case("submit-one", "procrastinate", amounts.one)
     yield Case("submit-tasks", "holdfast", amounts.tasks)
     yield Case("submit-tasks", "pgqueuer", amounts.tasks, variant="pool")
+    yield Case("submit-tasks", "procrastinate", amounts.tasks, size=20)
     for size in (1_000, 5_000, 20_000):
         if size <= amounts.bulk:
             yield Case("submit-bulk", "holdfast", amounts.bulk, size=size)
             yield Case("submit-bulk", "pgqueuer", amounts.bulk, size=size)
+    yield Case("submit-bulk", "procrastinate", amounts.bulk, size=1_000)
 
 
 def _on_sqlite(amounts: Amounts) -> Iterator[Case]:
     for size in (*SIZES, None):
         yield Case("drain", "holdfast", amounts.drain, "sqlite", size)
+    for size in (4, 16, None):
+        yield Case("drain", "huey", amounts.peer_drain, "sqlite", size)
     for size in (*SIZES, None):
         yield Case("stages", "holdfast", amounts.stages, "sqlite", size)
     yield Case("submit-one", "holdfast", amounts.one, "sqlite")
+    yield Case("submit-one", "huey", amounts.one, "sqlite")
     yield Case("submit-tasks", "holdfast", amounts.tasks, "sqlite")
     yield Case("submit-bulk", "holdfast", amounts.bulk, "sqlite")
+
+
+def _on_rabbitmq(amounts: Amounts) -> Iterator[Case]:
+    for size in (16, 64, None):
+        yield Case("drain", "dramatiq", amounts.peer_drain, "rabbitmq", size)
+    yield Case("submit-one", "dramatiq", amounts.one, "rabbitmq")
 
 
 def chosen(

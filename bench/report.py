@@ -5,9 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.engines import ENGINES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Record = dict[str, Any]
 
@@ -63,6 +66,9 @@ BARS = (
     Bar("submit_many, beside PgQueuer's lists", "submit-bulk", ("submit-bulk", "postgres", "pgqueuer"), at_least=1.5),
     Bar("one by one, beside PgQueuer", "submit-one", ("submit-one", "postgres", "pgqueuer"), at_least=1),
     Bar("100 tasks, beside own one by one", "submit-tasks", ("submit-one", "postgres", "holdfast"), at_least=5),
+    Bar("drain, beside Procrastinate", "drain", ("drain", "postgres", "procrastinate"), at_least=2),
+    Bar("drain, beside Dramatiq on RabbitMQ", "drain", ("drain", "rabbitmq", "dramatiq"), at_least=1),
+    Bar("SQLite drain, beside Huey", "drain", ("drain", "sqlite", "huey"), at_least=2, store="sqlite"),
     Bar("SQLite drain, beside own on PostgreSQL", "drain", ("drain", "postgres", "holdfast"), at_least=1, store="sqlite"),
 )  # fmt: skip
 
@@ -85,6 +91,12 @@ class Report:
             return None
         pick = min if measure in HEADLINE else max
         return pick(found, key=lambda series: series.median())
+
+    def best_of_each(self, measure: str) -> list[Series]:
+        """Return the best setting of every engine in every store, the best of all first."""
+        places = dict.fromkeys((s.store, s.engine) for s in self.series if s.measure == measure)
+        found = [series for place in places if (series := self.best(measure, *place))]
+        return sorted(found, key=lambda series: series.median(), reverse=measure not in HEADLINE)
 
     def ratio(self, bar: Bar) -> float | None:
         """Return the median over the rounds of ours divided by theirs, each at its best setting."""
@@ -114,8 +126,8 @@ class Report:
             best = series is self.best(series.measure, series.store, series.engine)
             rows.append(
                 (series.measure, series.store, ENGINES[series.engine], series.setting,
-                 _figure(series.median(), series.headline), _figure(min(values), series.headline),
-                 _figure(max(values), series.headline), self._remark(series, best=best))
+                 figure(series.median(), series.headline), figure(min(values), series.headline),
+                 figure(max(values), series.headline), self._remark(series, best=best))
             )  # fmt: skip
         return _table(rows)
 
@@ -134,7 +146,7 @@ class Report:
 
     def _memory(self) -> str:
         rows = [("worker's memory", "store", "before", "idle", "peak draining")]
-        for store in ("postgres", "sqlite"):
+        for store in ("postgres", "sqlite", "rabbitmq"):
             for engine, name in ENGINES.items():
                 drained = self.best("drain", store, engine) or self.best("stages", store, engine)
                 idle = self.best("pickup", store, engine)
@@ -147,15 +159,16 @@ class Report:
         return "\n".join(f"FAILED {' '.join(record['key'])}: {record['error']}" for record in self.failures)
 
 
-def _figure(value: float, figure: str) -> str:
-    return f"{value:.2f} ms" if figure.endswith("_ms") else f"{value:,.0f}/s"
+def figure(value: float, name: str) -> str:
+    """Write down a value of the figure *name*."""
+    return f"{value:.2f} ms" if name.endswith("_ms") else f"{value:,.0f}/s"
 
 
-def _mb(series: Series | None, figure: str) -> str:
-    return f"{series.median(figure):.0f} MB" if series else "-"
+def _mb(series: Series | None, name: str) -> str:
+    return f"{series.median(name):.0f} MB" if series else "-"
 
 
-def _table(rows: list[tuple[str, ...]]) -> str:
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -1,4 +1,4 @@
-"""A private PostgreSQL, and a fresh database for each measurement."""
+"""Private servers, and a fresh database or queue for each measurement."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from bench import rabbitmq
+from tools.debian import NotInstalledError, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,27 +30,37 @@ SETTINGS = {
 
 
 class Databases:
-    """Hands out empty databases; stops the server and removes its folder when left, however that happens."""
+    """Hands out what is empty; stops its servers and removes their folder when left, however that happens."""
 
     def __init__(self, stores: set[str]) -> None:
         self._stores = stores
         self._count = 0
         self._server: subprocess.Popen[bytes] | None = None
+        self._rabbitmq: rabbitmq.RabbitMQ | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
         self._account = _unprivileged() if os.getuid() == 0 else None
 
     def __enter__(self) -> Self:
         # A terminated benchmark must still come past __exit__.
         signal.signal(signal.SIGTERM, _leave)
-        if "postgres" in self._stores:
-            try:
-                self._start()
-            except BaseException:
-                self.__exit__()
-                raise
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
+    def _start(self) -> None:
+        if self._account:
+            os.chown(self._folder, self._account.pw_uid, self._account.pw_gid)
+        if "postgres" in self._stores:
+            self._start_postgres()
+        if "rabbitmq" in self._stores:
+            self._start_rabbitmq()
+
     def __exit__(self, *_: object) -> None:
+        if self._rabbitmq is not None:
+            self._rabbitmq.stop()
         if self._server is not None:
             self._server.send_signal(signal.SIGINT)
             try:
@@ -59,9 +72,12 @@ class Databases:
 
     @contextmanager
     def fresh(self, store: str) -> Iterator[str]:
-        """Yield the address of an empty database that goes away afterwards."""
+        """Yield the address of an empty database, or queue, that goes away afterwards."""
         self._count += 1
         name = f"bench_{self._count}"
+        if self._rabbitmq is not None and store == "rabbitmq":
+            yield self._rabbitmq.address(name)  # it goes away with the server
+            return
         if store == "sqlite":
             yield f"sqlite:///{self._folder}/{name}.db"
             for file in self._folder.glob(f"{name}.db*"):
@@ -75,12 +91,21 @@ class Databases:
         finally:
             self._sql(f"DROP DATABASE {name} WITH (FORCE)")
 
+    @property
+    def server_pid(self) -> int | None:
+        """The process of PostgreSQL that started all others of it."""
+        return None if self._server is None else self._server.pid
+
     def version(self) -> str:
         return self._sql("SHOW server_version").strip()
 
-    def _start(self) -> None:
-        if self._account:
-            os.chown(self._folder, self._account.pw_uid, self._account.pw_gid)
+    def _start_rabbitmq(self) -> None:
+        if not rabbitmq.is_installed():
+            install("rabbitmq-server")
+        self._rabbitmq = rabbitmq.RabbitMQ(self._folder, self._identity())
+        self._rabbitmq.start()
+
+    def _start_postgres(self) -> None:
         data = self._folder / "data"
         self._run(["initdb", "-D", str(data), "-A", "trust", "-U", "postgres", "--no-sync"])
         options = [f"-c{name}={value}" for name, value in SETTINGS.items()]
@@ -130,9 +155,16 @@ def _unprivileged() -> pwd.struct_passwd:
 
 
 def _binary(name: str) -> str:
-    found = shutil.which(name) or next(
-        (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)), None
-    )
+    """Find a program of PostgreSQL; as root on Debian, install what is missing."""
+    found = _find(name)
     if found is None:
-        raise RuntimeError(f"PostgreSQL's {name} was not found: install the server, or put it on the PATH")
+        install("postgresql")
+        found = _find(name)
+    if found is None:
+        raise NotInstalledError(f"PostgreSQL's {name} was not found: put it on the PATH.")
     return found
+
+
+def _find(name: str) -> str | None:
+    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
+    return shutil.which(name) or next(map(str, installed), None)

@@ -29,6 +29,7 @@ def a_job(
     version: int | None = None,
     rerun: bool = False,
     strict_keys: bool = False,
+    deadline: timedelta | None = None,
 ) -> Submission:
     """Return a submission under an id of its own."""
     return Submission(
@@ -46,6 +47,7 @@ def a_job(
         rerun=rerun,
         strict_keys=strict_keys,
         fingerprint=fingerprint(args) if key is not None or subject is not None else None,
+        deadline=deadline,
     )
 
 

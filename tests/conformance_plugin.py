@@ -1,7 +1,8 @@
 """Notes which guarantee each test shows, and how the test ended.
 
 After a run, `build/clauses.json` has one entry for each test with a clause mark; `tools/conformance.py`
-joins it with the page of guarantees. `--clauses` names another file.
+joins it with the page of guarantees. `--clauses` names another file. When tests run in several processes
+(`pytest -n 2`), each of them notes its own and hands that to the one that started it, which writes the file.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    import pytest
 
 Outcome = Literal["passed", "failed", "skipped", "not run"]
 
@@ -34,6 +35,13 @@ class ClauseRecorder:
         self._target = target
         self._tests: dict[str, MarkedTest] = {}
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Take over what another process noted: every process knows all tests and has run some of them."""
+        for test in getattr(node, "workeroutput", {}).get("clauses", []):
+            if test["outcome"] != "not run" or test["test"] not in self._tests:
+                self._tests[test["test"]] = test
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Remember the marked tests that were selected; each counts as not run until it reports."""
         for item in session.items:
@@ -47,8 +55,11 @@ class ClauseRecorder:
         if test is not None:
             test["outcome"] = _after(test["outcome"], report)
 
-    def pytest_sessionfinish(self) -> None:
-        """Write the file, also after failures and Ctrl-C."""
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the file, also after failures and Ctrl-C; or leave that to whoever started this process."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["clauses"] = list(self._tests.values())
+            return
         self._target.parent.mkdir(parents=True, exist_ok=True)
         self._target.write_text(
             json.dumps({"tests": list(self._tests.values())}, indent=1) + "\n", encoding="utf-8"

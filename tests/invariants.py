@@ -28,10 +28,11 @@ _TABLES = {
     "live": ("jobs", "id, name, status, attempt, generation, lease_token, losses, created_at, last_attempt_at, "
              "leased_by, lease_expires_at, retry_after"),
     "ended": ("finished", "id, name, status, attempt, generation, lease_token, losses, created_at, last_attempt_at, "
-              "leased_by, finished_at, result, failure, stage"),
+              "leased_by, finished_at, result, failure, stage, deadline_at, timed_out_at, timed_out_token, late_result"),
     "payloads": ("payloads", "job_id AS id, args"),
     "stages": ("stages", "job_id AS id, name, call, status, attempt, generation, lease_token, result"),
     "events": ("job_events", "job_id AS id, seq, at, kind, meta"),
+    "signals": ("signals", "job_id AS id, number, name, data"),
 }  # fmt: skip
 
 _HOLDERS = "SELECT id, leased_by FROM {}jobs"
@@ -50,15 +51,16 @@ _LEADS_TO = {
     "processing": Status.PROCESSING,
     "completed": Status.COMPLETED,
     "failed": Status.FAILED,
+    "expired": Status.FAILED,
     "cancelled": Status.CANCELLED,
 }
 
 
 _EDGES = {
-    Status.QUEUED: {Status.PROCESSING, Status.CANCELLED},
+    Status.QUEUED: {Status.PROCESSING, Status.FAILED, Status.CANCELLED},
     Status.PROCESSING: {Status.QUEUED, Status.COMPLETED, Status.FAILED, Status.CANCELLED},
     Status.COMPLETED: set(),
-    Status.FAILED: {Status.QUEUED},
+    Status.FAILED: {Status.QUEUED, Status.COMPLETED},
     Status.CANCELLED: set(),
 }
 """The state graph, written down once more: an edge that slips into the engine's own shall be noticed."""
@@ -73,6 +75,7 @@ class World:
     payloads: list[dict[str, Any]]
     stages: list[dict[str, Any]]
     events: list[dict[str, Any]]
+    signals: list[dict[str, Any]]
 
     @property
     def jobs(self) -> list[dict[str, Any]]:
@@ -242,9 +245,9 @@ def every_lease_is_in_the_history(world: World) -> None:
 def every_replay_is_in_the_history(world: World) -> None:
     """A job comes back only from a failed end, each time as a new generation, and its history tells of both."""
     for row, told in _histories(world):
-        replays = row["generation"] - 1
-        failures = replays + (row["status"] == Status.FAILED)
-        tells = (told.count("failed"), told.count("replayed"))
+        replays, accepted = row["generation"] - 1, _was_accepted(row)
+        failures = replays + (row["status"] == Status.FAILED) + accepted
+        tells = (told.count("failed") + told.count("expired"), told.count("replayed"))
         assert tells == (failures, replays), f"generation {row['generation']} of {row['id']} tells of {told}"
 
 
@@ -274,6 +277,61 @@ def signed_results_are_from_the_holder(world: World) -> None:
         assert pid == holder, (
             f"{row['name']} of {row['id']} was written by {pid}, but {holder} held the lease"
         )
+
+
+def deadlines_were_kept(world: World) -> None:
+    """Who ended after its deadline was cancelled, or has timed out, and says when and why; nobody times out before."""
+    for row in world.ended:
+        late = row["deadline_at"] is not None and row["finished_at"] >= row["deadline_at"]
+        timed_out = row["timed_out_at"] is not None
+        assert timed_out or not late or row["status"] == Status.CANCELLED, (
+            f"{row['id']} ended after its deadline"
+        )
+        if timed_out:
+            assert row["timed_out_at"] >= row["deadline_at"], f"job {row['id']} timed out before its deadline"
+            assert _was_accepted(row) or _failed_as(row, "TIMEOUT"), (
+                f"job {row['id']} timed out as {row['failure']}"
+            )
+
+
+def late_results_were_applied_by_people_only(world: World) -> None:
+    """A job that has timed out is completed only by one who accepts the result that came late; the history names them."""
+    accepted = Counter(event["id"] for event in world.events if event["kind"] == "accepted")
+    for row in world.ended:
+        times = accepted.pop(row["id"], 0)
+        assert times == _was_accepted(row), (
+            f"job {row['id']} is {row['status']}, and was accepted {times} times"
+        )
+        if times:
+            assert row["result"] == row["late_result"], f"job {row['id']} completed with another result"
+    assert not accepted, f"accepted, and not ended: {_some(accepted)}"
+
+
+def late_results_are_from_the_last_holder(world: World) -> None:
+    """A late result was written by the worker whose lease the deadline ended."""
+    workers = _workers(world)
+    for row in world.ended:
+        pid = _signature(row["late_result"])
+        holder = workers[row["id"]][(row["timed_out_token"] - 1) // 2] if pid else None
+        assert pid == holder, f"the late result of {row['id']} is {pid}'s, but {holder} held the lease"
+
+
+def signals_were_taken_once(world: World) -> None:
+    """Each wait of a job took a signal that was sent to it, in order, and no two waits took the same.
+
+    A wait that ran out begins anew when the job is retried, and then comes after those that did not.
+    """
+    sent = {(row["id"], row["number"]): (row["name"], json.loads(row["data"])) for row in world.signals}
+    taken: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for row in sorted(world.stages, key=lambda row: (row["generation"], _order(row["call"]))):
+        told = json.loads(row["result"] or "{}") if row["name"].startswith("@signal ") else {}
+        if "number" in told:
+            name = row["name"].removeprefix("@signal ")
+            known = sent.get((row["id"], told["number"]))
+            assert known == (name, told["data"]), f"job {row['id']} took {told}, and was sent {known}"
+            taken[row["id"], name].append(told["number"])
+    wrong = {job_id: numbers for job_id, numbers in taken.items() if numbers != sorted(set(numbers))}
+    assert not wrong, f"signals taken twice or out of order: {_some(wrong.items())}"
 
 
 class Damage(NamedTuple):
@@ -312,6 +370,20 @@ def the_books_balance(world: World) -> None:
     failed_stages_are_on_record(world)
     stages_were_written_under_a_lease(world)
     signed_results_are_from_the_holder(world)
+    deadlines_were_kept(world)
+    late_results_were_applied_by_people_only(world)
+    late_results_are_from_the_last_holder(world)
+    signals_were_taken_once(world)
+
+
+def _was_accepted(row: Mapping[str, Any]) -> bool:
+    """Whether somebody let a late result stand."""
+    return row["status"] == Status.COMPLETED and row.get("timed_out_at") is not None
+
+
+def _order(call: str) -> int:
+    """The number of a call that was counted."""
+    return int(call.removeprefix("#")) if call.startswith("#") else 0
 
 
 def _workers(world: World) -> dict[str, list[str]]:

@@ -13,7 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+PROJECTS = [DOCS / f"guides/{name}.md" for name in ("django", "fastapi", "flask", "starting-a-project")]
+"""Guides that build a project: tests run their files and commands as a whole, in a folder of its own."""
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+
+AS_A_PROJECT = "not run: as a project of its own"
+"""The remark above a block that is a file of the project that its page builds."""
 
 _PARTS = re.compile(
     r"^```(?P<info>[^\n]*)\n(?P<code>.*?)^```$|^<!--(?P<remark>.*?)-->$", re.MULTILINE | re.DOTALL

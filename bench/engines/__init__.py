@@ -11,7 +11,17 @@ if TYPE_CHECKING:
 
     from bench.case import Case, Tally
 
-ENGINES = {"holdfast": "Holdfast", "pgqueuer": "PgQueuer", "dbos": "DBOS"}
+ENGINES = {
+    "holdfast": "Holdfast",
+    "pgqueuer": "PgQueuer",
+    "procrastinate": "Procrastinate",
+    "dbos": "DBOS",
+    "dramatiq": "Dramatiq",
+    "huey": "Huey",
+}
+
+HOMES = {"dramatiq": "rabbitmq", "huey": "sqlite"}
+"""Where an engine keeps its jobs, if not in PostgreSQL."""
 
 
 class Engine(Protocol):

@@ -16,6 +16,7 @@ from holdfast.core.errors import (
     KeyReused,
     MediaInvalid,
     PayloadInvalid,
+    PayloadSealed,
     PayloadTooLarge,
     Permanent,
     PolicyRejected,
@@ -25,6 +26,7 @@ from holdfast.core.errors import (
     SchemaMissing,
     SchemaTooNew,
     SchemaTooOld,
+    SignalTimeout,
     StageFailed,
     StageMismatch,
     StateRefused,
@@ -39,11 +41,12 @@ from holdfast.core.jobs import Event, EventKind, Job, JobFilter
 from holdfast.core.rules import Rule, rule
 from holdfast.core.states import Status
 from holdfast.face import Current, Holdfast, JobFunction, JobHandle, StageFunction, current
-from holdfast.ports import Journal, Metrics, SchemaState
+from holdfast.ports import Codec, Journal, Metrics, SchemaState
 
 __all__ = [
     "Backoff",
     "BadResponse",
+    "Codec",
     "ConfigError",
     "Current",
     "ErrorClass",
@@ -64,6 +67,7 @@ __all__ = [
     "MediaInvalid",
     "Metrics",
     "PayloadInvalid",
+    "PayloadSealed",
     "PayloadTooLarge",
     "Permanent",
     "PolicyRejected",
@@ -79,6 +83,7 @@ __all__ = [
     "Scope",
     "Sent",
     "Settings",
+    "SignalTimeout",
     "StageFailed",
     "StageFunction",
     "StageMismatch",

@@ -22,6 +22,13 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(case_sensitive=False, extra="ignore", populate_by_name=True)
 
     database_url: str = Field("sqlite:///holdfast.db", description="Where jobs live")
+    database_pooled: bool = Field(
+        False,  # noqa: FBT003 - a default has no name here
+        description="Whether the address leads through a pooler in transaction mode, such as PgBouncer",
+    )
+    database_direct_url: str | None = Field(
+        None, description="The way past the pooler, for a connection that listens"
+    )
     retry_max_attempts: int = Field(
         3, ge=1, le=10_000, description="Attempts per job or stage, the first included"
     )
@@ -37,6 +44,10 @@ class Settings(BaseSettings):
     worker_poll_sec: float = Field(
         1, gt=0, le=60, description="How often an idle worker looks without a hint"
     )
+    worker_health_port: int | None = Field(
+        None, ge=0, le=65_535, description="Where `holdfast worker` answers /live, /ready and /metrics"
+    )
+    worker_health_host: str = Field("127.0.0.1", description="The address that the health port is open on")
     log_level: str = Field(
         "INFO", pattern="(?i)^(debug|info|warning|error)$", description="Least level that is logged"
     )

@@ -8,6 +8,7 @@ from holdfast import Job, Status
 from holdfast.core.jobs import Claim, Receipt, Submission
 from holdfast.core.transitions import Finish, complete
 from holdfast.ports import Store
+from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_job
 
 LEASE = timedelta(seconds=90)
@@ -40,14 +41,14 @@ async def a_failed_job(store: Store, job: Submission | None = None) -> Claim:
     """Submit a job, claim it, and let it fail for good; the claim is the one it failed under."""
     claim = await a_claim(store, job)
     end = Finish(claim.id, claim.token, Status.FAILED, failure=a_failure(stack="Traceback: secret place"))
-    assert await store.settle("worker", [end]) == [True]
+    assert await store.settle("worker", [end]) == [Settled.WRITTEN]
     return claim
 
 
 async def a_completed_job(store: Store, job: Submission | None = None, *, result: str = '"done"') -> Claim:
     """Submit a job, claim it, and complete it."""
     claim = await a_claim(store, job)
-    assert await store.settle("worker", [complete(claim, result)]) == [True]
+    assert await store.settle("worker", [complete(claim, result)]) == [Settled.WRITTEN]
     return claim
 
 

@@ -10,6 +10,7 @@ from holdfast import JobNotFound, StateRefused, Status
 from holdfast.core.backoff import Backoff, RetryPolicy
 from holdfast.core.transitions import complete, fail
 from holdfast.ports import Store
+from holdfast.ports.store import Settled
 from holdfast.stores.postgres.store import PostgresStore
 from tests.builders import a_failure, a_job
 from tests.contract.conftest import DatabaseClock
@@ -61,7 +62,7 @@ async def test_the_worker_of_a_running_job_is_asked_and_keeps_its_lease(store: S
     assert (job.status, job.cancel_requested, job.lease_token) == (Status.PROCESSING, True, claim.token)
     assert await store.cancel_requests("worker") == [claim.id]
     assert await store.cancel_requests("another") == []
-    assert await store.settle("worker", [complete(claim, '"quicker"')]) == [True]
+    assert await store.settle("worker", [complete(claim, '"quicker"')]) == [Settled.WRITTEN]
 
 
 async def test_a_request_to_cancel_survives_a_retry_and_is_told_to_the_next_worker(
@@ -144,7 +145,7 @@ async def test_of_cancel_and_completion_exactly_one_wins(store: Store, other_sto
         settled, cancelled = await asyncio.gather(
             store.settle("worker", [complete(claim, '"done"')]), _cancelled(other_store, claim.id)
         )
-        return settled[0], cancelled
+        return bool(settled[0]), cancelled
 
     outcomes = await asyncio.gather(*[end(number) for number in range(30)])
 

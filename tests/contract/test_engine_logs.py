@@ -2,14 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 
-from holdfast import Backoff, Holdfast, JobCancelled, JobFailed, Permanent, Retryable
+from holdfast import Backoff, Holdfast, JobCancelled, JobFailed, Permanent, Retryable, Status
+from holdfast.core.transitions import time_out
+from holdfast.engine.patience import Patience
+from holdfast.engine.settling import Outcome, Settler
+from holdfast.ports import Store
+from tests.builders import a_job
 from tests.contract.conftest import Journal
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import PATIENCE, a_claim
 
 
 def answered(status: int) -> Callable[[], Exception]:
@@ -113,6 +119,74 @@ async def test_letting_go_and_cancelling_are_logged(hold: Holdfast, journal: Jou
         "attempt": 1,
     }
     assert len(journal.lines("worker started")) == len(journal.lines("worker stopped")) == 2
+
+
+@pytest.mark.clause("OBS-1")
+async def test_a_job_that_its_worker_ends_at_the_deadline_is_logged_as_one_that_the_sweep_ends(
+    hold: Holdfast, journal: Journal
+) -> None:
+    @hold.job("slow", deadline=0.2)
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    async with hold.worker(poll=60):  # no sweep comes by
+        job = await slow.submit()
+        with pytest.raises(JobFailed, match="TIMEOUT"):
+            await job.result(timeout=PATIENCE)
+
+    [line] = journal.lines("timed out")
+    names = ("job_id", "jobs", "status", "attempt", "level")
+    assert told(line, *names) == {
+        "job_id": job.id,
+        "jobs": 1,
+        "status": "failed",
+        "attempt": 1,
+        "level": "warning",
+    }
+    assert journal.lines("failed") == journal.lines("fenced") == []
+
+
+async def test_a_job_that_the_sweep_ended_beside_its_worker_is_nothing_to_warn_of(
+    hold: Holdfast, journal: Journal, store: Store
+) -> None:
+    """The worker claimed it too late, never ran its function, and wanted to write the same."""
+    claim = await a_claim(store, a_job(deadline=timedelta(microseconds=1)))
+    assert await store.expire(limit=10) == [claim.id]
+
+    settler = a_settler(hold)
+    settler.post(Outcome(time_out(claim), claim.attempt, 0.0))
+    await settler.drain()
+
+    assert journal.lines() == []
+
+
+async def test_a_job_that_was_stopped_for_a_deadline_which_has_not_come_is_given_back_with_its_attempt(
+    hold: Holdfast, journal: Journal, store: Store
+) -> None:
+    claim = await a_claim(store, a_job(deadline=timedelta(hours=1)))
+
+    settler = a_settler(hold)
+    settler.post(Outcome(time_out(claim), claim.attempt, 0.0))
+    await settler.drain()
+
+    job = await store.get(claim.id)
+    assert (job.status, job.attempt, job.losses) == (Status.QUEUED, 0, 0)
+    assert [line["reason"] for line in journal.lines("released")] == ["its deadline has not come"]
+
+
+def a_settler(hold: Holdfast) -> Settler:
+    """Make one that writes and tells as those of workers do."""
+    parts = hold.parts
+    return Settler(
+        parts.store,
+        "worker",
+        Patience(parts.clock, parts.dice),
+        written=lambda: None,
+        parked=lambda: None,
+        describe=str,
+        journal=parts.journal,
+        metrics=parts.metrics,
+    )
 
 
 async def test_no_argument_and_no_stack_is_logged(hold: Holdfast, journal: Journal) -> None:

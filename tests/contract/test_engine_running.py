@@ -21,9 +21,8 @@ from holdfast import (
 from holdfast.engine.parts import Parts
 from holdfast.ports import Hint, Store
 from holdfast.wiring import assemble
-from tests.builders import a_job
 from tests.contract.conftest import Database, DatabaseClock
-from tests.contract.steps import PATIENCE, eventually, submitted
+from tests.contract.steps import PATIENCE, eventually
 
 NEVER = 60
 """A poll so rare that whoever depends on it fails the test."""
@@ -153,20 +152,6 @@ async def test_a_worker_serves_its_queues_only(hold: Holdfast) -> None:
         assert await mine.result(timeout=PATIENCE) == 4
 
     assert await other.status() is Status.QUEUED
-
-
-async def test_a_job_of_an_unknown_name_is_put_aside_with_its_attempt(hold: Holdfast, store: Store) -> None:
-    [job_id] = await submitted(store, a_job(name="from-tomorrow"))
-
-    async with hold.worker(poll=0.05):
-        job = await eventually(lambda: store.get(job_id), lambda job: job.retry_after is not None)
-
-    assert (job.status, job.attempt, job.retry_after) == (
-        Status.QUEUED,
-        0,
-        job.updated_at + timedelta(seconds=30),
-    )
-    assert "from-tomorrow" in str((await store.events(job_id))[-1].meta["reason"])
 
 
 async def test_a_job_for_later_is_not_run_before(hold: Holdfast, clock: DatabaseClock, store: Store) -> None:

@@ -163,8 +163,73 @@ async def test_a_plain_job_that_calls_an_async_stage_is_told_what_to_do(hold: Ho
 
     async with hold.worker(poll=0.05):
         job = await plain.submit()
-        with pytest.raises(JobFailed, match="make the job async"):
+        with pytest.raises(JobFailed, match=r"call it as `on_loop.on_loop\(...\)`, or make the job async"):
             await job.result(timeout=PATIENCE)
+
+
+async def test_an_async_stage_of_a_plain_job_runs_on_the_loop_and_is_stored(hold: Holdfast) -> None:
+    threads: list[threading.Thread] = []
+    bodies: list[int] = []
+
+    @hold.stage()
+    async def fetch(number: int) -> int:
+        threads.append(threading.current_thread())
+        await asyncio.sleep(0)
+        return number + 1
+
+    @hold.job("plain")
+    def plain() -> int:
+        page = fetch.on_loop(6)
+        bodies.append(page)
+        if len(bodies) == 1:
+            raise TimeoutError("once")
+        return page
+
+    async with hold.worker(poll=0.05):
+        assert await (await plain.submit()).result(timeout=PATIENCE) == 7
+
+    assert threads == [threading.current_thread()]
+    assert bodies == [7, 7]
+
+
+async def test_a_stage_that_is_called_the_wrong_way_says_which_is_right(hold: Holdfast) -> None:
+    @hold.stage()
+    async def fetch() -> int:
+        return 1
+
+    @hold.stage()
+    def parse() -> int:
+        return 2
+
+    @hold.job("wrong", attempts=1)
+    async def wrong(way: str) -> object:
+        if way == "thread":
+            return await fetch.in_thread()
+        return fetch.on_loop() if way == "loop" else parse.on_loop()  # type: ignore[misc]  # what is tested
+
+    async with hold.worker(poll=0.05):
+        for way, right in {
+            "thread": r"needs no thread; call it as `await fetch\(...\)`",
+            "loop": r"so is its caller; call it as `await fetch\(...\)`",
+            "plain": r"needs no loop; call it as `parse\(...\)`",
+        }.items():
+            with pytest.raises(JobFailed, match=right):
+                await (await wrong.submit(way)).result(timeout=PATIENCE)
+
+
+def test_outside_a_job_a_stage_just_runs_in_either_way(hold: Holdfast) -> None:
+    @hold.stage()
+    async def fetch() -> int:
+        return 1
+
+    @hold.stage()
+    def parse() -> int:
+        return 2
+
+    async def in_async_code() -> tuple[int, int, int]:
+        return await fetch(), parse(), await parse.in_thread()
+
+    assert (fetch.on_loop(), asyncio.run(in_async_code())) == (1, (1, 2, 2))
 
 
 async def test_a_thread_left_behind_starts_no_further_stage(hold: Holdfast) -> None:

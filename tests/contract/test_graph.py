@@ -1,23 +1,32 @@
 """A job moves along the declared graph and nowhere else, whoever asks and with whatever token."""
 
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast import Job, StateRefused, Status
-from holdfast.core.jobs import EventKind
+from holdfast.core.jobs import EventKind, Submission
 from holdfast.core.states import allowed, mermaid
-from holdfast.core.transitions import Finish, Requeue
+from holdfast.core.transitions import Finish, Requeue, complete
 from holdfast.ports import Store
 from tests.builders import a_failure, a_job
-from tests.contract.steps import LEASE, a_claim, a_completed_job, a_failed_job, submitted
+from tests.contract.conftest import DatabaseClock
+from tests.contract.steps import LEASE, a_claim, a_completed_job, submitted
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "states.md"
 
 
-async def a_job_that_is(store: Store, status: Status) -> Job:
-    job = a_job()
+async def a_job_with_a_late_result(store: Store, clock: DatabaseClock, job: Submission) -> None:
+    """Let a job fail in the one way from which it can also come to a good end."""
+    claim = await a_claim(store, job._replace(deadline=timedelta(minutes=1)))
+    await clock.advance(timedelta(minutes=1))
+    await store.settle("worker", [complete(claim, "1")])
+
+
+async def a_job_that_is(store: Store, clock: DatabaseClock, status: Status) -> Job:
+    job = a_job(deadline=timedelta(hours=1))
     match status:
         case Status.QUEUED:
             await submitted(store, job)
@@ -26,14 +35,14 @@ async def a_job_that_is(store: Store, status: Status) -> Job:
         case Status.COMPLETED:
             await a_completed_job(store, job)
         case Status.FAILED:
-            await a_failed_job(store, job)
+            await a_job_with_a_late_result(store, clock, job)
         case Status.CANCELLED:
             await submitted(store, job)
             await store.cancel(job.id)
     return await store.get(job.id)
 
 
-async def push(store: Store, job: Job, target: Status) -> None:
+async def push(store: Store, clock: DatabaseClock, job: Job, target: Status) -> None:
     """Try every way there is to bring *job* to *target*, with the token it has."""
     match target:
         case Status.QUEUED:
@@ -45,8 +54,12 @@ async def push(store: Store, job: Job, target: Status) -> None:
             await store.claim("another", "default", limit=10, lease=LEASE)
         case Status.COMPLETED:
             await store.settle("worker", [Finish(job.id, job.lease_token, target, result="1")])
+            with suppress(StateRefused):
+                await store.accept_late(job.id, meta="{}")
         case Status.FAILED:
             await store.settle("worker", [Finish(job.id, job.lease_token, target, failure=a_failure())])
+            await clock.advance(timedelta(hours=2))
+            await store.expire(limit=10)
         case Status.CANCELLED:
             await store.settle("worker", [Finish(job.id, job.lease_token, target)])
             with suppress(StateRefused):
@@ -56,10 +69,12 @@ async def push(store: Store, job: Job, target: Status) -> None:
 @pytest.mark.clause("JOB-12")
 @pytest.mark.parametrize("target", Status)
 @pytest.mark.parametrize("source", Status)
-async def test_only_changes_of_the_graph_are_possible(store: Store, source: Status, target: Status) -> None:
-    job = await a_job_that_is(store, source)
+async def test_only_changes_of_the_graph_are_possible(
+    store: Store, clock: DatabaseClock, source: Status, target: Status
+) -> None:
+    job = await a_job_that_is(store, clock, source)
 
-    await push(store, job, target)
+    await push(store, clock, job, target)
 
     after = await store.get(job.id)
     if allowed(source, target):

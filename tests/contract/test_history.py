@@ -138,5 +138,5 @@ async def test_events_carry_no_stack_and_no_arguments(store: Store) -> None:
 
 def test_every_kind_of_event_is_known() -> None:
     assert [kind.value for kind in EventKind] == words(
-        "queued processing stage retry held completed failed expired replayed cancelled warning"
+        "queued processing stage retry held completed failed expired replayed cancelled warning accepted signalled"
     )

@@ -7,10 +7,12 @@ import pytest
 from holdfast import EventKind, Status
 from holdfast.core.transitions import release
 from holdfast.ports import Store
+from holdfast.ports.store import Extension
 from tests.builders import a_job, a_stage
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, a_claim, claimed, submitted
 
+NOTHING_NEW = Extension(frozenset(), frozenset())
 PAST_LEASE = LEASE + timedelta(seconds=1)
 
 
@@ -98,7 +100,7 @@ async def test_an_extended_lease_runs_from_now(store: Store, clock: DatabaseCloc
     extension = await store.extend([(claim.id, claim.token)], lease=LEASE)
 
     job = await store.get(claim.id)
-    assert extension == (frozenset(), frozenset())
+    assert extension == NOTHING_NEW
     assert job.started_at is not None
     assert job.lease_expires_at is not None
     assert job.lease_expires_at >= job.started_at + LEASE / 3 + LEASE
@@ -134,7 +136,7 @@ async def test_extending_one_lease_lets_the_others_run_out(store: Store, clock: 
 
 
 async def test_nothing_to_extend_is_no_error(store: Store) -> None:
-    assert await store.extend([], lease=LEASE) == (frozenset(), frozenset())
+    assert await store.extend([], lease=LEASE) == NOTHING_NEW
 
 
 async def test_a_stored_stage_result_forgives_lost_leases(store: Store, clock: DatabaseClock) -> None:

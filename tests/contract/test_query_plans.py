@@ -14,10 +14,21 @@ from tests.contract.steps import LEASE
 
 FILES = {file.stem for file in Path(stores.__path__[0]).glob("sqlite/sql/*.sql")}
 
-IN_ORDER = ["claimable", "promote", "next_due", "lost", "cancel_requests"]
+IN_ORDER = ["claimable", "promote", "next_due", "lost", "cancel_requests", "overdue", "at_risk"]
 """Questions about many jobs: the index has them in the order in which they are wanted."""
 
-ELSEWHERE = {"find", "counts", "get", "events", "stage_events", "retry", "retry_history"}
+ELSEWHERE = {
+    "find",
+    "counts",
+    "depths",
+    "pause_queue",
+    "signal_history",
+    "get",
+    "events",
+    "stage_events",
+    "retry",
+    "retry_history",
+}
 """What people ask now and then."""
 
 SUBMITTING = {
@@ -29,6 +40,7 @@ SUBMITTING = {
     "latest_version",
     "known_jobs",
     "warn",
+    "take_lock",
 }
 
 VALUES = {
@@ -41,6 +53,11 @@ VALUES = {
     "lease": 1,
     "id": "",
     "owner": None,
+    "children": "[]",
+    "names": "[]",
+    **dict.fromkeys(("name", "token", "data", "result", "failure", "timeout", "meta", "actor", "reason"), ""),
+    **dict.fromkeys(("status", "before", "late_at"), None),
+    **dict.fromkeys(("old", "new", "at_risk"), 0),
 }
 
 TABLES = ("holdfast_jobs", "holdfast_finished", "holdfast_stages", "holdfast_payloads", "job", "payload")
@@ -95,3 +112,30 @@ async def test_a_claim_on_postgres_reads_the_index_of_ready_jobs(postgres_dsn: s
     assert "Index Scan using jobs_ready" in steps
     assert "Seq Scan on jobs" not in steps
     assert "Sort" not in steps
+
+
+ONE, MANY = "01900000-0000-7000-8000-000000000000", ["01900000-0000-7000-8000-000000000001"]
+
+WAITING = {
+    "lock_family": (ONE, 1, MANY),
+    "mark_children": (MANY,),
+    "count_pending": (ONE, MANY),
+    "ends": (MANY,),
+}
+"""What a job asks when it waits for others, with values for it."""
+
+
+@pytest.mark.clause("JOB-9", "postgres")
+@pytest.mark.parametrize("name", WAITING)
+async def test_a_job_that_waits_for_others_on_postgres_finds_them_by_their_ids(
+    postgres_dsn: str, name: str
+) -> None:
+    connection = await asyncpg.connect(postgres_dsn, server_settings=SESSION)
+    sql = Statements("holdfast.stores.postgres")[name]
+
+    rows = await connection.fetch(f"EXPLAIN {sql}", *WAITING[name])
+
+    await connection.close()
+    steps = "\n".join(row[0] for row in rows)
+    assert "jobs_pkey" in steps
+    assert "Seq Scan" not in steps

@@ -21,7 +21,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.crashpoints.blows import FAULTS, Strike
-from tests.crashpoints.scenarios import SCENARIOS
+from tests.crashpoints.every_scenario import SCENARIOS
 from tests.crashpoints.walk import Outcome, play, play_each, strikes_at
 from tests.simulation.processes import Moment
 

@@ -71,6 +71,7 @@ class Story:
         self.blow = OneBlow(strike, seconds=ASLEEP)
         self.victim = Victim("victim:0:p", self.world.loop, self.blow, self.world.note)
         self.books: invariants.World
+        self.queues = ["default"]
         self._people = self._application(self.world.process("people", NoBlow()))
         self._others: list[_Other] = []
         self._main: asyncio.Task[None]
@@ -119,7 +120,10 @@ class Story:
     async def submit(self, job: str, *args: Any, **options: Any) -> str:
         """Submit a job, and give its id."""
         await self.begin()
-        handle = await getattr(self._people.jobs, job).options(**options).submit(*args)
+        jobs = self._people.jobs
+        handle = (
+            await getattr(jobs if hasattr(jobs, job) else jobs.timed, job).options(**options).submit(*args)
+        )
         self.heard(handle)
         return str(handle.id)
 
@@ -248,7 +252,8 @@ class Story:
         self, process: Process, stop: asyncio.Event, *, slots: int = 2, grace: float = 30.0
     ) -> None:
         hold, _ = self._application(process)
-        async with hold, hold.worker(slots=slots, lease=LEASE, grace=grace) as worker:
+        async with hold, hold.worker(slots=slots, lease=LEASE, grace=grace, queues=self.queues) as worker:
+            process.begins_work(lambda: worker.stopping or stop.is_set())
             if process is self.victim:
                 self._worker = worker
             await stop.wait()

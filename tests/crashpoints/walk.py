@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from tests.crashpoints.blows import FAULTS, Spot, Strike
-from tests.crashpoints.scenarios import SCENARIOS
+from tests.crashpoints.every_scenario import SCENARIOS
 from tests.crashpoints.story import Story
 from tests.simulation import promises
 from tests.simulation.shapes import shapes_made_once

@@ -117,6 +117,19 @@ def holdfast(
     )
 
 
+def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program of a user's to its end."""
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=cwd,
+        env=_environment({}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * 2,
+        check=False,
+    )
+
+
 class Running:
     """A command under way, whose lines are read as they come."""
 
@@ -179,26 +192,32 @@ class Running:
 
 
 @contextmanager
-def a_worker(
-    *words: str, cwd: Path, settings: Mapping[str, str], application: str = "app:hold"
-) -> Iterator[Running]:
-    """Run `holdfast worker` while the block runs; it has begun to claim when the block begins."""
+def a_process(*words: str, cwd: Path, settings: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """Run a command while the block runs."""
     process = subprocess.Popen(
-        _command(("worker", application, *words)),
+        _command(words),
         cwd=cwd,
-        env=_environment(settings),
+        env=_environment(settings or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    running = Running(process)
     try:
-        running.wait_for("worker started")
-        yield running
+        yield Running(process)
     finally:
         if process.poll() is None:
             process.kill()
         process.wait(PATIENCE)
+
+
+@contextmanager
+def a_worker(
+    *words: str, cwd: Path, settings: Mapping[str, str], application: str = "app:hold"
+) -> Iterator[Running]:
+    """Run `holdfast worker` while the block runs; it has begun to claim when the block begins."""
+    with a_process("worker", application, *words, cwd=cwd, settings=settings) as running:
+        running.wait_for("worker started")
+        yield running
 
 
 async def apply_schema(dsn: str) -> None:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
+import pytest
 
-from tests.integration.cli_process import an_application, apply_schema, holdfast
+from holdfast import Holdfast
+from tests.acceptance.harness.clocks import WrongClock
+from tests.acceptance.harness.missing import PartMissingError
+from tests.integration.cli_process import PATIENCE, an_application, apply_schema, holdfast, submit
+from tests.servers import in_ci
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.servers import PrivatePostgres
+    from tests.servers import PostgresServer, PrivatePostgres
 
-SQLITE = ["database", "schema", "version", "synchronous", "journal_mode", "writable", "clock", "uvloop"]
+TABLES = ["writable", "paused queues", "backlog"]
+SQLITE = ["database", "schema", "version", "synchronous", "journal_mode", "clock", *TABLES, "uvloop"]
 POSTGRES = [
     "database",
     "schema",
@@ -23,16 +32,18 @@ POSTGRES = [
     "synchronous_commit",
     "full_page_writes",
     "autovacuum",
+    "snapshots",
     "connections",
-    "writable",
+    "hints",
     "clock",
+    *TABLES,
     "uvloop",
 ]
 
 
-def examined(url: str, folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+def examined(url: str, folder: Path, *words: str, **settings: str) -> tuple[int, dict[str, Any]]:
     """Run the doctor; return its exit code and each check's health and detail by name."""
-    done = holdfast("doctor", "--json", *words, cwd=folder, settings={"DATABASE_URL": url})
+    done = holdfast("doctor", "--json", *words, cwd=folder, settings={"DATABASE_URL": url, **settings})
     answer = json.loads(done.stdout)
     assert answer["ok"] is (done.returncode == 0)
     return done.returncode, {check["name"]: (check["health"], check["detail"]) for check in answer["checks"]}
@@ -55,6 +66,13 @@ def test_a_sqlite_file_that_is_not_there_yet_is_no_failure(tmp_path: Path) -> No
     assert code == 0
     assert checks["database"][0] == "warn"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sqlite_file_whose_folder_is_missing_fails(tmp_path: Path) -> None:
+    code, checks = examined("sqlite:///absent/jobs.db", tmp_path)
+
+    assert code == 1
+    assert checks["database"] == ("fail", "there is no folder for the file 'absent/jobs.db'; create it first")
 
 
 async def test_a_safe_postgresql_is_well(restartable_postgres: PrivatePostgres, tmp_path: Path) -> None:
@@ -82,6 +100,125 @@ async def test_settings_that_lose_jobs_fail(restartable_postgres: PrivatePostgre
     assert checks["synchronous_commit"][0] == "fail"
     assert checks["synchronous_commit"][1].endswith("set it to on")
     assert checks["autovacuum"][0] == "warn"
+
+
+@pytest.mark.parametrize("version", [1, 99])
+async def test_a_schema_that_does_not_fit_fails_with_what_to_do(
+    postgres_server: PostgresServer, tmp_path: Path, version: int
+) -> None:
+    url = postgres_server.create_database(apply_schema)
+    await told(url, f"UPDATE holdfast.meta SET schema_version = {version}, min_compatible = {version}")
+
+    code, checks = examined(url, tmp_path)
+
+    assert (code, checks["schema"][0]) == (1, "fail")
+    assert ("holdfast schema apply" if version == 1 else "upgrade holdfast") in checks["schema"][1]
+    assert "backlog" not in checks
+
+
+async def test_autovacuum_that_is_off_for_the_table_of_jobs_is_found(
+    postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres_server.create_database(apply_schema)
+    await told(url, "ALTER TABLE holdfast.jobs SET (autovacuum_enabled = false)")
+
+    _, checks = examined(url, tmp_path)
+
+    assert checks["autovacuum"][0] == "warn"
+    assert "holdfast.jobs" in checks["autovacuum"][1]
+
+
+async def test_a_server_that_has_no_room_for_another_worker_is_a_warning(
+    restartable_postgres: PrivatePostgres, tmp_path: Path
+) -> None:
+    url = restartable_postgres.create_database(apply_schema)
+    await told(url, "ALTER SYSTEM SET superuser_reserved_connections = 195")
+    restartable_postgres.restart()
+
+    _, checks = examined(url, tmp_path)
+
+    assert checks["connections"][0] == "warn"
+    assert "max_connections" in checks["connections"][1]
+
+
+async def test_an_open_transaction_is_seen_with_its_age(postgres_server: PostgresServer) -> None:
+    url = postgres_server.create_database(apply_schema)
+    holder = await asyncpg.connect(url)
+    await holder.execute("CREATE TABLE mine (); BEGIN; INSERT INTO mine DEFAULT VALUES")
+    async with Holdfast(url) as hold:
+        async with asyncio.timeout(PATIENCE):
+            while int((await hold.parts.store.facts())["oldest_snapshot_sec"]) == 0:
+                await asyncio.sleep(0.05)
+        await holder.execute("COMMIT")
+
+        assert (await hold.parts.store.facts())["oldest_snapshot_sec"] == "0"
+    await holder.close()
+
+
+def test_a_clock_that_is_wrong_is_a_warning(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    try:
+        clock = WrongClock(tmp_path / "clock", seconds=600)
+    except PartMissingError as missing:
+        (pytest.fail if in_ci() else pytest.skip)(str(missing))
+    url = postgres_server.create_database(apply_schema)
+
+    _, checks = examined(url, tmp_path, **clock.environment)
+
+    assert checks["clock"][0] == "warn"
+    assert "synchronise the clocks" in checks["clock"][1]
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_what_stands_still_is_found(
+    store: str, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db" if store == "sqlite" else postgres_server.create_database()
+    await apply_schema(url)
+    an_application(tmp_path)
+    job_id = await submit(url, "from-tomorrow")
+    holdfast("queues", "pause", "mail", "--actor", "ada", "--reason", "on fire", "--url", url, cwd=tmp_path)
+    if store == "sqlite":
+        with closing(sqlite3.connect(tmp_path / "jobs.db")) as file, file:
+            file.execute("UPDATE holdfast_jobs SET updated_at = updated_at - 3600000000")
+    else:
+        await told(url, "UPDATE holdfast.meta SET clock_offset = interval '1 hour'")
+
+    code, checks = examined(url, tmp_path, "--app", "app:hold")
+
+    assert job_id
+    assert checks["backlog"][0] == checks["paused queues"][0] == checks["unknown jobs"][0] == "warn"
+    assert checks["backlog"][1].startswith("1 jobs of 'default' are ready, one for 1:00:")
+    assert "by ada (on fire)" in checks["paused queues"][1]
+    assert "from-tomorrow" in checks["unknown jobs"][1]
+    assert code == (0 if store == "sqlite" else 1)  # the shared server runs without fsync
+
+
+def test_clients_that_retry_by_themselves_are_found(tmp_path: Path) -> None:
+    (tmp_path / "eager.py").write_text(
+        "import anthropic, openai\nfrom holdfast import Holdfast\nhold = Holdfast()\n"
+        "class Box:\n    model = openai.AsyncOpenAI(api_key='x')\n"
+        "quiet = anthropic.Anthropic(api_key='x', max_retries=0)\n"
+    )
+    (tmp_path / "modest.py").write_text(
+        "import openai\nfrom holdfast import Holdfast\nhold = Holdfast()\n"
+        "model = openai.OpenAI(api_key='x', max_retries=0)\n"
+    )
+    url = f"sqlite:///{tmp_path}/jobs.db"
+
+    _, eager = examined(url, tmp_path, "--app", "eager:hold")
+    _, modest = examined(url, tmp_path, "--app", "modest:hold")
+
+    assert eager["sdk retries"][0] == "warn"
+    assert "openai.AsyncOpenAI (max_retries=2)" in eager["sdk retries"][1]
+    assert "anthropic" not in eager["sdk retries"][1]
+    assert modest["sdk retries"] == ("ok", "1 clients seen, none retries by itself")
+
+
+async def told(url: str, statement: str) -> None:
+    """Have a statement carried out."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
 
 
 def test_a_postgresql_without_fsync_fails(postgres_dsn: str, tmp_path: Path) -> None:

@@ -91,6 +91,14 @@ def test_two_jobs_of_one_name_stop_the_start(tmp_path: Path) -> None:
         ("worker", "app:hold", "--lease", "soon"),
         ("worker", "app:hold", "--lease", "0s"),
         ("worker", "app:hold", "--grace", "-1s"),
+        ("worker", "app:hold", "--queue", "mail:3", "--queue", "reports"),
+        ("worker", "app:hold", "--queue", "mail:0"),
+        ("worker", "app:hold", "--queue", "mail:1.5"),
+        ("worker", "app:hold", "--queue", "mail:1", "--queue", "mail:2"),
+        ("worker", "app:hold", "--queue", ""),
+        ("worker", "app:hold", "--queue", ":3"),
+        ("dev", "app:hold", "--queue", "", "--seat", "nowhere"),
+        ("worker", "app:hold", "--health-host", "127.0.0.1"),
         ("worker", "app:hold", "--log-level", "loud"),
         ("worker", "app:hold", "--log-format", "xml"),
         ("jobs", "list", "--status", "lost"),
@@ -102,6 +110,20 @@ def test_two_jobs_of_one_name_stop_the_start(tmp_path: Path) -> None:
         ("jobs", "retry", "--name", "sum"),
         ("jobs", "retry", "--all-failed", "00000000-0000-0000-0000-000000000000"),
         ("jobs", "show"),
+        ("jobs", "list", "--at-risk", "soon"),
+        ("jobs", "list", "--at-risk", "5m", "--status", "failed"),
+        ("jobs", "list", "--at-risk", "5m", "--before", "00000000-0000-0000-0000-000000000000"),
+        ("jobs", "accept-late", "0" * 32),
+        ("jobs", "accept-late", "0" * 32, "--actor", " "),
+        ("jobs", "signal", "0" * 32),
+        ("jobs", "signal", "0" * 32, "approved"),
+        ("jobs", "signal", "0" * 32, "approved", "--actor", "ada", "--data", "yes"),
+        ("queues", "pause", "--actor", "ada"),
+        ("queues", "pause", "mail"),
+        ("queues", "pause", "mail", "--actor", ""),
+        ("queues", "resume", "mail"),
+        ("schedules", "list"),
+        ("schedules", "list", "app:absent"),
         ("frobnicate",),
     ],
     ids=" ".join,
@@ -114,7 +136,7 @@ def test_words_that_make_no_sense(tmp_path: Path, words: tuple[str, ...]) -> Non
     assert list(tmp_path.glob("*.db")) == []
 
 
-@pytest.mark.parametrize("words", [(), ("jobs",), ("schema",)])
+@pytest.mark.parametrize("words", [(), ("jobs",), ("queues",), ("schedules",), ("schema",)])
 def test_a_group_without_a_command_shows_what_there_is(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = holdfast(*words, cwd=tmp_path)
 
@@ -227,7 +249,16 @@ def test_a_sqlite_file_that_cannot_be_used(
 
 
 @pytest.mark.parametrize(
-    "words", [("jobs", "list"), ("jobs", "cancel", "0" * 32), ("jobs", "retry", "--all-failed")], ids=" ".join
+    "words",
+    [
+        ("jobs", "list"),
+        ("jobs", "cancel", "0" * 32),
+        ("jobs", "retry", "--all-failed"),
+        ("jobs", "signal", "0" * 32, "approved", "--actor", "ada"),
+        ("queues", "list"),
+        ("queues", "pause", "mail", "--actor", "ada"),
+    ],
+    ids=" ".join,
 )
 def test_looking_for_jobs_makes_no_file(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = holdfast(*words, "--url", "sqlite:///absent.db", cwd=tmp_path)
@@ -235,6 +266,16 @@ def test_looking_for_jobs_makes_no_file(tmp_path: Path, words: tuple[str, ...]) 
     assert done.returncode == UNAVAILABLE
     assert only_line(done).startswith("there is no SQLite file 'absent.db'")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_application_that_has_not_begun_is_told_apart_from_a_wrong_address(tmp_path: Path) -> None:
+    done = holdfast("jobs", "list", "--app", "app:hold", cwd=an_application(tmp_path))
+
+    assert done.returncode == UNAVAILABLE
+    assert only_line(done) == (
+        "there is no SQLite file 'holdfast.db' yet: no worker of this application has run, and nothing was submitted"
+    )
+    assert list(tmp_path.glob("*.db")) == []
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -79,8 +80,9 @@ async def test_in_a_pipe_a_job_is_a_line_of_tab_separated_fields(url: str, tmp_p
     done = holdfast("jobs", "list", "--url", url, cwd=tmp_path)
 
     [line] = done.stdout.splitlines()
-    *fields, created, failure = line.split("\t")
+    *fields, created, failure, waits = line.split("\t")
     assert fields == [job_id, "failed", "refused", "default", "ada", "1"]
+    assert waits == "-"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", created)
     assert failure == "UNKNOWN"
 
@@ -224,9 +226,10 @@ async def test_a_terminal_gets_a_table(tmp_path: Path) -> None:
     text = on_a_terminal("jobs", "list", "--url", url, cwd=tmp_path)
 
     heading, line, row = (part.split() for part in text.splitlines()[:3])
-    assert heading == ["id", "status", "name", "queue", "owner", "attempt", "created", "failure"]
+    assert heading == ["id", "status", "name", "owner", "created"]
     assert set("".join(line)) == {"─"}
-    assert row[:5] == [job_id, "queued", "sum", "default", "[bold]"]
+    assert row[:4] == [job_id, "queued", "sum", "[bold]"]
+    assert row[-1] == "ago"
 
 
 def on_a_terminal(*words: str, cwd: Path) -> str:
@@ -239,3 +242,178 @@ def on_a_terminal(*words: str, cwd: Path) -> str:
         os.close(theirs)
         shown = terminal.read(65_536).decode()
     return re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r", "")
+
+
+WAITING = """
+from holdfast import Holdfast
+
+hold = Holdfast()
+
+
+@hold.job("approval")
+async def approval() -> object:
+    return await hold.wait_for("approved")
+
+
+@hold.job("patience")
+async def patience() -> object:
+    return await hold.wait_for("approved", timeout="3d")
+
+
+@hold.job("nap")
+async def nap() -> None:
+    await hold.sleep("2h")
+
+
+@hold.job("child", queue="nobody")
+async def child() -> None: ...
+
+
+@hold.job("parent")
+async def parent() -> None:
+    await (await child.submit()).result()
+"""
+
+
+async def waiting_jobs(url: str, folder: Path, *names: str) -> list[str]:
+    """Submit jobs and have a worker run them until they wait."""
+    ids = [await submit(url, name) for name in names]
+    with a_worker(cwd=an_application(folder, WAITING), settings={"DATABASE_URL": url}):
+        async with asyncio.timeout(30):
+            while not all([(await read(url, job_id)).waiting for job_id in ids]):
+                await asyncio.sleep(0.01)
+    return ids
+
+
+async def test_what_a_job_waits_for_is_told_in_words(url: str, tmp_path: Path) -> None:
+    approval, patience, nap, parent = await waiting_jobs(
+        url, tmp_path, "approval", "patience", "nap", "parent"
+    )
+
+    shown = {
+        job_id: holdfast("jobs", "show", job_id, "--url", url, cwd=tmp_path).stdout.splitlines()
+        for job_id in (approval, nap, parent)
+    }
+    listed = holdfast("jobs", "list", "--url", url, cwd=tmp_path).stdout.splitlines()
+    listed_json = json.loads(holdfast("jobs", "list", "--json", "--url", url, cwd=tmp_path).stdout)
+    machine = json.loads(holdfast("jobs", "show", approval, "--json", "--url", url, cwd=tmp_path).stdout)
+
+    assert "waits_for\tthe signal 'approved'" in shown[approval]
+    assert not any(line.startswith("retry_after\t") for line in shown[approval])
+    assert "waits_for\tthe end of its sleep" in shown[nap]
+    assert any(line.startswith("retry_after\t") for line in shown[nap])
+    assert "waits_for\tthe end of 1 job" in shown[parent]
+    told = {line.split("\t")[0]: line.split("\t")[-1] for line in listed}
+    until = r"until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+    assert told[approval] == "for the signal 'approved'"
+    assert re.fullmatch(f"for the signal 'approved', {until}", told[patience])
+    assert re.fullmatch(until, told[nap])
+    assert told[parent] == "for the end of 1 job"
+    reasons = {job["id"]: job["reason"] for job in listed_json}
+    assert reasons[approval] == reasons[patience] == "waits for the signal 'approved'"
+    assert reasons[nap] == "sleeps for 2:00:00"
+    assert reasons[parent].startswith("waits for job ")
+    assert (machine["waits_for"], machine["waiting"]) == (["the signal 'approved'"], True)
+
+
+async def test_a_signal_reaches_a_job_that_waits_for_it(url: str, tmp_path: Path) -> None:
+    [job_id] = await waiting_jobs(url, tmp_path, "approval")
+
+    done = holdfast(
+        *("jobs", "signal", job_id, "approved", "--actor", "ada"),
+        *("--data", '{"by": "ada"}', "--url", url),
+        cwd=tmp_path,
+    )
+    with a_worker(cwd=tmp_path, settings={"DATABASE_URL": url}):
+        job = await wait(url, job_id)
+    late = holdfast(
+        "jobs", "signal", job_id, "approved", "--actor", "ada", "--json", "--url", url, cwd=tmp_path
+    )
+
+    assert (done.returncode, done.stdout) == (0, f"{job_id}\tsignalled\n")
+    assert json.loads(job.result or "") == {"by": "ada"}
+    assert late.returncode == 1
+    assert [answer["done"] for answer in json.loads(late.stdout)] == [False]
+    assert late.stderr == f"holdfast: job {job_id} is completed, so no signal reaches it\n"
+
+
+async def test_a_signal_that_nobody_has_taken_is_shown_with_the_job(url: str, tmp_path: Path) -> None:
+    job_id = await submit(url, "sum", 1)
+
+    holdfast(
+        *("jobs", "signal", job_id, "aproved", "--actor", "ada", "--data", "7", "--url", url), cwd=tmp_path
+    )
+    shown = holdfast("jobs", "show", job_id, "--url", url, cwd=tmp_path).stdout
+    machine = json.loads(holdfast("jobs", "show", job_id, "--json", "--url", url, cwd=tmp_path).stdout)
+
+    assert "unread signals\naproved\t7\n" in shown
+    assert "signalled\tsignal=aproved actor=ada" in shown
+    assert machine["unread_signals"] == [{"signal": "aproved", "data": 7}]
+
+
+async def test_a_signal_needs_a_job(url: str, tmp_path: Path) -> None:
+    await apply_schema(url)
+
+    done = holdfast("jobs", "signal", NO_SUCH_JOB, "approved", "--actor", "ada", "--url", url, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"holdfast: there is no job {NO_SUCH_JOB}\n"
+
+
+LATE = """
+import asyncio
+from datetime import timedelta
+
+from holdfast import Holdfast, current
+
+hold = Holdfast()
+
+
+@hold.job("grade", on_deadline="finish")
+async def grade() -> str:
+    while (left := current().time_left) is not None and left > timedelta(0):
+        await asyncio.sleep(0.01)
+    return "late"
+"""
+
+
+async def test_late_results_are_accepted_after_a_look(url: str, tmp_path: Path) -> None:
+    folder, settings = an_application(tmp_path, LATE), {"DATABASE_URL": url, "WORKER_POLL_SEC": "0.05"}
+    with a_worker(cwd=folder, settings=settings):
+        job_id = await submit(url, "grade", deadline="3s")
+        async with asyncio.timeout(30):
+            while (await read(url, job_id)).late_at is None:
+                await asyncio.sleep(0.01)
+    words = ("jobs", "accept-late", job_id, "--actor", "ada", "--app", "app:hold")
+
+    shown = json.loads(holdfast("jobs", "show", job_id, "--json", cwd=folder, settings=settings).stdout)
+    look = holdfast(*words, "--dry-run", cwd=folder, settings=settings)
+    done = holdfast(*words, "--reason", "agreed", cwd=folder, settings=settings)
+    again = holdfast(*words, cwd=folder, settings=settings)
+    people = holdfast("jobs", "show", job_id, cwd=folder, settings=settings).stdout.splitlines()
+
+    assert (shown["late_result"], shown["result"], shown["failure"]["error_class"]) == (
+        "late",
+        None,
+        "TIMEOUT",
+    )
+    assert (look.returncode, look.stdout) == (0, f"{job_id}\twould be accepted\n")
+    assert (done.returncode, done.stdout) == (0, f"{job_id}\tcompleted\n")
+    assert again.returncode == 1
+    assert 'result\t"late"' in people
+    assert any(line.endswith("accepted\tactor=ada reason=agreed") for line in people)
+
+
+async def test_jobs_at_risk_are_listed_by_their_deadline(url: str, tmp_path: Path) -> None:
+    far = await submit(url, "tidy", deadline="9m")
+    near = await submit(url, "tidy", deadline="4m")
+    await submit(url, "tidy")
+
+    both = holdfast("jobs", "list", "--at-risk", "10m", "--url", url, cwd=tmp_path)
+    one = holdfast("jobs", "list", "--at-risk", "5m", "--url", url, cwd=tmp_path)
+
+    assert [line[:36] for line in both.stdout.splitlines()] == [near, far]
+    assert [line[:36] for line in one.stdout.splitlines()] == [near]
+    deadline = (await read(url, near)).deadline_at
+    assert deadline is not None
+    assert one.stdout.split("\t")[-1] == f"{deadline:%Y-%m-%dT%H:%M:%SZ}\n"

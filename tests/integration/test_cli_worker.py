@@ -222,7 +222,7 @@ async def test_a_running_worker_comes_back_after_its_database_did(
 
     with a_worker(cwd=folder, settings={"DATABASE_URL": url}) as worker:
         restartable_postgres.stop("immediate")
-        worker.wait_for("store unavailable")
+        worker.wait_for("PostgreSQL does not answer")
         restartable_postgres.start()
         job = await wait(url, await submit(url, "sum", 20))
         worker.signal(signal.SIGTERM)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 SUITE = """
@@ -39,13 +41,15 @@ def test_without_a_mark(): pass
 """
 
 
-def test_the_note_has_every_marked_test_with_its_outcome(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_note_has_every_marked_test_with_its_outcome(tmp_path: Path, processes: int) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = clause\n")
     plugin = ["-p", "tests.conformance_plugin", "-p", "no:cacheprovider"]
+    spread = ["-n", str(processes)] if processes > 1 else []
 
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugin, "--rootdir", tmp_path, tmp_path],
+        [sys.executable, "-m", "pytest", "-q", *plugin, *spread, "--rootdir", tmp_path, tmp_path],
         cwd=ROOT,
         capture_output=True,
         check=False,

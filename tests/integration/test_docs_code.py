@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from holdfast import Holdfast
-from tests.pages import DOCS, Block, blocks, name_of
+from tests.pages import DOCS, PROJECTS, Block, blocks, name_of
 
 PATIENCE = 60
 SHOWN_ADDRESS = "postgresql://app@localhost/shop"
@@ -80,7 +80,9 @@ async def test_the_code_of_a_guide_runs_on_postgresql(
 
 
 def test_every_guide_but_the_list_of_them_has_code_that_is_run() -> None:
-    assert set(GUIDES) - set(on(postgres=False)) - set(on(postgres=True)) == {DOCS / "guides/index.md"}
+    run = {*on(postgres=False), *on(postgres=True), *PROJECTS}
+
+    assert set(GUIDES) - run == {DOCS / "guides/index.md"}
 
 
 def test_code_that_is_not_run_says_why() -> None:

@@ -66,6 +66,10 @@ _POSTGRES_CATALOG = {
     "functions": """
         SELECT proname, pg_get_functiondef(oid)
           FROM pg_proc WHERE pronamespace = to_regnamespace('holdfast') ORDER BY 1""",
+    "triggers": """
+        SELECT tgrelid::regclass::text, tgname, pg_get_triggerdef(pg_trigger.oid)
+          FROM pg_trigger JOIN pg_class ON tgrelid = pg_class.oid
+         WHERE relnamespace = to_regnamespace('holdfast') AND NOT tgisinternal ORDER BY 1, 2""",
     "schemas": "SELECT nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg\\_%' ORDER BY 1",
 }
 

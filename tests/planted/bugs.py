@@ -8,7 +8,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.planted import engine_bugs, lease_bugs, stage_bugs, submission_bugs, verdict_bugs
+from tests.planted import (
+    engine_bugs,
+    lease_bugs,
+    stage_bugs,
+    submission_bugs,
+    time_bugs,
+    verdict_bugs,
+    wait_bugs,
+)
 from tests.planted.planting import all_planted
 
 if TYPE_CHECKING:
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
 BUGS: dict[str, Bug] = {
     bug.name: bug
-    for part in (lease_bugs, engine_bugs, stage_bugs, submission_bugs, verdict_bugs)
+    for part in (lease_bugs, engine_bugs, stage_bugs, submission_bugs, time_bugs, verdict_bugs, wait_bugs)
     for bug in part.BUGS
 }
 

@@ -80,6 +80,7 @@ class _ShutdownIsALostLease:
     SHUTDOWN = Interruption.LOST
     CANCEL = Interruption.CANCEL
     LOST = Interruption.LOST
+    REPLACED = Interruption.REPLACED
 
 
 async def _wait_for_nothing(self: Any, *_: Any, **__: Any) -> None:

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.crashpoints.scenarios import SCENARIOS
+from tests.crashpoints.every_scenario import SCENARIOS
 from tests.crashpoints.walk import play, play_each, strikes_at
 from tests.planted.bugs import planted
 from tests.simulation.simulation import simulate

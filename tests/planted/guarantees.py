@@ -1,4 +1,4 @@
-"""For each guarantee about jobs, stages and idempotency a bug under which the tests of that guarantee fail."""
+"""For each guarantee about jobs, stages, idempotency and deadlines a bug under which the tests of that guarantee fail."""
 
 from __future__ import annotations
 
@@ -22,4 +22,8 @@ BROKEN_BY = {
     "IDM-2": "key-forgotten-at-the-end",
     "IDM-3": "equal-version-runs-again",
     "IDM-4": "key-known-at-the-end",
+    "SLA-1": "retry-moves-the-deadline",
+    "SLA-2": "deadline-for-running-jobs-only",
+    "SLA-3": "late-result-applied",
+    "SLA-4": "accepted-twice",
 }

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.jobs import Claim
 from holdfast.core.states import Status
+from holdfast.ports.store import Extension
+from holdfast.stores.rows import TIMEOUT
 from holdfast.stores.sqlite import schema, store
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.submitting import SQL
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 _FENCE = "job.lease_token = want.value ->> 1"
-_FENCED = ("count_held", "held", "finish")
+_FENCED = ("count_held", "held", "finish", "finish_overdue")
 _REPLAYED = "SELECT id, :now, 'replayed', json_object('generation', generation + 1) FROM holdfast_finished WHERE id = :id"
 _ONLY_READY = "           AND job.retry_after IS NULL\n"
 
@@ -28,7 +30,8 @@ _ONLY_READY = "           AND job.retry_after IS NULL\n"
 async def _claim_in_two_steps(
     self: Any, worker: str, queue: str, *, limit: int, lease: timedelta
 ) -> list[Claim]:
-    found = await self._reader.rows(SQL["claimable"], {"queue": queue, "limit": limit})
+    wanted = {"queue": queue, "limit": limit, "now": self._now()}
+    found = await self._reader.rows(SQL["claimable"], wanted)
     ids, rows = found[0]
     if ids != "[]":
         values = {"worker": worker, "lease": micros_of(lease), "ids": ids}
@@ -49,10 +52,10 @@ def _reclaim_whatever_they_do_now(connection: sqlite3.Connection, values: dict[s
 
 def _extend_by_id(
     connection: sqlite3.Connection, held: Sequence[tuple[str, int]], values: dict[str, int]
-) -> tuple[frozenset[str], frozenset[str]]:
+) -> Extension:
     ids = [job_id for job_id, _ in held]
     connection.execute(SQL["extend"], {**values, "ids": json.dumps(ids)})
-    return frozenset(ids), frozenset()
+    return Extension(lost=frozenset(), cancel_requested=frozenset())
 
 
 def _hold_the_first(connection: sqlite3.Connection, rows: Sequence[Any]) -> Sequence[Any]:
@@ -62,10 +65,10 @@ def _hold_the_first(connection: sqlite3.Connection, rows: Sequence[Any]) -> Sequ
 
 
 def _finish_and_remove_all(
-    connection: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int
+    connection: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int, statement: str
 ) -> list[tuple[str, int]]:
-    values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now}
-    connection.execute(SQL["finish"], values)
+    values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now, "timeout": TIMEOUT}
+    connection.execute(SQL[statement], values)
     connection.execute(SQL["remove"], {"ids": json.dumps([row[0] for row in rows])})
     return [(row[0], row[1]) for row in rows]
 
@@ -130,7 +133,7 @@ BUGS = (
         "drop-the-fence",
         "The id says which job it is.",
         ("JOB-6",),
-        tuple(Sql(statement, f"{_FENCE}\n   AND ", "") for statement in _FENCED),
+        tuple(Sql(statement, _FENCE, "true") for statement in _FENCED),
     ),
     Bug(
         "fence-by-attempt",
@@ -145,7 +148,7 @@ BUGS = (
         "token-restarts-at-retry",
         "A job that is brought back begins from scratch.",
         ("JOB-6",),
-        (Sql("retry", "generation + 1, lease_token + 1", "generation + 1, 0"),),
+        (Sql("retry", "generation + 1, lease_token + lease_token % 2", "generation + 1, 0"),),
     ),
     Bug(
         "token-kept-at-reclaim",

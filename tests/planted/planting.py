@@ -5,6 +5,7 @@ A patch that no longer fits the code it was written for is refused: a bug that i
 
 from __future__ import annotations
 
+import inspect
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -67,11 +68,27 @@ class Swap:
         if self.name not in vars(self.owner):
             raise Outdated(f"{self.owner} has no {self.name!r} of its own")
         healthy = vars(self.owner)[self.name]
+        if not _takes_as_much(self.value, healthy):
+            raise Outdated(f"{self.name!r} is called with other arguments now")
         setattr(self.owner, self.name, self.value)
         try:
             yield
         finally:
             setattr(self.owner, self.name, healthy)
+
+
+def _takes_as_much(value: Any, healthy: Any) -> bool:
+    """Whether *value* can be called as the healthy function is; another value than a function always fits."""
+    if not inspect.isfunction(value) or not inspect.isfunction(healthy):
+        return True
+    asked = inspect.signature(healthy).parameters.values()
+    positional = [each.name for each in asked if each.kind is not each.KEYWORD_ONLY]
+    named = {each.name: None for each in asked if each.kind is each.KEYWORD_ONLY}
+    try:
+        inspect.signature(value).bind(*positional, **named)
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.core.jobs import Claim
     from holdfast.core.stages import StageKey
     from holdfast.core.transitions import StageWrite
+    from holdfast.engine.registry import StageSpec
 
 
 async def _write_later(self: Any, change: StageWrite) -> None:
@@ -32,7 +33,7 @@ async def _give_up_without_a_word(self: Any, now: Any, failure: Failure) -> Stag
     return StageFailed(str(now.place), failure)
 
 
-async def _count_with_the_job(self: Any, place: StageKey, mark: str) -> int:
+async def _count_with_the_job(self: Any, stage: StageSpec, place: StageKey, mark: str) -> int:
     attempt: int = self._attempt.claim.attempt
     return attempt
 
@@ -48,7 +49,7 @@ BUGS = (
         "stage-answered-before-written",
         "The write is on its way; the job need not wait for it.",
         ("STG-1",),
-        (Swap(Stages, "_write", _write_later),),
+        (Swap(Stages, "write", _write_later),),
     ),
     Bug(
         "stages-not-read",

@@ -18,6 +18,7 @@ from tests.planted.planting import Bug, Sql, Swap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
 _FLUSH = 1.0
 _WRITING: set[asyncio.Task[Any]] = set()
@@ -59,8 +60,10 @@ def _admit_unasked(submission: Submission, latest: Earlier | None) -> Receipt | 
     return _admit_equal(submission, latest)
 
 
-def _current_with_attempt(job_id: str, attempt: int, generation: int, key: str) -> Current:
-    return Current(job_id, attempt, generation, f"{key}:{attempt}")
+def _current_with_attempt(
+    job_id: str, attempt: int, generation: int, key: str, left: timedelta | None
+) -> Current:
+    return Current(job_id, attempt, generation, f"{key}:{attempt}", left)
 
 
 BUGS = (
@@ -140,6 +143,6 @@ BUGS = (
         "children-anew",
         "What a job submits is submitted, each time it runs.",
         (),
-        (Swap(jobs, "next_key", lambda: None),),
+        (Swap(jobs, "next_key", lambda *_: None),),
     ),
 )

@@ -76,7 +76,7 @@ def test_a_query_that_scans_is_found_by_the_tests_of_its_guarantee() -> None:
 
 def test_every_guarantee_of_the_engine_has_a_bug_that_breaks_it() -> None:
     page = read_page(PAGE.read_text(encoding="utf-8"))
-    engine = {guarantee.id for guarantee in page if guarantee.id.startswith(("JOB-", "STG-", "IDM-"))}
+    engine = {guarantee.id for guarantee in page if guarantee.id.startswith(("JOB-", "STG-", "IDM-", "SLA-"))}
 
     assert set(BROKEN_BY) == engine
     assert all(clause in BUGS[bug].clauses for clause, bug in BROKEN_BY.items())
@@ -104,7 +104,11 @@ def whole_engine(name: str) -> list[Any]:
 
 @pytest.mark.parametrize(
     "patch",
-    [Sql("claimable", "a text that is not there", ""), Swap(Worker, "a_method_that_is_not_there", None)],
+    [
+        Sql("claimable", "a text that is not there", ""),
+        Swap(Worker, "a_method_that_is_not_there", None),
+        Swap(Worker, "run_once", lambda self, an_argument_that_nobody_gives: None),
+    ],
 )
 def test_a_patch_that_does_not_fit_the_code_is_refused(patch: Sql | Swap) -> None:
     with pytest.raises(Outdated), patch.planted():

@@ -26,7 +26,7 @@ class News(NamedTuple):
     @property
     def gives_back(self) -> bool:
         """Whether it tells of a job that went back untouched."""
-        return self.kind == "queued" and self.reason != LOST
+        return self.kind == "held" or (self.kind == "queued" and self.reason != LOST)
 
 
 class Account:
@@ -37,7 +37,7 @@ class Account:
 
     def complaints(self, old: Row, new: Row, *, stage_ended: bool, news: list[News]) -> Iterator[str]:
         """Check the count after one change of a row. Several at once are not checked, and trusted."""
-        several = new.token > old.token + 1
+        several = new.token > old.token + 1 or (new.timed_out and news)
         if not old.ended and not several:
             fair = self._fair(old, new, stage_ended=stage_ended, news=news)
             if new.attempt not in fair:

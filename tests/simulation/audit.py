@@ -12,17 +12,19 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.account import LOST, Account, News
+from tests.simulation.punctual import Notices, Punctual
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _JOBS = """
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, lease_expires_at,
-       retry_after, cancel_requested, NULL AS result, losses
+       retry_after, cancel_requested, NULL AS result, losses, waiting, signals, pending, deadline_at,
+       NULL AS timed_out_at, NULL AS late_result
   FROM holdfast_jobs
  UNION ALL
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, NULL, NULL, 0,
-       coalesce(result, failure), losses
+       coalesce(result, failure), losses, 0, 0, 0, deadline_at, timed_out_at, late_result
   FROM holdfast_finished
 """
 _STAGES = """
@@ -30,10 +32,14 @@ SELECT job_id, name, call, status, attempt, result, coalesce(failure, ''), lease
 """
 _EVENTS = "SELECT seq, job_id, kind, meta FROM holdfast_job_events WHERE seq > ? ORDER BY seq"
 
+_UNTOLD = "SELECT child_id FROM holdfast_awaited_ends"
+_PAUSED = "SELECT queue, paused_at FROM holdfast_paused_queues"
+_MARKS = "SELECT name, last_at FROM holdfast_schedules"
+
 _STEPS = {
-    "queued": {"processing", "cancelled"},
+    "queued": {"processing", "failed", "cancelled"},
     "processing": {"queued", "completed", "failed", "cancelled"},
-    "failed": {"queued"},
+    "failed": {"queued", "completed"},
 }
 
 
@@ -54,6 +60,17 @@ class Row(NamedTuple):
     cancel_requested: int
     result: str | None
     losses: int
+    waiting: int
+    signals: int
+    pending: int
+    deadline: int | None
+    timed_out_at: int | None
+    late_result: str | None
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether its deadline ended it."""
+        return self.timed_out_at is not None
 
     @property
     def ready(self) -> bool:
@@ -99,6 +116,7 @@ class Books(NamedTuple):
     jobs: dict[str, Row]
     stages: dict[tuple[str, str, str], StageRow]
     news: dict[str, list[News]]
+    notices: Notices
 
 
 class Auditor:
@@ -111,7 +129,9 @@ class Auditor:
         self._version = 0
         self._last_event = 0
         self._leased: dict[str, Leased] = {}
+        self._claimed_at: dict[str, float] = {}
         self._account = Account()
+        self.punctual = Punctual()
         self.at_work = False
         self.jobs: dict[str, Row] = {}
         self.stages: dict[tuple[str, str, str], StageRow] = {}
@@ -135,6 +155,10 @@ class Auditor:
         self._remember(books, changed, commit)
         return changed
 
+    def claimed_at(self, job_id: str) -> float:
+        """Tell when the present lease of a job began."""
+        return self._claimed_at[job_id]
+
     def left_by(self, worker: str) -> list[Row]:
         """Name the jobs that a worker still holds though nothing befell it since it took or kept them."""
         return [
@@ -152,13 +176,20 @@ class Auditor:
         for number, job_id, kind, meta in self._connection.execute(_EVENTS, [self._last_event]):
             self._last_event = number
             news[job_id].append(News(kind, json.loads(meta).get("reason")))
-        return Books(jobs, stages, news)
+        return Books(jobs, stages, news, self._read_notices())
+
+    def _read_notices(self) -> Notices:
+        execute = self._connection.execute
+        untold = {child_id for (child_id,) in execute(_UNTOLD)}
+        return Notices(untold, dict(execute(_PAUSED).fetchall()), dict(execute(_MARKS).fetchall()))
 
     def _remember(self, books: Books, changed: list[Row], commit: Commit) -> None:
         for row in changed:
             old = self.jobs.get(row.id)
             if old is None or (old.lease_ends, old.token) != (row.lease_ends, row.token):
                 self._leased[row.id] = Leased(commit.at, self._time())
+            if old is None or old.token != row.token:
+                self._claimed_at[row.id] = self._time()
         self.jobs, self.stages = books.jobs, books.stages
 
     def _complaints(self, books: Books, changed: list[Row], commit: Commit) -> Iterator[str]:
@@ -170,6 +201,8 @@ class Auditor:
                 yield f"{text}: job {row.id} ({row.name}) {old or 'new'} -> {row} by {commit.worker}"
         yield from self._stage_complaints(books.stages)
         yield from self._order_complaints(books.jobs, changed)
+        pairs = [(self.jobs.get(row.id), row) for row in changed]
+        yield from self.punctual.complaints(pairs, books.notices, commit)
 
     def _step_complaints(self, old: Row, new: Row, books: Books, commit: Commit) -> Iterator[str]:
         """Name what is wrong with a change of one row."""
@@ -180,6 +213,8 @@ class Auditor:
             for stage in books.stages.values()
         )
         yield from self._account.complaints(old, new, stage_ended=stage_ended, news=news)
+        if new.waiting and new.name == "listener" and new.signals > _taken(new.id, books):
+            yield "a job waits for a signal that is there"
         lost = any(event.reason == LOST for event in news)
         if lost and self.untroubled(old.worker or "", self._leased[old.id].seconds):
             yield "a lease ran out under a worker that nothing befell"
@@ -200,6 +235,12 @@ class Auditor:
                     yield f"job {left.id} of priority {left.priority} was passed over by {row}"
 
 
+def _taken(job_id: str, books: Books) -> int:
+    """The number of the last signal that a job has taken."""
+    told = [stage.result or "{}" for stage in books.stages.values() if stage.job_id == job_id]
+    return max((json.loads(result).get("number", 0) for result in told), default=0)
+
+
 def _was_ready(row: Row | None) -> bool:
     return row is not None and row.ready
 
@@ -217,8 +258,10 @@ def step(old: Row, new: Row, commit: Commit, *, leased_at: int) -> Iterator[str]
     """Name what is wrong with a change of one row, whose lease was written at *leased_at* by the database's clock."""
     yield from _always(old, new)
     if old.ended:
-        yield from _revived(old, new)
-    elif old.status == "processing":
+        yield from _late(old, new) if old.generation == new.generation else _revived(old, new)
+        return
+    yield from _ended_in_time(new, commit)
+    if old.status == "processing":
         yield from _from_processing(old, new, commit, leased_at)
     else:
         yield from _from_queued(old, new, commit)
@@ -235,15 +278,44 @@ def _always(old: Row, new: Row) -> Iterator[str]:
         yield "a step that is not in the graph"
     if old.cancel_requested and not new.cancel_requested and not new.ended:
         yield "a wish to cancel was forgotten"
+    if new.deadline != old.deadline and new.generation == old.generation:
+        yield "a deadline moved"
+    if new.waiting and new.status != "queued":
+        yield "a job waits and holds a slot"
+    if new.waiting and new.signals > old.signals and new.token == old.token:
+        yield "a job waits on, though a signal came"
+
+
+def _late(old: Row, new: Row) -> Iterator[str]:
+    """After its end a job may get one late result, which somebody may accept; nothing else becomes of it."""
+    if new.token != old.token or not old.timed_out:
+        yield "an end was undone"
+    elif old.late_result is not None and new.late_result != old.late_result:
+        yield "a late result was replaced"
+    elif new.status == "completed" and (old.status, new.result) != ("failed", old.late_result):
+        yield "a job completed after its end, and not with the late result that was there"
+    elif new.status != "completed" and (new.status, new.result) != (old.status, old.result):
+        yield "a late result was applied by itself"
 
 
 def _revived(old: Row, new: Row) -> Iterator[str]:
     if old.status != "failed":
         yield "an end was undone"
-    elif new.token <= old.token or new.generation != old.generation + 1:
-        yield "a failed job came back without a new generation and token"
+    elif new.token < old.token + old.token % 2 or new.generation != old.generation + 1:
+        yield "a failed job came back without a new generation, or with the token of a lease"
     elif new.status == "queued" and new.attempt != 0:
         yield "a failed job came back with attempts spent"
+
+
+def _ended_in_time(new: Row, commit: Commit) -> Iterator[str]:
+    """A job times out once its deadline has passed, and then it comes to no other end, save by a person."""
+    overdue = new.deadline is not None and new.deadline <= commit.at
+    if new.timed_out and not overdue:
+        yield "a job timed out before its deadline"
+    if new.timed_out and new.status != "failed":
+        yield "a late result was applied by itself"
+    if new.status in ("completed", "failed") and overdue and not new.timed_out:
+        yield f"a job {new.status} after its deadline"
 
 
 def _from_processing(old: Row, new: Row, commit: Commit, leased_at: int) -> Iterator[str]:
@@ -257,14 +329,21 @@ def _from_processing(old: Row, new: Row, commit: Commit, leased_at: int) -> Iter
         yield "somebody extended another's lease"
     if kept and _earlier(new.lease_ends, old.lease_ends) and not set_back:
         yield "a lease was shortened"
-    if not kept and not by_holder and not ran_out:
+    if not kept and not by_holder and not ran_out and not new.timed_out:
         yield "a lease was taken from a worker before it ran out"
-    if new.ended and new.token != old.token:
-        yield "a job was ended under a token that is not its own"
-    if new.ended and not by_holder:
-        yield "a job was ended by somebody who did not hold it"
     if not kept and not new.ended and new.token <= old.token:
         yield "a lease ended, and its token lives on"
+    if new.ended:
+        yield from _ended_by_right(old, new, by_holder=by_holder)
+
+
+def _ended_by_right(old: Row, new: Row, *, by_holder: bool) -> Iterator[str]:
+    """The holder ends a job under its own token; a sweep that ends one takes the token away."""
+    swept = new.timed_out and new.token > old.token
+    if new.token != old.token and not swept:
+        yield "a job was ended under a token that is not its own"
+    if not by_holder and not swept:
+        yield "a job was ended by somebody who did not hold it"
 
 
 def _from_queued(old: Row, new: Row, commit: Commit) -> Iterator[str]:
@@ -275,11 +354,16 @@ def _from_queued(old: Row, new: Row, commit: Commit) -> Iterator[str]:
             yield "a claim in another's name"
         if new.lease_ends is None or new.lease_ends <= commit.at:
             yield "a lease that had run out when it began"
-    too_early = _earlier(commit.at, old.retry_after) and not new.cancel_requested
+    too_early = _earlier(commit.at, old.retry_after) and not new.cancel_requested and not _news(old, new)
     if too_early and (new.status == "processing" or new.ready):
         yield "a job was made ready before its time"
-    if new.ended and new.status != "cancelled" and new.token == old.token:
+    if new.ended and new.status != "cancelled" and not new.timed_out and new.token == old.token:
         yield "a job ended without having run"
+
+
+def _news(old: Row, new: Row) -> bool:
+    """Whether something came that a job was waiting for."""
+    return bool(old.waiting) and (new.signals > old.signals or new.pending < old.pending)
 
 
 def _earlier(one: int | None, other: int | None) -> bool:

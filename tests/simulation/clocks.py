@@ -44,6 +44,10 @@ class MachineClock(VirtualClock):
         """The seconds by which it was set back, in all."""
         return -sum(turn.by for turn in self._turns if turn.by < 0)
 
+    def turned(self, since: float, until: float) -> float:
+        """The seconds by which it was set between two moments: back, if they are less than none."""
+        return sum(turn.by for turn in self._turns if since <= turn.at <= until)
+
     def skipped(self, since: float, until: float) -> float:
         """The seconds that it left out between two moments: whoever waits by it waits that much less."""
         return sum(turn.by for turn in self._turns if turn.by > 0 and since <= turn.at <= until)

@@ -10,6 +10,14 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast import Backoff, BadResponse, ErrorClass, Holdfast, current
 from tests.simulation.failings import Expected
+from tests.simulation.timed_jobs import (
+    TimedJobs,
+    declare_braid,
+    declare_deadlines,
+    declare_family,
+    declare_ticks,
+    declare_waits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,15 +65,17 @@ class Jobs:
     blocking: JobFunction[[int], int]
     parent: JobFunction[[int], list[str]]
     killer: JobFunction[[int], None]
+    timed: TimedJobs
 
 
 class Outside(NamedTuple):
-    """What the jobs of one process meet: a service, a way to die, a witness, and a name to sign with."""
+    """What the jobs of one process meet: a service, a way to die, a witness, a name to sign with, and whether one recurs."""
 
     post: Callable[[str], Awaitable[httpx.Response]]
     die: Callable[[], NoReturn]
     witness: Witness
     sign: str
+    recurs: bool
 
 
 def declare(hold: Holdfast, outside: Outside) -> Jobs:
@@ -79,7 +89,20 @@ def declare(hold: Holdfast, outside: Outside) -> Jobs:
             children = [await plain.submit(number + CHILD), await flaky.submit(number + CHILD)]
             return [child.id for child in children]
 
-    return Jobs(plain, order, fan, long, flaky, doomed, blocking, parent, _deadly(hold, outside))
+    timed = _timed(hold, outside, [plain, flaky])
+    return Jobs(plain, order, fan, long, flaky, doomed, blocking, parent, _deadly(hold, outside), timed)
+
+
+def _timed(hold: Holdfast, outside: Outside, children: list[Any]) -> TimedJobs:
+    """Jobs for which time matters."""
+    witness, sign = outside.witness, outside.sign
+    if outside.recurs:
+        declare_ticks(hold, witness, sign)
+    brief, dogged = declare_deadlines(hold, witness, sign)
+    sleeper, listener = declare_waits(hold, witness, sign)
+    family = declare_family(hold, witness, sign, children=children, apart=CHILD)
+    braid = declare_braid(hold, witness, sign, children=children, apart=CHILD)
+    return TimedJobs(brief, dogged, sleeper, listener, family, braid)
 
 
 def _calling(hold: Holdfast, outside: Outside) -> Any:

@@ -17,6 +17,7 @@ from holdfast import (
     VersionRefused,
 )
 from tests.simulation.processes import Injected
+from tests.simulation.timed_jobs import GO
 
 if TYPE_CHECKING:
     import random
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from holdfast.face.handles import JobHandle
     from tests.simulation.jobs import Jobs
 
+SIDE = "side"
+"""The queue that is paused at times."""
+
+TAKE_TIME = ("brief", "dogged")
+
 
 @dataclass
 class Memory:
@@ -33,11 +39,22 @@ class Memory:
 
     deadly: bool = False
     """Whether there are jobs in this world that take their worker down."""
+    timed: bool = False
+    """Whether jobs have deadlines."""
+    waits: bool = False
+    """Whether there are jobs that sleep, or wait for signals or for each other."""
+    pauses: bool = False
+    """Whether queues are paused and resumed."""
     acknowledged: dict[str, str] = field(default_factory=dict)
     keys: dict[tuple[str, str, str], str] = field(default_factory=dict)
     versions: dict[tuple[str, int], str] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)
     results: dict[str, Any] = field(default_factory=dict)
+    signalled: dict[str, str] = field(default_factory=dict)
+    """What a job was told, by what was said: nothing is said twice."""
+    accepted: list[str] = field(default_factory=list)
+    """The jobs whose late result somebody was told to have accepted."""
+    said: int = 0
     submitted: int = 0
     highest: int = 0
     """The highest version that may have been stored, whether somebody heard of it or not."""
@@ -77,6 +94,9 @@ class People:
             self._cancel,
             self._bring_back,
             self._wait,
+            *[self._signal] * 2 * self._memory.waits,
+            *[self._accept_what_is_late] * 3 * self._memory.timed,
+            *[self._pause_or_resume] * self._memory.pauses,
         ]
         async with self._hold:
             while not stop.is_set():
@@ -91,22 +111,41 @@ class People:
     async def submit_one_of_each(self) -> None:
         """Submit a job of every kind, and go."""
         async with self._hold:
+            await self._hold.resume_queue(SIDE, actor="people")
             for job in self._kinds():
                 self._heard(await job.submit(*self._arguments(job)))
 
+    async def tell(self, job_ids: list[str]) -> None:
+        """Give each of these jobs one more signal."""
+        async with self._hold:
+            for job_id in job_ids:
+                await self._tell(job_id)
+
     def _any(self) -> tuple[JobFunction[..., Any], tuple[Any, ...]]:
         """Pick a job, and arguments for it."""
-        job: Any = self._chance.choice([*self._kinds(), self._jobs.order])
+        job: Any = self._chance.choice([*self._kinds(), self._jobs.order, *[self._jobs.fan] * 2])
         return job, self._arguments(job)
 
     def _kinds(self) -> list[Any]:
         jobs = self._jobs
         kinds: list[Any] = [jobs.plain, jobs.order, jobs.fan, jobs.long, jobs.flaky, jobs.doomed, jobs.blocking, jobs.parent]  # fmt: skip
-        return [*kinds, jobs.killer] if self._memory.deadly else kinds
+        kinds += [jobs.killer] * self._memory.deadly
+        kinds += [jobs.timed.brief, *[jobs.timed.dogged] * 2] * self._memory.timed
+        waiting: list[Any] = [jobs.timed.sleeper, jobs.timed.listener, jobs.timed.family, jobs.timed.braid]
+        kinds += waiting * self._memory.waits
+        return kinds
 
     def _arguments(self, job: Any) -> tuple[Any, ...]:
         number = self._memory.submitted = self._memory.submitted + 1
-        return (number, self._chance.uniform(0.2, 2.5) * self._lease) if job is self._jobs.long else (number,)
+        match job.name:
+            case "long" | "brief" | "dogged":
+                return (number, self._chance.uniform(0.2, 2.5) * self._lease)
+            case "sleeper":
+                return (number, self._chance.uniform(1.0, 15.0))
+            case "listener":
+                return (number, self._chance.choice((None, 5.0, 20.0)))
+            case _:
+                return (number,)
 
     async def _submit_something(self) -> None:
         if self._memory.submitted >= self._limit:
@@ -117,7 +156,22 @@ class People:
             options["priority"] = self._chance.randrange(-2, 3)
         if self._chance.random() < 0.2:
             options["delay"] = self._chance.uniform(0.1, 20.0)
-        self._heard(await job.options(**options).submit(*args))
+        if self._memory.timed:
+            options["deadline"] = self._deadline(job.name, args)
+        if self._memory.pauses and self._chance.random() < 0.4:
+            options["queue"] = SIDE
+        handle = await job.options(**options).submit(*args)
+        self._heard(handle)
+        if job.name in ("listener", "braid"):
+            await asyncio.sleep(self._chance.uniform(0.0, 1.0))  # it may be about to wait
+            await self._signal()
+
+    def _deadline(self, name: str, args: tuple[Any, ...]) -> float | None:
+        """Most jobs have none; one that takes its time will hardly make it."""
+        if name in TAKE_TIME:
+            seconds: float = args[1]
+            return self._chance.uniform(0.5, 2.5) * seconds
+        return self._chance.uniform(0.5, 25.0) if self._chance.random() < 0.2 else None
 
     async def _submit_with_a_key(self) -> None:
         job: Any = self._chance.choice((self._jobs.plain, self._jobs.order))
@@ -187,6 +241,46 @@ class People:
                 await self._hold.retry(job_id)
             except StateRefused:
                 continue
+
+    async def _signal(self) -> None:
+        """Tell somebody something: too early, just in time, twice, or for nothing."""
+        hearing = ("listener", "sleeper", "braid")
+        live = [job_id for job_id, name in self._memory.acknowledged.items() if name in hearing]
+        if not live:
+            return
+        job_id = self._chance.choice([*live[-4:], live[-1]])
+        try:
+            for _ in range(self._chance.choice((1, 1, 2))):
+                await self._tell(job_id)
+        except StateRefused:
+            job = await self._hold.read(job_id)
+            if not job.status.ended and job.generation == 1:
+                self._complain(f"job {job_id} is {job.status}, but no signal reached it")
+
+    async def _tell(self, job_id: str) -> None:
+        self._memory.said += 1
+        word = f"word {self._memory.said}"
+        await self._hold.signal(job_id, GO, word)
+        self._memory.signalled[word] = job_id
+
+    async def _accept_what_is_late(self) -> None:
+        """Accept late results, and try it with anything else: it is for the store to refuse."""
+        failed = [
+            job.id for job in await self._hold.find(JobFilter(status=Status.FAILED, name="dogged", limit=3))
+        ]
+        known = [job_id for job_id in (self._known(), *self._memory.accepted[-1:]) if job_id is not None]
+        for job_id in [*failed, *known]:
+            try:
+                await self._hold.accept_late(job_id, actor="people")
+            except StateRefused:
+                continue
+            self._memory.accepted.append(job_id)
+
+    async def _pause_or_resume(self) -> None:
+        if self._chance.random() < 0.5:
+            await self._hold.pause_queue(SIDE, actor="people")
+        else:
+            await self._hold.resume_queue(SIDE, actor="people")
 
     async def _wait(self) -> None:
         job_id = self._known()

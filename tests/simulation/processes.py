@@ -75,6 +75,7 @@ class Process:
         self.troubled_at = float("-inf")
         self.good_statements: int | None = None
         """How many statements its disk still takes before one fails; `None` if none does."""
+        self._at_work: tuple[float, Callable[[], bool]] | None = None
         self.main: asyncio.Task[Any] | None = None
         self._loop = loop
         self._injector = injector
@@ -94,6 +95,17 @@ class Process:
         context.run(PROCESS.set, self)
         self.main = self._loop.create_task(main, name=self.name, context=context)
         return self.main
+
+    def begins_work(self, stopping: Callable[[], bool]) -> None:
+        """Remember that it runs a worker from now on; *stopping* tells when that one lets go."""
+        self._at_work = (self._loop.time(), stopping)
+
+    def works_since(self, moment: float) -> bool:
+        """Whether it has run a worker all the time since *moment*, and nothing has befallen it."""
+        if self._at_work is None or not self.alive or self.asleep or self.interrupted:
+            return False
+        began, stopping = self._at_work
+        return max(began, self.troubled_at) < moment and not stopping()
 
     @property
     def interrupted(self) -> bool:

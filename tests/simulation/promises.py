@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.verdicts import Skipped
     from tests.simulation.witness import Seen
 
+_PARENTS = {"parent", "family", "braid"}
 _WITH_EFFECTS = {"plain", "order", "fan", "long"}
 _PASSING = {failing.means for failing in PASSING} | {ErrorClass.WORKER_LOST}
 _TRIES = {ErrorClass.BAD_RESPONSE: 3}
@@ -33,13 +34,28 @@ _TRIES = {ErrorClass.BAD_RESPONSE: 3}
 def by_number(world: World) -> World:
     """Order all that happened by its number: by a clock that was set back it happened in another order."""
     last = max((event["seq"] for event in world.events), default=0)
-    begun = {"created_at": 0, "last_attempt_at": last + 1}
+    expired = _expired(world)
+
+    def begun(row: dict[str, Any]) -> dict[str, float]:
+        return {"created_at": 0, "last_attempt_at": expired.get(row["id"], last + 2) - 1}
+
     return replace(
         world,
-        live=[row | begun for row in world.live],
-        ended=[row | begun | {"finished_at": last + 2} for row in world.ended],
+        live=[row | begun(row) for row in world.live],
+        ended=[row | begun(row) | {"finished_at": last + 2} for row in world.ended],
         events=[event | {"at": event["seq"]} for event in world.events],
     )
+
+
+def _expired(world: World) -> dict[str, float]:
+    """Give the number of the end that a late result followed, for the jobs that have one: the last lease came before."""
+    expired: dict[str, float] = {}
+    for event in sorted(world.events, key=lambda event: event["seq"]):
+        if event["kind"] == "expired":
+            expired[event["id"]] = event["seq"] + 0.5
+        elif event["kind"] == "replayed":
+            expired.pop(event["id"], None)
+    return expired
 
 
 def broken(
@@ -65,6 +81,9 @@ def broken(
         lambda: failed_jobs_had_spent_their_attempts(world),
         lambda: who_blames_a_lost_worker_has_lost_one(world),
         lambda: children_were_submitted_once(world),
+        lambda: parents_tell_of_their_childrens_results(world),
+        lambda: what_was_signalled_is_stored_once(world, memory),
+        lambda: what_was_accepted_completed_and_was_followed_once(world, memory),
     ]
     if seen is not None:
         checks += [
@@ -155,19 +174,61 @@ def children_were_submitted_once(world: World) -> None:
     """What a job submits is submitted once in each generation, however often its function runs."""
     names = {row["id"]: row["name"] for row in world.jobs}
     generations = {row["id"]: row["generation"] for row in world.jobs}
-    numbers = {row["id"]: json.loads(row["args"])["number"] for row in world.payloads}
+    numbers = {row["id"]: json.loads(row["args"]).get("number", 0) for row in world.payloads}
     allowed: Counter[int] = Counter()
     for job_id, name in names.items():
-        allowed[numbers[job_id] + CHILD] += generations[job_id] if name == "parent" else 0
+        allowed[numbers[job_id] + CHILD] += generations[job_id] if name in _PARENTS else 0
     children = Counter((names[job_id], number) for job_id, number in numbers.items() if number < 0)
     for (name, number), times in children.items():
         assert times <= allowed[number], f"child {name}({number}) was submitted {times} times"
 
 
+def parents_tell_of_their_childrens_results(world: World) -> None:
+    """A job that waited for others has completed with what each of them is stored to have returned."""
+    ends = {row["id"]: row for row in world.ended if row["generation"] == 1}
+    for row in world.ended:
+        if row["name"] in ("family", "braid") and row["status"] == Status.COMPLETED:
+            told = json.loads(row["result"])[0]
+            assert len(told) == 2, f"{row['name']} {row['id']} tells of {told}"
+            for child in told.keys() & ends.keys():  # who failed may have been brought back since
+                stored = json.loads(ends[child]["result"] or "null")
+                assert told[child] in (stored, "not yet"), (
+                    f"{row['name']} {row['id']} tells of {told[child]}, {child} of {stored}"
+                )
+
+
+def what_was_signalled_is_stored_once(world: World, memory: Memory) -> None:
+    """Who was told that a signal is with a job can rely on it; nothing that was said once is there twice."""
+    stored = Counter((json.loads(row["data"]), row["id"]) for row in world.signals)
+    missing = [word for word, job_id in memory.signalled.items() if not stored[word, job_id]]
+    assert not missing, f"acknowledged, and gone: {missing}"
+    doubled = [said for said, times in stored.items() if times > 1]
+    assert not doubled, f"said once, and stored twice: {doubled}"
+
+
+def what_was_accepted_completed_and_was_followed_once(world: World, memory: Memory) -> None:
+    """A late result is accepted once, and with it the one job is stored that makes something of it."""
+    completed = {row["id"]: row for row in world.ended if row["status"] == Status.COMPLETED}
+    twice = [job_id for job_id, times in Counter(memory.accepted).items() if times > 1]
+    assert not twice, f"accepted twice: {twice}"
+    names = {row["id"]: row["name"] for row in world.jobs}
+    followers = Counter(
+        args["job_id"]
+        for row in world.payloads
+        if names[row["id"]] == "recompute" and (args := json.loads(row["args"]))
+    )
+    for job_id in memory.accepted:
+        assert job_id in completed, f"job {job_id} was accepted, and has not completed"
+    late = [job_id for job_id, row in completed.items() if row["timed_out_at"] and row["name"] == "dogged"]
+    assert followers == Counter(late), f"{followers} follow {late}"
+
+
 def _given_back(world: World) -> Counter[str]:
     """How often each job went back to its queue through no fault of its own."""
     return Counter(
-        event["id"] for event in world.events if event["kind"] == "queued" and _reason(event) != LOST
+        event["id"]
+        for event in world.events
+        if event["kind"] == "held" or (event["kind"] == "queued" and _reason(event) != LOST)
     )
 
 

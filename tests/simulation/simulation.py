@@ -24,10 +24,11 @@ from holdfast import StoreUnavailable
 from tests import invariants
 from tests.simulation import promises
 from tests.simulation.faults import SeededFaults
-from tests.simulation.people import Memory, People
+from tests.simulation.people import SIDE, Memory, People
 from tests.simulation.ports import failing_files
 from tests.simulation.processes import Crashed, Injected, Process
 from tests.simulation.shapes import shapes_made_once
+from tests.simulation.timed_jobs import SIGNALS
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -81,7 +82,13 @@ class Simulation:
         self._faults = SeededFaults(random.Random(chance.random()), self.world.struck, lease=self._lease)
         self.world.service.failing = chance.choice((0.0, 0.1, 0.4, 0.7))
         self.world.service.lasting = chance.choice((0.0, 0.02, 0.2))
-        self._memory = Memory(deadly=chance.random() < 0.3)
+        self._memory = Memory(
+            deadly=chance.random() < 0.3,
+            timed=chance.random() < 0.4,
+            waits=chance.random() < 0.5,
+            pauses=chance.random() < 0.3,
+        )
+        self.world.recurs = chance.random() < 0.25
         self._processes: list[Process] = []
         self._over = False
         self._stop: dict[Process, asyncio.Event] = {}
@@ -193,9 +200,13 @@ class Simulation:
         async with (
             hold,
             hold.worker(
-                slots=self._slots, lease=self._lease, grace=self.world.chance.choice((0.0, 2.0, 30.0))
-            ),
+                slots=self._slots,
+                lease=self._lease,
+                grace=self.world.chance.choice((0.0, 2.0, 30.0)),
+                queues=["default", SIDE],
+            ) as worker,
         ):
+            process.begins_work(lambda: worker.stopping or self._stop[process].is_set())
             await self._stop[process].wait()
 
     async def _act(self, process: Process) -> None:
@@ -266,7 +277,14 @@ class Simulation:
                     f"{len(left)} jobs have not ended, {patience:g} s after the last fault: {left[0]}"
                 )
                 return
+            await self._tell([row.id for row in left if row.name == "listener" and row.signals < SIGNALS])
             await asyncio.sleep(1)
+
+    async def _tell(self, listeners: list[str]) -> None:
+        """Give those a signal who wait for one: without it they would wait for ever, and rightly so."""
+        if listeners:
+            process = self.world.process("people", self._faults)
+            await process.start(self._people(process).tell(listeners))
 
     async def _everybody_stops(self, keepers: list[asyncio.Task[None]]) -> None:
         for stop in self._stop.values():

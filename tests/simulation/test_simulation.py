@@ -43,6 +43,10 @@ def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 @pytest.mark.clause("STG-2", "sqlite")
 @pytest.mark.clause("IDM-1", "sqlite")
 @pytest.mark.clause("IDM-3", "sqlite")
+@pytest.mark.clause("SLA-1", "sqlite")
+@pytest.mark.clause("SLA-2", "sqlite")
+@pytest.mark.clause("SLA-3", "sqlite")
+@pytest.mark.clause("SLA-4", "sqlite")
 def test_no_promise_is_broken_in_any_simulated_world() -> None:
     done = simulation("--seeds", str(SEEDS))
 

@@ -10,6 +10,8 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast import ErrorClass
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     Skipped = Callable[[float, float], float]
 
-_ENDS = {"retry", "queued", "failed"}
+_ENDS = {"retry", "queued", "held", "failed", "expired"}
 ROUNDED = 0.001
 """Seconds by which a history, which tells milliseconds, may be wrong."""
 
@@ -30,6 +32,11 @@ class Lap(NamedTuple):
     error_class: str | None
     stage: str | None
     delay: float
+
+    @property
+    def blames_a_failure(self) -> bool:
+        """Whether the handler's failure ended the lease, and not a deadline that came first."""
+        return self.kind in ("retry", "failed") and self.error_class != ErrorClass.TIMEOUT
 
 
 class Tried(NamedTuple):
@@ -72,15 +79,19 @@ def _tried(world: World, seen: Seen) -> Iterator[Tried]:
     for heard in seen.heard:
         number = (heard.place.token - 1) // 2
         lap = laps[heard.place.job_id][number] if number < len(laps[heard.place.job_id]) else None
-        if lap is not None and lap.kind in ("retry", "failed") and _stage_of(heard.place) == lap.stage:
+        if lap is not None and lap.blames_a_failure and _stage_of(heard.place) == lap.stage:
             yield Tried(heard, lap)
 
 
 def _laps(world: World) -> dict[str, list[Lap]]:
     """How each lease of each job ended, in order: written down, or told by the row of a job that has failed."""
     laps: defaultdict[str, list[Lap]] = defaultdict(list)
+    leased: set[str] = set()
     for event in sorted(world.events, key=lambda event: event["seq"]):
-        if event["kind"] in _ENDS:
+        if event["kind"] == "processing":
+            leased.add(event["id"])
+        elif event["kind"] in _ENDS and event["id"] in leased:
+            leased.discard(event["id"])
             laps[event["id"]].append(_lap(event["kind"], json.loads(event["meta"])))
     for row in world.ended:
         if row["status"] == "failed":

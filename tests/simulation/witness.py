@@ -6,16 +6,20 @@ import asyncio
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast import ErrorClass, current
 from holdfast.engine.context import CURRENT
+from holdfast.engine.stages import Interrupted
 from tests.simulation.failings import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.simulation.audit import Auditor, Row
+    from tests.simulation.clocks import MachineClock
+
+T = TypeVar("T")
 
 SUSPECT_AFTER = 2
 """Workers that a job has lost in a row when it is to be run alone."""
@@ -24,6 +28,8 @@ SHORTEST_TIMEOUT = 20.0 - 1e-6
 """Seconds after which a call that is cancelled was given up: one that is cancelled earlier was stopped."""
 
 TOO_LONG = Expected(ErrorClass.NETWORK_TIMEOUT, passes=True)
+EARLY = 0.001
+"""Seconds by which a clock may be rounded."""
 
 EARLIER = {("order", "ship"): "pack", ("long", "ship"): "rest"}
 """Which stage of a job has to be stored before another one begins."""
@@ -50,6 +56,12 @@ class Seen:
     """What all witnesses of a world have seen. It outlives the processes."""
 
     begun: Counter[str] = field(default_factory=Counter)
+    came: dict[str, float] = field(default_factory=dict)
+    """When a job first came to one of its naps."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """What came of a job's waits, by generation and wait."""
+    parked: dict[str, float] = field(default_factory=dict)
+    """When it had lain down for it: the nap's beginning is in the store since then at the latest."""
     failed: Counter[str] = field(default_factory=Counter)
     called: list[Place] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
@@ -58,9 +70,12 @@ class Seen:
 class Witness:
     """Watches the handlers of one process."""
 
-    def __init__(self, auditor: Auditor, seen: Seen, complain: Callable[[str], None]) -> None:
+    def __init__(
+        self, auditor: Auditor, seen: Seen, clock: MachineClock, complain: Callable[[str], None]
+    ) -> None:
         self._auditor = auditor
         self._seen = seen
+        self._clock = clock
         self._complain = complain
         self._alone: str | None = None
 
@@ -95,6 +110,40 @@ class Witness:
         except Exception:
             self._seen.failed[key] += 1
             raise
+
+    @contextmanager
+    def napping(self, seconds: float, call: str) -> Iterator[None]:
+        """Watch a nap: it lasts as long as it should since it was first noted, however often the job is run."""
+        now, clock = current(), self._clock
+        nap, here = f"{now.job_id}:{now.generation}:{call}", clock.monotonic()
+        came = self._seen.came.setdefault(f"{now.job_id}:{call}", here)  # a nap that is over stays so
+        try:
+            yield
+        except Interrupted:
+            parked = self._seen.parked.setdefault(nap, clock.monotonic())
+            napped = here - parked + clock.turned(parked, here)
+            if napped > seconds and self._undisturbed(now.job_id):
+                self._complain(f"nap {nap} of {seconds:.1f} s begins anew after {napped:.1f} s")
+            raise
+        over = clock.monotonic()
+        napped = over - came + clock.skipped(came, over)
+        if napped < seconds - EARLY:
+            self._complain(f"nap {nap} of {seconds:.1f} s was over after {napped:.1f} s")
+
+    def told(self, wait: str, what: T) -> T:
+        """Note what a wait came to: whoever is run again is told the same again."""
+        now = current()
+        before = self._seen.told.setdefault(f"{now.job_id}:{now.generation}:{wait}", what)
+        if before != what:
+            self._complain(f"job {now.job_id} was told {before!r} at {wait!r}, and then {what!r}")
+        return what
+
+    def _undisturbed(self, job_id: str) -> bool:
+        """Whether nothing has befallen the worker of a job since it claimed it."""
+        row = self._held(job_id)
+        return row is not None and self._auditor.untroubled(
+            row.worker or "", self._auditor.claimed_at(job_id)
+        )
 
     def hears(self, expected: Expected) -> None:
         """Remember that a failure has reached the handler that is running."""

@@ -60,7 +60,11 @@ class World:
         self.violations: list[str] = []
         self.auditor = Auditor(self.path, self.violate, time=self.loop.time)
         self.auditor.untroubled = self._untroubled
+        self.auditor.punctual.attentive = self._somebody_works
+        self.auditor.punctual.knows = self._works
         self.seen = Seen()
+        self.recurs = False
+        """Whether one of the jobs is submitted by itself, again and again."""
         self.on_violation: Callable[[], None] = lambda: None
         self._serial = count(1)
         self._numbers = count(1)
@@ -102,10 +106,11 @@ class World:
         self._processes[process.name] = process
         assemble = partial(self._assemble, process, skew, loses_hint)
         hold = Holdfast(self.url, attempts=BUDGET, backoff=QUICK, assemble=assemble)
-        witness = Witness(self.auditor, self.seen, self.violate)
+        witness = Witness(self.auditor, self.seen, self.clock, self.violate)
         post = partial(self._post, process, witness)
         die = partial(self._die, process)
-        return hold, declare(hold, Outside(post, die, witness, sign=process.name.split(":")[1]))
+        sign = process.name.split(":")[1]
+        return hold, declare(hold, Outside(post, die, witness, sign, self.recurs))
 
     async def _post(self, process: Process, witness: Witness, key: str) -> httpx.Response:
         async def operation() -> Reply:
@@ -140,6 +145,16 @@ class World:
         if process is None or not process.alive or process.asleep or process.interrupted:
             return False
         return max(process.troubled_at, self.clock.turned_at) < since - INSTANT
+
+    def _works(self, worker: str, since: int) -> bool:
+        """Whether a process has run a worker without trouble since a moment of the database's clock."""
+        ago = (micros(self.clock.now()) - since) / 1e6
+        moment = self.loop.time() - ago - INSTANT
+        process = self._processes.get(worker)
+        return process is not None and self.clock.turned_at < moment and process.works_since(moment)
+
+    def _somebody_works(self, since: int) -> bool:
+        return any(self._works(worker, since) for worker in self._processes)
 
     def _assemble(
         self, process: Process, skew: timedelta, loses_hint: Callable[[], bool], settings: Any, **given: Any

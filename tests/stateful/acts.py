@@ -17,7 +17,17 @@ from holdfast.core.jobs import Claim, EventKind, JobFilter, Submission
 from holdfast.core.payload import fingerprint
 from holdfast.core.stages import StageKey, StageStatus
 from holdfast.core.states import ENDED, Status
-from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition, cancel, complete, release
+from holdfast.core.transitions import (
+    Finish,
+    Requeue,
+    StageWrite,
+    Transition,
+    cancel,
+    complete,
+    park,
+    release,
+    time_out,
+)
 from tests.builders import STAGE_ARGS, a_failure
 from tests.stateful.model import START
 from tests.stateful.scene import Act, Scene, act
@@ -34,6 +44,7 @@ OWNERS = ("", "ada")
 LEASES = (timedelta(seconds=10), timedelta(seconds=90))
 DELAYS = (None, timedelta(0), timedelta(seconds=5), timedelta(minutes=1))
 PAUSES = (timedelta(seconds=4), timedelta(seconds=30), timedelta(minutes=2))
+DEADLINES = (None, None, None, timedelta(seconds=20), timedelta(minutes=1))
 RESULTS = ("null", '"page"', '{"é":[1,2.5,"🎈"]}')
 STAGES = tuple(StageKey(name, call) for name in ("fetch", "llm") for call in ("#1", "#2", "de"))
 FAILURES = (
@@ -74,6 +85,7 @@ def of_anybody(draw: st.DrawFn) -> Act:
         of_holders,
         of_sweepers,
         of_operators,
+        of_people_who_tell,
         of_submitters,
     ]
     doers += [of_claimers] * 4 if scene.ready_queues() else []
@@ -81,6 +93,7 @@ def of_anybody(draw: st.DrawFn) -> Act:
     doers += [of_sweepers] * 4 if any(end <= scene.model.now for end in scene.ends()) else []
     doers += [of_operators] * 2 if scene.ids(Status.FAILED) else []
     doers += [of_onlookers] if scene.marked() else []
+    doers += [of_latecomers] * 2 if scene.cut_off() or scene.with_late_results() else []
     next_act: Act = draw(draw(st.sampled_from(doers))())
     return next_act
 
@@ -118,6 +131,7 @@ def submissions(draw: st.DrawFn, *, name: str = "greet", owner: str = "") -> Sub
         rerun=versioned and draw(st.booleans()),
         strict_keys=draw(st.booleans()),
         fingerprint=fingerprint(args) if key is not None or versioned else None,
+        deadline=draw(any_of(*DEADLINES)),
     )
 
 
@@ -181,12 +195,25 @@ def ends(draw: st.DrawFn, claim: Claim) -> Transition:
             return Finish(*lease, Status.FAILED, failure=draw(any_of(None, *FAILURES)), stage=where)
         case "cancelled":
             return cancel(claim)
+        case "overdue":
+            return time_out(claim)
         case "retry":
             delay, where = draw(any_of(*DELAYS)), draw(any_of(None, "llm[de]"))
             failure = draw(any_of(*FAILURES))
             return Requeue(*lease, EventKind.RETRY, delay=delay, failure=failure, stage=where)
+        case kind:
+            return draw(returns(claim, kind))
+
+
+@st.composite
+def returns(draw: st.DrawFn, claim: Claim, kind: str) -> Transition:
+    """Ways in which a job goes back untouched, to be taken again or to wait."""
+    match kind:
         case "released":
             return release(claim, "worker shut down", delay=draw(any_of(*DELAYS)))
+        case "parked":
+            seen = draw(any_of(claim.signals, len(draw(scenes()).model.told[claim.id])))
+            return park(claim, "waits", delay=draw(any_of(*PAUSES)), seen=seen, awaits=False)
         case _:
             return release(claim, "never begun")._replace(gives_back=False)
 
@@ -194,7 +221,8 @@ def ends(draw: st.DrawFn, claim: Claim) -> Transition:
 def _likely_ends(scene: Scene, claim: Claim) -> list[str]:
     """Name the ends of a lease, more than once those that are likelier for this job than for another."""
     job = scene.model.jobs[claim.id]
-    names = ["completed", "failed", "cancelled", "retry", "released", "never begun"]
+    names = ["completed", "failed", "cancelled", "retry", "released", "never begun", "parked", "parked"]
+    names += ["overdue"] if job.deadline_at else []
     names += ["completed", "cancelled", "retry"] * 2 if job.cancel_requested else ["failed", "retry"]
     return names + ["released", "never begun"] * 2 if job.losses else names
 
@@ -240,12 +268,18 @@ def _makes_sense(scene: Scene, change: Transition) -> bool:
 
 @st.composite
 def of_sweepers(draw: st.DrawFn) -> Act:
-    """Wake what is due and reclaim what is lost, a few or all of them."""
+    """Wake what is due, reclaim what is lost and end what is late, a few or all of them."""
     model, limit = draw(scenes()).model, draw(any_of(1, 2, ALL))
-    lost, (due, _) = model.overdue(), model.parked()
-    if draw(any_of("reclaim", "promote", *["reclaim"] * len(lost), *["promote"] * len(due))) == "reclaim":
-        return act("reclaim", limit=_fair(limit, [job.lease_expires_at for job in lost]))
-    return act("promote", limit=_fair(limit, [job.retry_after for job in due]))
+    lost, (due, _), late = model.overdue(), model.parked(), model.late()
+    kinds = ["reclaim", "promote", "expire"]
+    kinds += ["reclaim"] * len(lost) + ["promote"] * len(due) + ["expire"] * len(late)
+    match draw(st.sampled_from(kinds)):
+        case "reclaim":
+            return act("reclaim", limit=_fair(limit, [job.lease_expires_at for job in lost]))
+        case "promote":
+            return act("promote", limit=_fair(limit, [job.retry_after for job in due]))
+        case _:
+            return act("expire", limit=_fair(limit, [job.deadline_at for job in late]))
 
 
 def _fair(limit: int, instants: Sequence[datetime | None]) -> int:
@@ -257,12 +291,46 @@ def _fair(limit: int, instants: Sequence[datetime | None]) -> int:
 
 @st.composite
 def of_operators(draw: st.DrawFn) -> Act:
-    """Cancel jobs and bring them back, one's own or another's."""
+    """Cancel jobs, bring them back and accept what came late, one's own or another's."""
     owner = draw(any_of(None, None, None, *OWNERS))
-    if draw(st.booleans()):
-        return act("retry", draw(jobs(Status.FAILED)), owner=owner)
-    wanted = draw(any_of(Status.PROCESSING, Status.PROCESSING, Status.QUEUED))
-    return act("cancel", draw(jobs(wanted)), owner=owner)
+    match draw(any_of("retry", "retry", "cancel", "cancel", "accept")):
+        case "retry":
+            return act("retry", draw(jobs(Status.FAILED)), owner=owner)
+        case "cancel":
+            state = draw(any_of(Status.PROCESSING, Status.PROCESSING, Status.QUEUED))
+            return act("cancel", draw(jobs(state)), owner=owner)
+        case _:
+            return act("accept_late", draw(jobs(Status.FAILED)), owner=owner, meta='{"actor":"ada"}')
+
+
+@st.composite
+def of_latecomers(draw: st.DrawFn) -> Act:
+    """Come with a result when the deadline is over, or accept one that came so."""
+    scene = draw(scenes())
+    late, cut_off = scene.with_late_results(), scene.cut_off()
+    if cut_off and (not late or draw(st.booleans())):
+        claim = draw(st.sampled_from(cut_off))
+        change = draw(st.just(complete(claim, draw(any_of(*RESULTS)))) | changes(claim))
+        return act("settle", draw(any_of(*WORKERS)), [change])
+    return act("accept_late", draw(st.sampled_from(late)), owner=None, meta='{"actor":"ada"}')
+
+
+@st.composite
+def of_people_who_tell(draw: st.DrawFn) -> Act:
+    """Tell a job something, or have a queue rest."""
+    queue = draw(any_of(*QUEUES))
+    match draw(any_of("signal", "signal", "signal", "pause", "resume", "look")):
+        case "signal":
+            owner, data = draw(any_of(None, None, *OWNERS)), draw(any_of(*RESULTS))
+            told = draw(jobs_that_wait() if draw(st.booleans()) else jobs(Status.QUEUED))
+            actor = draw(any_of("", "ada"))
+            return act("signal", told, draw(any_of("go", "stop")), data, owner=owner, actor=actor)
+        case "pause":
+            return act("pause_queue", queue, actor="ada", reason=draw(any_of("", "too hot")))
+        case "resume":
+            return act("resume_queue", queue)
+        case _:
+            return act("paused_queues")
 
 
 @st.composite
@@ -287,6 +355,12 @@ def jobs(draw: st.DrawFn, *wanted: Status) -> str:
     if fitting and draw(any_of(True, True, False)):
         return draw(st.sampled_from(fitting))
     return draw(st.sampled_from([*scene.model.jobs] * 3 + [NOBODYS]))
+
+
+def jobs_that_wait() -> st.SearchStrategy[str]:
+    """Ids of jobs that wait for news, if there are any; else of any."""
+    waiting = scenes().map(lambda scene: [job.id for job in scene.model.jobs.values() if job.waiting])
+    return waiting.flatmap(lambda ids: st.sampled_from(ids) if ids else jobs())
 
 
 def filters() -> st.SearchStrategy[JobFilter]:

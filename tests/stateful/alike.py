@@ -4,9 +4,9 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.jobs import Claim, Event
+from holdfast.core.jobs import Claim, Event, Signal
 from holdfast.core.stages import StageRow
-from holdfast.ports.store import Refusal
+from holdfast.ports.store import Pause, Refusal
 from tests.stateful.brief import brief
 
 
@@ -18,18 +18,26 @@ def comparable(answer: Any) -> Any:
         case Refusal():
             return type(answer.error)
         case Claim():
-            return answer._replace(stages=min(answer.stages, 1))  # whether there are any, not how many
+            return _promised(answer)
+        case StageRow():
+            return answer._replace(age=0.0)  # by a clock that nobody else reads
         case list():
             return _comparable_list(answer)
         case _:
             return answer
 
 
+def _promised(claim: Claim) -> Claim:
+    """Give a claim with whether there are stages, not how many, and time to the millisecond."""
+    left = None if claim.time_left is None else round(claim.time_left, 3)
+    return claim._replace(stages=min(claim.stages, 1), time_left=left)
+
+
 def _comparable_list(answers: list[Any]) -> list[Any]:
     match answers:
         case [Event(), *_]:
             return _in_order(answers)
-        case [str() | Claim() | StageRow(), *_]:
+        case [str() | Claim() | StageRow() | Pause() | Signal(), *_]:
             return sorted(map(comparable, answers), key=repr)
         case _:
             return list(map(comparable, answers))

@@ -25,7 +25,10 @@ Ask = Callable[[Coroutine[Any, Any, Any]], Any]
 
 MEMORY = Path("/dev/shm")
 
-TABLES = ("jobs", "payloads", "finished", "stages", "job_events", "job_keys", "job_versions")
+TABLES = (
+    *("jobs", "payloads", "finished", "stages", "job_events", "job_keys", "job_versions"),
+    *("signals", "paused_queues"),
+)
 
 STILL_CLOCK = f"""
 CREATE OR REPLACE VIEW holdfast.clock AS

@@ -7,7 +7,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.jobs import Claim, EventKind, Job, Receipt, Submission
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
-from holdfast.ports.store import Extension, Promotion, Refusal
+from holdfast.ports.store import Extension, Promotion, Refusal, Settled
 from tests.stateful.scene import Act
 
 Jobs = dict[str, Job]
@@ -55,11 +55,14 @@ def _claimed(_: Act, claims: list[Claim], __: Jobs) -> Iterator[str]:
             yield "with a request to cancel"
 
 
-def _settled(act: Act, answers: list[bool], before: Jobs) -> Iterator[str]:
+def _settled(act: Act, answers: list[Settled], before: Jobs) -> Iterator[str]:
     for change, written in zip(act.args[1], answers, strict=True):
         job = before[change.id]
-        if not written:
+        if written is Settled.FENCED:
             yield f"refused by a job that is {job.status}"
+            continue
+        if written is not Settled.WRITTEN:
+            yield f"{_kind(change)}, and {written.name.lower()}"
             continue
         yield _kind(change)
         if job.losses:
@@ -74,6 +77,8 @@ def _kind(change: Transition) -> str:
             return change.status.value
         case Requeue(event=EventKind.RETRY):
             return "back for a retry"
+        case Requeue(event=EventKind.HELD):
+            return "parked"
         case Requeue():
             return "back, released" if change.gives_back else "back, never begun"
         case StageWrite():
@@ -81,8 +86,10 @@ def _kind(change: Transition) -> str:
 
 
 def _extended(act: Act, extension: Extension, _: Jobs) -> Iterator[str]:
-    if {job_id for job_id, _ in act.args[0]} - extension.lost:
+    if {job_id for job_id, _ in act.args[0]} - extension.lost - extension.timed_out:
         yield "prolonged"
+    if extension.timed_out:
+        yield "told of a deadline"
     if extension.lost:
         yield "lost"
     if extension.cancel_requested:
@@ -107,6 +114,26 @@ def _reclaimed(act: Act, lost: list[str], _: Jobs) -> Iterator[str]:
         yield "as many as allowed"
 
 
+def _expired(act: Act, late: list[str], before: Jobs) -> Iterator[str]:
+    for job_id in late:
+        yield f"ended while {before[job_id].status}"
+    if len(late) == act.options["limit"]:
+        yield "as many as allowed"
+
+
+def _accepted(_: Act, __: Job, ___: Jobs) -> Iterator[str]:
+    yield "completed"
+
+
+def _signalled(act: Act, _: None, before: Jobs) -> Iterator[str]:
+    job = before[act.args[0]]
+    yield "woken" if job.waiting else f"left with a job that is {job.status}"
+
+
+def _done(_: Act, changed: bool, __: Jobs) -> Iterator[str]:
+    yield "done" if changed else "done before"
+
+
 def _cancelled(_: Act, status: Status, __: Jobs) -> Iterator[str]:
     yield status.value
 
@@ -128,6 +155,12 @@ _TELLERS: dict[str, Callable[[Act, Any, Jobs], Iterator[str]]] = {
     "recount": _recounted,
     "promote": _promoted,
     "reclaim": _reclaimed,
+    "expire": _expired,
+    "accept_late": _accepted,
+    "signal": _signalled,
+    "pause_queue": _done,
+    "resume_queue": _done,
+    "paused_queues": _looked,
     "cancel": _cancelled,
     "retry": _retried,
     "find": _looked,

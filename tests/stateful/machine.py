@@ -74,6 +74,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.same(act("get", job_id, owner=self.model.jobs[job_id].owner))
             self.same(act("events", job_id))
             self.same(act("stages", [job_id]))
+            self.same(act("signals", [job_id]))
 
     def the_books_balance(self) -> None:
         """Check the tables by rules that need no model; events that change no state are none of their business."""

@@ -9,6 +9,7 @@ The methods have the names of the `Store` port. Where somebody else's choice can
 leaves out, of several that are due at the same instant), the machine does not ask.
 """
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.core.errors import JobNotFound, KeyReused, StateRefused, VersionRefused
-from holdfast.core.jobs import Claim, Event, EventKind, Job, JobFilter, Receipt, Submission
+from holdfast.core.failures import deadline_passed
+from holdfast.core.jobs import Claim, Event, EventKind, Job, JobFilter, Receipt, Signal, Submission
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status, allowed
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
-from holdfast.ports.store import Extension, Promotion, Refusal
+from holdfast.ports.store import Extension, Pause, Promotion, Refusal, Settled
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -40,6 +42,10 @@ class Model:
     keys: dict[Scope, str] = field(default_factory=dict)
     versions: defaultdict[Scope, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     fingerprints: dict[str, str | None] = field(default_factory=dict)
+    cut_off: dict[str, int] = field(default_factory=dict)
+    """The lease that a job's deadline ended."""
+    told: defaultdict[str, list[Signal]] = field(default_factory=lambda: defaultdict(list))
+    pauses: dict[str, Pause] = field(default_factory=dict)
 
     def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
         """Decide on each submission in turn: one may stand in for those behind it."""
@@ -88,6 +94,7 @@ class Model:
             updated_at=self.now,
             args=item.args,
             retry_after=self._due(item),
+            deadline_at=None if item.deadline is None else self.now + item.deadline,
             subject=item.subject,
             version=item.version,
         )
@@ -123,6 +130,7 @@ class Model:
             started_at=job.started_at or self.now,
             last_attempt=job.attempt + 1,
             last_attempt_at=self.now,
+            waiting=False,
         )
         self._tell(job.id, EventKind.PROCESSING, attempt=job.attempt, worker=worker)
         return Claim(
@@ -138,21 +146,120 @@ class Model:
             stages=int(job.id in self.staged),
             cancel_requested=job.cancel_requested,
             trace=job.trace,
+            time_left=None if job.deadline_at is None else (job.deadline_at - self.now).total_seconds(),
+            signals=len(self.told[job.id]),
         )
 
-    def settle(self, worker: str, batch: Sequence[Transition]) -> list[bool]:
+    def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
         """Write what the token allows: the stages first, since a job that has ended takes no more of them."""
-        answers = [self.holds(change.id, change.token) for change in batch]
-        written = [change for change, held in zip(batch, answers, strict=True) if held]
-        for change in sorted(written, key=lambda change: not isinstance(change, StageWrite)):
-            match change:
-                case StageWrite():
-                    self._store_stage(change)
-                case Requeue():
-                    self._requeue(change)
-                case Finish():
-                    self._finish(change)
-        return answers
+        held = [self.holds(change.id, change.token) for change in batch]
+        answers: dict[int, Settled] = {}
+        for place in sorted(range(len(batch)), key=lambda place: not isinstance(batch[place], StageWrite)):
+            change = batch[place]
+            answers[place] = self._written(change) if held[place] else self._kept_as_late(change)
+        return [answers[place] for place in range(len(batch))]
+
+    def _written(self, change: Transition) -> Settled:
+        match change:
+            case Finish(if_overdue=True) if not self._is_late(change):
+                return Settled.EARLY
+            case StageWrite():
+                self._store_stage(change)
+            case Requeue():
+                self._requeue(change)
+            case Finish() if self._is_late(change):
+                self._time_out(self.jobs[change.id], change.token)
+                self._keep(change)
+                return Settled.TIMED_OUT
+            case Finish():
+                self._finish(change)
+        return Settled.WRITTEN
+
+    def _is_late(self, change: Finish) -> bool:
+        """Whether a job ends after its deadline; a cancellation is one at any time."""
+        deadline = self.jobs[change.id].deadline_at
+        return deadline is not None and deadline <= self.now and change.status is not Status.CANCELLED
+
+    def _kept_as_late(self, change: Transition) -> Settled:
+        """Keep the first result that comes under the lease which the deadline ended, and nothing else."""
+        job = self.jobs.get(change.id)
+        if job is None or not self.cut_off_under(change.id, change.token):
+            return Settled.FENCED
+        if not isinstance(change, Finish) or change.status is not Status.COMPLETED:
+            return Settled.OVER
+        if job.status is not Status.FAILED or job.late_at:
+            return Settled.FENCED
+        self._keep(change)
+        return Settled.LATE
+
+    def _keep(self, change: Finish) -> None:
+        if change.result is not None:
+            job = self.jobs[change.id]
+            self.jobs[job.id] = replace(job, late_at=self.now, late_result=change.result)
+            diary = self.diaries[job.id]
+            [last] = [place for place, event in enumerate(diary) if event.kind is EventKind.EXPIRED][-1:]
+            diary[last] = replace(diary[last], meta={"late": True})
+
+    def _time_out(self, job: Job, token: int | None, **changes: Any) -> None:
+        """End a job by its deadline; *token* is the lease that goes with it, if it was under one."""
+        self.cut_off.pop(job.id, None)
+        if token is not None:
+            self.cut_off[job.id] = token
+        self._end(job, Status.FAILED, failure=deadline_passed(), timed_out_at=self.now, **changes)
+        self._tell(job.id, EventKind.EXPIRED)
+
+    def expire(self, *, limit: int) -> list[str]:
+        """End what is past its deadline; the lease of one that runs goes with it."""
+        late = self.late()[:limit]
+        for job in late:
+            leased = job.status is Status.PROCESSING
+            self._time_out(job, job.lease_token if leased else None, lease_token=job.lease_token + leased)
+        return [job.id for job in late]
+
+    def late(self) -> list[Job]:
+        """Give the jobs whose deadline has passed, the longest first."""
+        live = [job for job in self.jobs.values() if not job.status.ended]
+        late = sorted(
+            (job.deadline_at, job.id) for job in live if job.deadline_at and job.deadline_at <= self.now
+        )
+        return [self.jobs[job_id] for _, job_id in late]
+
+    def accept_late(self, job_id: str, *, owner: str | None = None, meta: str) -> Job:
+        """Let a late result stand, once."""
+        job = self.get(job_id, owner=owner)
+        if job.status is not Status.FAILED or job.late_at is None:
+            raise StateRefused
+        self._tell(job_id, EventKind.ACCEPTED, **json.loads(meta))
+        job = self._move(
+            job, Status.COMPLETED, result=job.late_result, failure=None, stage=None, finished_at=self.now
+        )
+        self._tell(job_id, EventKind.COMPLETED, attempt=job.last_attempt)
+        return job
+
+    def signal(self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = "") -> None:
+        """Leave something with a job that has not ended; one that waits is ready at once."""
+        job = self.get(job_id, owner=owner)
+        if job.status.ended:
+            raise StateRefused
+        self.told[job_id].append(Signal(job_id, len(self.told[job_id]) + 1, name, data))
+        self._change(job, waiting=False, retry_after=None if job.waiting else job.retry_after)
+        self._tell(job_id, EventKind.SIGNALLED, signal=name, **({"actor": actor} if actor else {}))
+
+    def signals(self, job_ids: Sequence[str]) -> list[Signal]:
+        """Give what these jobs were told."""
+        return [signal for job_id in job_ids for signal in self.told[job_id]]
+
+    def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
+        """Note that a queue is to rest; the first word counts."""
+        return self.pauses.setdefault(queue, pause := Pause(queue, self.now, actor, reason)) is pause
+
+    def resume_queue(self, queue: str) -> bool:
+        """Forget about it."""
+        return self.pauses.pop(queue, None) is not None
+
+    def paused_queues(self) -> list[Pause]:
+        """List the queues that rest."""
+        return list(self.pauses.values())
 
     def _store_stage(self, change: StageWrite) -> None:
         """Keep a stage that ended as it is; an end also gives the next stage its attempts."""
@@ -179,12 +286,14 @@ class Model:
         """Give the job back. One that somebody wants cancelled does not wait: the next claim ends it."""
         job = self.jobs[change.id]
         never_begun = change.event is EventKind.QUEUED and not change.gives_back
-        waits = change.delay is not None and not job.cancel_requested
+        news = change.seen is not None and len(self.told[job.id]) > change.seen
+        waits = change.delay is not None and not job.cancel_requested and not news
         self._let_go(
             job,
             attempt=job.attempt - change.gives_back,
             losses=job.losses if never_begun else 0,
             retry_after=self.now + (change.delay or timedelta(0)) if waits else None,
+            waiting=waits and change.seen is not None,
         )
         self._tell(job.id, change.event, **_why(change))
 
@@ -209,10 +318,17 @@ class Model:
         kept = {job_id for job_id, token in held if self.holds(job_id, token)}
         for job_id in kept:
             self._change(self.jobs[job_id], lease_expires_at=self.now + lease)
+        ended = {job_id for job_id, token in held if job_id not in kept and self.cut_off_under(job_id, token)}
         return Extension(
-            lost=frozenset(job_id for job_id, _ in held) - kept,
+            lost=frozenset(job_id for job_id, _ in held) - kept - ended,
             cancel_requested=frozenset(job_id for job_id in kept if self.jobs[job_id].cancel_requested),
+            timed_out=frozenset(job.id for job in self.late() if job.id in kept) | ended,
         )
+
+    def cut_off_under(self, job_id: str, token: int) -> bool:
+        """Whether the job has ended by its deadline, and this lease with it."""
+        job = self.jobs.get(job_id)
+        return job is not None and job.status.ended and self.cut_off.get(job_id) == token
 
     def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
         """Set the attempts that leased jobs have spent."""
@@ -273,10 +389,11 @@ class Model:
                 raise StateRefused
 
     def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        """Begin a new generation of a failed job: done stages stay, and the token goes on."""
+        """Begin a new generation of a failed job: done stages stay, the token goes on, and late results are refused."""
         job = self.get(job_id, owner=owner)
         if job.status is not Status.FAILED:
             raise StateRefused
+        self.cut_off.pop(job_id, None)
         rows = self.stage_rows[job_id]
         self.stage_rows[job_id] = {key: row for key, row in rows.items() if row.status is StageStatus.DONE}
         self._tell(job_id, EventKind.REPLAYED, generation=job.generation + 1)
@@ -286,8 +403,12 @@ class Model:
             attempt=0,
             losses=0,
             generation=job.generation + 1,
-            lease_token=job.lease_token + 1,
+            lease_token=job.lease_token + job.lease_token % 2,
             queued_at=self.now,
+            deadline_at=job.deadline_at and self.now + (job.deadline_at - job.queued_at),
+            timed_out_at=None,
+            late_at=None,
+            late_result=None,
             last_attempt=0,
             last_attempt_at=None,
             leased_by=None,
@@ -307,7 +428,7 @@ class Model:
         """List jobs, the newest first, without what may be long: arguments and results."""
         fitting = [job for job in self.jobs.values() if _fits(job, wanted)]
         fitting.sort(key=lambda job: job.id, reverse=True)
-        return [replace(job, args="", result=None) for job in fitting[: wanted.limit]]
+        return [replace(job, args="", result=None, late_result=None) for job in fitting[: wanted.limit]]
 
     def events(self, job_id: str) -> list[Event]:
         """Open the diary."""
@@ -344,6 +465,7 @@ class Model:
             lease_expires_at=None,
             retry_after=None,
             cancel_requested=False,
+            waiting=False,
             **changes,
         )
 

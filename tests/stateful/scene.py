@@ -46,9 +46,13 @@ class Scene:
         return [claim for claim in self.claims if self.model.holds(claim.id, claim.token)]
 
     def marked(self) -> list[Claim]:
-        """Give the leases that are held on jobs which lost a worker before, or which somebody wants cancelled."""
-        jobs = self.model.jobs
-        return [claim for claim in self.held() if claim.losses or jobs[claim.id].cancel_requested]
+        """Give the leases that are held on jobs which lost a worker before, are late, or which somebody wants cancelled."""
+        jobs, late = self.model.jobs, {job.id for job in self.model.late()}
+        return [
+            claim
+            for claim in self.held()
+            if claim.losses or claim.id in late or jobs[claim.id].cancel_requested
+        ]
 
     def ready_queues(self) -> list[str]:
         """Give the queues in which a worker would find something."""
@@ -79,6 +83,15 @@ class Scene:
                 self.settled = batch
 
     def ends(self) -> set[datetime]:
-        """Give the instants at which waits and leases end."""
-        live = self.model.jobs.values()
-        return {at for job in live for at in (job.retry_after, job.lease_expires_at) if at is not None}
+        """Give the instants at which waits and leases end, and deadlines pass."""
+        live = [job for job in self.model.jobs.values() if not job.status.ended]
+        instants = [(job.retry_after, job.lease_expires_at, job.deadline_at) for job in live]
+        return {at for job in instants for at in job if at is not None}
+
+    def cut_off(self) -> list[Claim]:
+        """Give the leases that a deadline ended."""
+        return [claim for claim in self.claims if self.model.cut_off.get(claim.id) == claim.token]
+
+    def with_late_results(self) -> list[str]:
+        """Give the ids of the jobs that have a late result."""
+        return [job.id for job in self.model.jobs.values() if job.late_at is not None]

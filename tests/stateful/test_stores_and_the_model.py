@@ -17,6 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.core.jobs import Claim
 from holdfast.core.transitions import Transition
 from holdfast.ports import Store
+from holdfast.ports.store import Settled
 from tests.stateful.conftest import Bench, SqliteBench
 from tests.stateful.machine import StoreMachine
 
@@ -56,6 +57,14 @@ settle: stage started
 settle: stage done
 settle: stage done after a lost lease
 settle: stage failed
+settle: parked
+settle: parked after a request to cancel
+settle: completed, and late
+settle: completed, and timed_out
+settle: failed, and timed_out
+settle: failed, and over
+settle: failed, and early
+settle: stage done, and over
 settle: refused by a job that is queued
 settle: refused by a job that is processing
 settle: refused by a job that is completed
@@ -64,12 +73,29 @@ settle: refused by a job that is cancelled
 extend: prolonged
 extend: lost
 extend: told of a request to cancel
+extend: told of a deadline
 recount: counted
 recount: refused
 promote: made ready
 promote: as many as allowed
 reclaim: given back
 reclaim: as many as allowed
+expire: ended while queued
+expire: ended while processing
+expire: as many as allowed
+accept_late: completed
+accept_late: StateRefused
+accept_late: JobNotFound
+signal: woken
+signal: left with a job that is queued
+signal: left with a job that is processing
+signal: StateRefused
+signal: JobNotFound
+pause_queue: done
+pause_queue: done before
+resume_queue: done
+resume_queue: done before
+paused_queues: something
 cancel: cancelled
 cancel: processing
 cancel: StateRefused
@@ -122,6 +148,9 @@ def a_round(bench: Bench, seen: Counter[str], *, number: int, phases: tuple[Phas
 @pytest.mark.clause("RET-6")
 @pytest.mark.clause("IDM-2")
 @pytest.mark.clause("IDM-3")
+@pytest.mark.clause("SLA-2")
+@pytest.mark.clause("SLA-3")
+@pytest.mark.clause("SLA-4")
 def test_a_store_does_what_the_model_says_and_tells_the_same_history(
     bench: Bench, request: pytest.FixtureRequest
 ) -> None:
@@ -147,7 +176,7 @@ class Planted:
 class WithoutFence(Planted):
     """Lets whoever comes write, under the token that is the right one now."""
 
-    async def settle(self, worker: str, batch: list[Transition]) -> list[bool]:
+    async def settle(self, worker: str, batch: list[Transition]) -> list[Settled]:
         jobs = [await self._store.get(change.id) for change in batch]
         fresh = [change._replace(token=job.lease_token) for change, job in zip(batch, jobs, strict=True)]
         return await self._store.settle(worker, fresh)

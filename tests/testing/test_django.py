@@ -1,5 +1,6 @@
 """The guide's Django project works as written, and so does what it says about threads and transactions."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,10 +11,18 @@ import pytest
 from tests.pages import DOCS, blocks
 
 GUIDE = DOCS / "guides/testing-your-jobs.md"
+PATIENCE = 60
 
 SETTINGS = """
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "unused.db"}}
-INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth"]
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": "real.db",
+        "OPTIONS": {"transaction_mode": "IMMEDIATE"},
+        "TEST": {"NAME": "test.db"},
+    }
+}
+INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "holdfast.contrib.django"]
 ROOT_URLCONF = "views"
 SECRET_KEY = "not one"
 USE_TZ = True
@@ -57,6 +66,42 @@ def parent(user_id):
     async_to_sync(plain.submit)(user_id)
 
 
+@hold.stage()
+async def rename_on_loop(user_id):
+    await User.objects.filter(pk=user_id).aupdate(username="ADA")
+
+
+@hold.stage()
+def pass_on(user_id):
+    plain.submit_sync(user_id)
+
+
+@hold.job("in the plain way", deadline="1h")
+def plain_way(user_id):
+    plain.submit_sync(user_id).result_sync()
+
+
+@hold.job("to an async one")
+def to_async(user_id):
+    asynchronous.submit_sync(user_id)
+
+
+@hold.job("by a stage")
+def by_stage(user_id):
+    pass_on(user_id)
+
+
+@hold.job("by a stage on the loop")
+def by_loop(user_id):
+    rename_on_loop.on_loop(user_id)
+
+
+@hold.job("after a rest")
+def after_a_rest(user_id):
+    hold.sleep_sync("2h")
+    plain_way.submit_sync(user_id)
+
+
 def plain_view(request, job):
     user = User.objects.create(username="ada")
     async_to_sync(globals()[job].submit)(user.pk)
@@ -96,6 +141,11 @@ class InTheTestsTransaction(TestCase):
     def test_a_plain_job_that_submits_another(self):
         self.run_everywhere("parent")
 
+    def test_a_plain_job_waits_where_those_run_that_it_waits_for(self):
+        for job in ("plain_way", "to_async", "by_stage", "by_loop", "after_a_rest"):
+            self.run_everywhere(job)
+        self.assertEqual({job.status for job in self.ended}, {"completed"})
+
     async def test_async_test(self):
         for job in ("plain", "asynchronous"):
             await User.objects.all().adelete()
@@ -121,12 +171,16 @@ def test_every_test_of_the_project_passes(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", "-m", "django", "test", "--settings=settings"],
         cwd=project,
-        env={"PYTHONPATH": str(project), "LOG_LEVEL": "ERROR"},
+        env={
+            "PYTHONPATH": os.pathsep.join([str(project), os.environ.get("PYTHONPATH", "")]),
+            "LOG_LEVEL": "ERROR",
+        },
         capture_output=True,
         text=True,
         check=False,
+        timeout=PATIENCE,
     )
 
     assert done.returncode == 0, done.stderr
-    assert re.search("Ran 7 tests", done.stderr), done.stderr
-    assert not (project / "jobs.db").exists(), "nobody used the real database"
+    assert re.search("Ran 9 tests", done.stderr), done.stderr
+    assert not (project / "real.db").exists(), "nobody used the real database"

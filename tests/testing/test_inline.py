@@ -1,7 +1,9 @@
 """Jobs that run where they are submitted."""
 
 import asyncio
+import sqlite3
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +19,7 @@ from holdfast import (
     Permanent,
     PublicCode,
     Status,
+    StoreUnavailable,
     current,
 )
 from holdfast.testing import inline, simulation
@@ -35,6 +38,12 @@ def a_clean_slate() -> None:
 async def greet(name: str) -> str:
     log.append(asyncio.get_running_loop())
     return f"hello {name}"
+
+
+@hold.job("plain")
+def plain(name: str) -> str:
+    hold.sleep_sync("1d")
+    return greet.options(key="once").submit_sync(name).result_sync()
 
 
 @hold.job("flaky")
@@ -261,6 +270,40 @@ async def test_a_caller_who_gives_up_stops_the_job() -> None:
 
         [job] = await hold.find()
     assert (submitting.cancelled(), job.status, ended) == (True, Status.QUEUED, [])
+
+
+def test_plain_code_may_use_blocking_verbs() -> None:
+    with inline(hold) as ended:
+        job = greet.submit_sync("Ada")
+
+        assert (job.status_sync(), job.result_sync()) == (Status.COMPLETED, "hello Ada")
+        assert hold.read_sync(job.id) == ended[0]
+
+
+def test_a_plain_job_may_use_blocking_verbs_inline() -> None:
+    with inline(hold):
+        assert plain.submit_sync("Ada").result_sync() == "hello Ada"
+
+
+def test_a_plain_job_may_have_a_deadline_inline() -> None:
+    with inline(hold):
+        assert plain.options(deadline="30d").submit_sync("Ada").result_sync() == "hello Ada"
+
+
+def test_a_blocking_submission_within_a_transaction_runs_at_once() -> None:
+    with inline(hold), closing(sqlite3.connect(":memory:")) as connection:
+        job = greet.options(within=connection).submit_sync("Ada")
+
+        assert job.result_sync() == "hello Ada"
+
+
+def test_afterwards_blocking_verbs_lead_to_the_database_of_the_object_again() -> None:
+    with inline(hold):
+        job = greet.submit_sync("Ada")
+
+    with pytest.raises(StoreUnavailable, match="does/not/exist"):
+        job.read_sync()
+    hold.close_sync()
 
 
 def test_plain_code_may_run_one_loop_after_the_other() -> None:

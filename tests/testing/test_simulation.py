@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Backoff, ConfigError, ErrorClass, Holdfast, JobFailed, ResultTimeout, Status
+from holdfast.face.sync import Portal
 from holdfast.testing import Simulation, Stuck, simulated, simulation
 from holdfast.testing.twins import PASSED_ON
 
@@ -32,7 +33,8 @@ def a_clean_slate() -> Iterator[None]:
     log.clear()
     gate.clear()
     yield
-    assert not set(PASSED_ON) & set(vars(hold)), "the object is as it was before"
+    assert not {*PASSED_ON, "_submit_here"} & set(vars(hold)), "the object is as it was before"
+    assert type(hold._portal) is Portal
 
 
 @hold.job("greet", queue="mail")
@@ -46,6 +48,12 @@ async def flaky(failures: int) -> int:
     if len(log) <= failures:
         raise ConnectionError("no route")
     return len(log)
+
+
+@hold.job("plain")
+def plain(name: str) -> str:
+    hold.sleep_sync("1d")
+    return greet.options(key="once").submit_sync(name).result_sync()
 
 
 @hold.job("spread", attempts=6, backoff=Backoff.full_jitter(initial=10, ceiling=300))
@@ -658,9 +666,30 @@ async def test_a_call_from_another_thread_is_refused(sim: Simulation) -> None:
         await asyncio.to_thread(elsewhere)
 
 
+@simulated(hold)
+async def test_a_blocking_verb_is_refused_on_the_loop_and_beside_it(sim: Simulation) -> None:
+    job = await greet.submit("Ada")
+
+    with pytest.raises(ConfigError, match="write `await submit"):
+        greet.submit_sync("Ada")
+    for verb in (job.read_sync, lambda: hold.read_sync(job.id), lambda: greet.submit_sync("Ada")):
+        with pytest.raises(ConfigError, match="call it there, not from a thread or from another loop"):
+            await asyncio.to_thread(verb)
+
+
+@simulated(hold)
+async def test_a_plain_job_uses_blocking_verbs_in_virtual_time(sim: Simulation) -> None:
+    began = sim.now
+
+    job = await plain.submit("Ada")
+
+    assert await job.result() == "hello Ada"
+    assert sim.now - began >= timedelta(days=1)
+
+
 def test_everything_that_touches_the_store_is_passed_on() -> None:
-    harmless = {"job", "stage", "handle", "load_result"}
-    public = {name for name in vars(Holdfast) if not name.startswith("_")}
+    harmless = {"job", "stage", "every", "cron", "handle", "load_result"}
+    public = {name for name in vars(Holdfast) if not name.startswith("_") and not name.endswith("_sync")}
 
     assert public - harmless == {name for name in PASSED_ON if not name.startswith("_")}
 

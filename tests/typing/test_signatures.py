@@ -108,6 +108,21 @@ page: bytes = fetch("url")  # E: assignment
 reveal_type(parse(b""))  # N: list[str]
 reveal_type(await parse.in_thread(b""))  # N: list[str]
 """,
+    "plain code waits for the same types": """
+job = grade.submit_sync("text")
+reveal_type(job)  # N: JobHandle[Grade]
+reveal_type(job.result_sync(timeout="5s"))  # N: Grade
+reveal_type(count.submit_many_sync([("text", 2)]))  # N: list[JobHandle[int]]
+reveal_type(hold.read_sync("id", owner="me"))  # N: Job
+grade.submit_sync(5)  # E: arg-type
+count.submit_sync("text")  # E: call-arg
+hold.read_sync(5)  # E: arg-type
+""",
+    "an async stage gives its result to a plain job": """
+reveal_type(fetch.on_loop("url", limit=3))  # N: bytes
+fetch.on_loop(5)  # E: arg-type
+parse.on_loop(b"")  # E: misc
+""",
     "a stage keeps its signature": """
 await fetch(5)  # E: arg-type
 await fetch("url", limit="3")  # E: arg-type

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from holdfast.core.classify import Classifier
-from holdfast.core.errors import JobFailed, Permanent, Retryable, StageFailed
+from holdfast.core.errors import JobFailed, Permanent, ResultTimeout, Retryable, StageFailed
 from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
 from holdfast.core.rules import RULES, TABLE, Rule, rule
 
@@ -331,6 +331,13 @@ def test_another_jobs_failure_is_final_and_says_nothing_about_this_ones_provider
     assert (failure.scope, failure.verdict) == (Scope.JOB, Verdict.IGNORE)
 
 
+def test_a_wait_in_vain_is_final_where_it_is_stored_and_tried_again_elsewhere() -> None:
+    stored = Failure.of(ErrorClass.TIMEOUT, "job 7 did not end")
+
+    assert classify(ResultTimeout("job 7 did not end", failure=stored)) == stored
+    assert classify(ResultTimeout("job 7 did not end")).retryable
+
+
 def test_in_a_group_the_member_that_cannot_be_retried_decides() -> None:
     group = ExceptionGroup("two", [TimeoutError("slow"), ExceptionGroup("one", [ServiceError(Answer(403))])])
 
@@ -432,7 +439,7 @@ def test_no_signal_stands_in_the_table_twice() -> None:
 
 
 def test_every_class_that_an_exception_can_mean_is_in_the_table() -> None:
-    made_elsewhere = {ErrorClass.WORKER_LOST, ErrorClass.TIMEOUT, ErrorClass.UNKNOWN}
+    made_elsewhere = {ErrorClass.WORKER_LOST, ErrorClass.UNKNOWN}
 
     assert {line.error_class for line in RULES} == set(ErrorClass) - made_elsewhere
 

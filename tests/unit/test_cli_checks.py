@@ -6,8 +6,22 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.cli.checks import Health, of_clock, of_jobs, of_loop, of_schema, of_store, of_writing
-from holdfast.ports import SchemaState
+from holdfast.cli.checks import (
+    Client,
+    Health,
+    of_backlog,
+    of_clients,
+    of_clock,
+    of_jobs,
+    of_loop,
+    of_pauses,
+    of_schema,
+    of_store,
+    of_strangers,
+    of_writing,
+)
+from holdfast.ports import Depth, SchemaState
+from holdfast.ports.store import Pause
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -17,10 +31,14 @@ POSTGRES = {
     "synchronous_commit": "on",
     "full_page_writes": "on",
     "autovacuum": "on",
+    "jobs_autovacuum": "on",
+    "oldest_snapshot_sec": "600",
+    "oldest_prepared_sec": "0",
     "max_connections": "100",
     "superuser_reserved_connections": "3",
     "connections": "1",
     "connections_per_worker": "6",
+    "listens": "yes",
 }
 SQLITE = {"server_version": "3.40.1", "synchronous": "FULL", "journal_mode": "wal"}
 
@@ -45,6 +63,10 @@ def test_a_safe_database_is_well(facts: dict[str, str]) -> None:
         ("synchronous_commit", {"synchronous_commit": "remote_apply"}, Health.OK),
         ("full_page_writes", {"full_page_writes": "off"}, Health.WARN),
         ("autovacuum", {"autovacuum": "off"}, Health.WARN),
+        ("autovacuum", {"jobs_autovacuum": "false"}, Health.WARN),
+        ("snapshots", {"oldest_snapshot_sec": "601"}, Health.WARN),
+        ("snapshots", {"oldest_prepared_sec": "7200"}, Health.WARN),
+        ("hints", {"listens": "no"}, Health.WARN),
         ("connections", {"connections": "91"}, Health.OK),
         ("connections", {"connections": "92"}, Health.WARN),
         ("connections", {"connections": "100"}, Health.WARN),
@@ -102,3 +124,39 @@ def test_an_application_without_jobs_and_a_slow_loop_are_warnings() -> None:
     assert of_jobs(["a", "b"]).health is Health.OK
     assert of_loop(has_uvloop=False).health is Health.WARN
     assert of_writing("the database is read-only").health is Health.FAIL
+
+
+@pytest.mark.parametrize(
+    ("depth", "health"),
+    [
+        (Depth("mail", "ready", 9, timedelta(minutes=5)), Health.OK),
+        (Depth("mail", "ready", 9, timedelta(minutes=6)), Health.WARN),
+        (Depth("mail", "waiting", 9, timedelta(days=6)), Health.OK),
+    ],
+)
+def test_jobs_that_nobody_takes_are_a_warning(depth: Depth, health: Health) -> None:
+    assert of_backlog([depth]).health is health
+
+
+def test_a_paused_queue_is_named_with_whoever_paused_it() -> None:
+    check = of_pauses([Pause("mail", NOON, "ada", "on fire")])
+
+    assert check.health is Health.WARN
+    assert "'mail' since 2026-03-02 12:00 UTC by ada (on fire)" in check.detail
+    assert of_pauses([]).health is Health.OK
+
+
+def test_clients_that_retry_by_themselves_are_named() -> None:
+    check = of_clients([Client("openai.OpenAI", 2), Client("anthropic.Anthropic", 0)])
+
+    assert check.health is Health.WARN
+    assert "openai.OpenAI (max_retries=2)" in check.detail
+    assert "anthropic" not in check.detail
+    assert of_clients([Client("anthropic.Anthropic", 0)]).health is Health.OK
+
+
+def test_jobs_under_names_that_nobody_declares_are_named() -> None:
+    check = of_strangers(["old", "known", "old"], ["known", "renamed"])
+
+    assert (check.health, "old;" in check.detail) == (Health.WARN, True)
+    assert of_strangers(["known"], ["known"]).health is Health.OK

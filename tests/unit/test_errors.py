@@ -17,6 +17,7 @@ from holdfast.core.errors import (
     PolicyRejected,
     ResultTimeout,
     Retryable,
+    SignalTimeout,
     StageFailed,
     SubmitError,
 )
@@ -158,6 +159,16 @@ def test_undecodable_media_and_rejected_content_are_final() -> None:
 def test_a_result_timeout_is_an_ordinary_timeout_to_its_catcher() -> None:
     with pytest.raises(TimeoutError):
         raise ResultTimeout("no result within 60 s")
+
+
+def test_a_signal_that_did_not_come_in_time_is_final_and_says_that_the_time_is_over() -> None:
+    error = SignalTimeout("no signal 'approved' came within 7 days")
+
+    failure = Classifier().classify(error)
+
+    assert isinstance(error, TimeoutError)
+    assert (failure.error_class, failure.code) == (ErrorClass.TIMEOUT, PublicCode.EXPIRED)
+    assert not failure.retryable
 
 
 def test_a_failed_job_tells_why() -> None:

@@ -15,6 +15,7 @@ from holdfast.core.failures import (
     Scope,
     Sent,
     Verdict,
+    deadline_passed,
     stage_mismatch,
     timed_out,
     worker_lost,
@@ -122,6 +123,8 @@ def test_a_stage_that_ran_too_long_is_a_network_timeout() -> None:
 
 
 def test_a_passed_deadline_is_final_and_shown_as_expired() -> None:
-    failure = Failure.of(ErrorClass.TIMEOUT, "the deadline has passed")
+    failure = deadline_passed()
 
-    assert (failure.retryable, failure.code) == (False, PublicCode.EXPIRED)
+    assert (failure.error_class, failure.code) == (ErrorClass.TIMEOUT, PublicCode.EXPIRED)
+    assert (failure.retryable, failure.sent) == (False, Sent.MAYBE)
+    assert failure.message == "the deadline passed before the job was done"

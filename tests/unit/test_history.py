@@ -94,6 +94,25 @@ def test_a_failed_job_whose_failure_is_not_known_still_tells_its_end() -> None:
     assert end == Event(EventKind.FAILED, at(9))
 
 
+def test_a_job_whose_deadline_passed_has_expired_whatever_it_failed_with() -> None:
+    row = an_ended_row(Status.FAILED, failure=a_failure(), stage="fetch", timed_out_at=at(9))
+
+    assert history(row, [], []) == [QUEUED, Event(EventKind.EXPIRED, at(9))]
+
+
+def test_an_expired_job_tells_that_it_has_a_late_result() -> None:
+    row = an_ended_row(Status.FAILED, timed_out_at=at(9), late_at=at(20), late_result="42")
+
+    assert history(row, [], []) == [QUEUED, Event(EventKind.EXPIRED, at(9), {"late": True})]
+
+
+def test_an_accepted_late_result_completes_the_job_after_it_expired() -> None:
+    row = replace(an_ended_row(Status.COMPLETED, timed_out_at=at(9), late_at=at(20)), finished_at=at(30))
+    stored = [Event(EventKind.ACCEPTED, at(30), {"actor": "ada"}), Event(EventKind.EXPIRED, at(9))]
+
+    assert kinds(history(row, stored, [])) == "queued expired accepted completed"
+
+
 def test_a_stage_is_told_by_its_name_its_attempt_and_how_it_ended() -> None:
     mark = StageMark(at(4), StageKey("fetch", "#2"), 5, StageStatus.FAILED)
 
@@ -125,7 +144,9 @@ def test_on_a_clock_that_stands_still_events_are_told_in_the_order_of_a_life() -
     assert kinds(told) == "queued processing retry processing stage completed"
 
 
-@pytest.mark.parametrize("end", [EventKind.QUEUED, EventKind.RETRY, EventKind.FAILED])
+@pytest.mark.parametrize(
+    "end", [EventKind.QUEUED, EventKind.RETRY, EventKind.HELD, EventKind.FAILED, EventKind.EXPIRED]
+)
 def test_stages_written_together_with_the_end_of_their_lap_are_told_before_it(end: EventKind) -> None:
     stages = [StageMark(at(9), StageKey(name, "#1"), 1, StageStatus.DONE) for name in ("fetch", "llm")]
 

@@ -33,7 +33,22 @@ DONE: dict[str, Any] = {
     "result": '["eff_1@2", "done@2"]',
     "failure": None,
     "stage": None,
+    "deadline_at": 7,
+    "timed_out_at": None,
+    "timed_out_token": None,
+    "late_result": None,
 }
+LATE = DONE | {
+    "status": "failed",
+    "lease_token": 4,
+    "deadline_at": 5,
+    "timed_out_at": 6,
+    "timed_out_token": 3,
+    "result": None,
+    "failure": '{"error_class": "TIMEOUT"}',
+    "late_result": '["done@2"]',
+}
+ACCEPTED = LATE | {"status": "completed", "finished_at": 9, "result": '["done@2"]', "failure": None}
 RUNNING: dict[str, Any] = {
     "id": "running",
     "name": "order",
@@ -68,7 +83,15 @@ IN_ORDER = World(
         {"id": "done", "seq": 1, "at": 2, "kind": "processing", "meta": '{"worker": "host:1:a"}'},
         {"id": "done", "seq": 2, "at": 3, "kind": "queued", "meta": "{}"},
     ],
+    signals=[
+        {"id": "done", "number": 1, "name": "go", "data": '"now"'},
+        {"id": "done", "number": 2, "name": "go", "data": '"again"'},
+    ],
 )
+ACCEPTANCE = [
+    {"id": "done", "seq": 3, "at": 6, "kind": "expired", "meta": "{}"},
+    {"id": "done", "seq": 4, "at": 9, "kind": "accepted", "meta": "{}"},
+]
 
 
 def a_call(key: str | None = "done:1:charge:#1", effect_id: str | None = "eff_1") -> Entry:
@@ -94,8 +117,34 @@ def with_live(**changes: Any) -> World:
     return replace(IN_ORDER, live=[RUNNING | changes])
 
 
+def that_took(*told: str) -> World:
+    """A world in which a job waited once for each of *told*, which is stored as what it heard."""
+    waits = [
+        IN_ORDER.stages[0] | {"name": "@signal go", "call": f"#{number}", "result": result}
+        for number, result in enumerate(told, start=1)
+    ]
+    return replace(IN_ORDER, stages=waits)
+
+
 def test_a_world_in_order_passes() -> None:
     invariants.all_hold(IN_ORDER, [a_call()], acknowledged=["done"], budget=BUDGET)
+
+
+def test_a_world_with_late_results_in_order_passes() -> None:
+    invariants.the_books_balance(replace(IN_ORDER, ended=[LATE]))
+    invariants.the_books_balance(replace(IN_ORDER, ended=[ACCEPTED], events=IN_ORDER.events + ACCEPTANCE))
+
+
+def test_a_world_with_signals_in_order_passes() -> None:
+    heard = that_took('{"number":1,"data":"now"}', '{"timed_out":true}', '{"number":2,"data":"again"}')
+
+    invariants.signals_were_taken_once(heard)
+
+
+def test_a_wait_that_began_anew_after_a_retry_takes_what_came_later() -> None:
+    first, second = that_took('{"number":2,"data":"again"}', '{"number":1,"data":"now"}').stages
+
+    invariants.signals_were_taken_once(replace(IN_ORDER, stages=[first | {"generation": 2}, second]))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +164,31 @@ def test_a_world_in_order_passes() -> None:
         (with_ended(stage="charge"), invariants.failed_stages_are_on_record),
         (with_ended(lease_token=2), invariants.stages_were_written_under_a_lease),
         (with_ended(result='["eff_1@2", "done@1"]'), invariants.signed_results_are_from_the_holder),
+        (with_ended(deadline_at=6), invariants.deadlines_were_kept),
+        (replace(IN_ORDER, ended=[LATE | {"deadline_at": 8}]), invariants.deadlines_were_kept),
+        (replace(IN_ORDER, ended=[LATE | {"failure": None}]), invariants.deadlines_were_kept),
+        (replace(IN_ORDER, ended=[ACCEPTED]), invariants.late_results_were_applied_by_people_only),
+        (
+            replace(IN_ORDER, ended=[LATE], events=ACCEPTANCE),
+            invariants.late_results_were_applied_by_people_only,
+        ),
+        (
+            replace(IN_ORDER, ended=[ACCEPTED | {"result": "1"}], events=ACCEPTANCE),
+            invariants.late_results_were_applied_by_people_only,
+        ),
+        (
+            replace(IN_ORDER, ended=[LATE | {"timed_out_token": 1}]),
+            invariants.late_results_are_from_the_last_holder,
+        ),
+        (
+            that_took('{"number":1,"data":"now"}', '{"number":1,"data":"now"}'),
+            invariants.signals_were_taken_once,
+        ),
+        (
+            that_took('{"number":2,"data":"again"}', '{"number":1,"data":"now"}'),
+            invariants.signals_were_taken_once,
+        ),
+        (that_took('{"number":3,"data":"never sent"}'), invariants.signals_were_taken_once),
     ],
 )
 def test_disorder_in_the_tables_is_noticed(world: World, check: Callable[[World], None]) -> None:

@@ -1,10 +1,13 @@
 """What a job is, as submitted and as looked for."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast.core.jobs import JobFilter
+from holdfast.core.errors import JobNotFound
+from holdfast.core.jobs import JobFilter, known_id
+from holdfast.core.states import ENDED, Status
 from tests.builders import a_job
 
 JOB_ID = "018f2f5e-7b5a-7cc0-8f00-3b2a1c0d9e8f"
@@ -32,6 +35,27 @@ def test_a_page_may_hold_one_job_and_end_before_another() -> None:
     assert (asked.limit, asked.before) == (1, JOB_ID)
 
 
+def test_jobs_at_risk_have_no_page_before_another() -> None:
+    with pytest.raises(ValueError, match=r"without pages; raise limit="):
+        JobFilter(at_risk=timedelta(minutes=5), before=JOB_ID)
+
+
+@pytest.mark.parametrize("status", sorted(ENDED))
+def test_a_job_that_has_ended_is_not_at_risk(status: Status) -> None:
+    with pytest.raises(ValueError, match=f"is {status} has ended"):
+        JobFilter(at_risk=timedelta(minutes=5), status=status)
+
+
+@pytest.mark.parametrize("status", [None, Status.QUEUED, Status.PROCESSING])
+def test_live_jobs_may_be_at_risk(status: Status | None) -> None:
+    assert JobFilter(at_risk=timedelta(minutes=5), status=status).status is status
+
+
 def test_a_page_cannot_end_before_what_is_no_job() -> None:
     with pytest.raises(ValueError, match="UUID"):
         JobFilter(before="yesterday")
+
+
+def test_an_id_that_can_be_nobodys_is_not_found() -> None:
+    with pytest.raises(JobNotFound, match="there is no job 'yesterday'; a job's id is a UUID"):
+        known_id("yesterday")

@@ -6,12 +6,14 @@ from holdfast.core.states import Status, allowed, mermaid
 
 STEPS = {
     ("queued", "processing"),
+    ("queued", "failed"),  # its deadline passed
     ("queued", "cancelled"),
     ("processing", "queued"),
     ("processing", "completed"),
     ("processing", "failed"),
     ("processing", "cancelled"),
     ("failed", "queued"),
+    ("failed", "completed"),  # a late result was accepted
 }
 ENDS = {"completed", "failed", "cancelled"}
 

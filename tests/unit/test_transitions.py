@@ -6,10 +6,25 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.failures import ErrorClass, Failure
+from holdfast.core.failures import ErrorClass, Failure, deadline_passed
 from holdfast.core.jobs import Claim, EventKind
 from holdfast.core.states import Status
-from holdfast.core.transitions import Finish, Requeue, cancel, complete, exhausted, fail, release
+from holdfast.core.transitions import (
+    AttemptEnd,
+    Finish,
+    Requeue,
+    cancel,
+    complete,
+    end_of,
+    exhausted,
+    fail,
+    has_result,
+    park,
+    put_aside,
+    release,
+    time_out,
+    too_early,
+)
 from tests.builders import a_failure
 
 CLAIM = Claim(
@@ -107,3 +122,52 @@ def test_a_released_job_gets_its_attempt_back_and_says_why() -> None:
 
 def test_a_released_job_may_be_left_alone_for_a_while() -> None:
     assert release(CLAIM, "unknown name", delay=timedelta(seconds=5)).delay == timedelta(seconds=5)
+
+
+def test_a_parked_job_waits_without_a_worker_and_gets_its_attempt_back() -> None:
+    transition = park(CLAIM, "sleeps", delay=timedelta(hours=1), seen=2, awaits=True)
+
+    assert transition == Requeue(
+        "j1",
+        7,
+        EventKind.HELD,
+        delay=timedelta(hours=1),
+        gives_back=True,
+        reason="sleeps",
+        seen=2,
+        awaits=True,
+    )
+
+
+def test_a_job_that_is_put_aside_gets_its_attempt_back_and_waits_for_nothing_but_time() -> None:
+    assert put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)) == Requeue(
+        "j1", 7, EventKind.HELD, delay=timedelta(seconds=30), gives_back=True, reason="unknown"
+    )
+
+
+def test_a_job_that_times_out_fails_only_if_its_deadline_has_passed() -> None:
+    assert time_out(CLAIM) == Finish("j1", 7, Status.FAILED, failure=deadline_passed(), if_overdue=True)
+
+
+def test_a_job_that_was_timed_out_too_early_gets_its_attempt_back_and_may_run_at_once() -> None:
+    assert too_early(time_out(CLAIM)) == Requeue(
+        "j1", 7, EventKind.QUEUED, gives_back=True, reason="its deadline has not come"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "end"),
+    [
+        (complete(CLAIM, "1"), AttemptEnd.COMPLETED),
+        (Finish("j1", 7, Status.FAILED, failure=FINAL), AttemptEnd.FAILED),
+        (Finish("j1", 7, Status.FAILED, failure=deadline_passed()), AttemptEnd.FAILED),  # another job's
+        (cancel(CLAIM), AttemptEnd.CANCELLED),
+        (time_out(CLAIM), AttemptEnd.TIMED_OUT),
+        (Requeue("j1", 7, EventKind.RETRY), AttemptEnd.RETRY),
+        (put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)), AttemptEnd.PARKED),
+        (release(CLAIM, "worker shut down"), AttemptEnd.RELEASED),
+    ],
+)
+def test_what_came_of_an_attempt_has_one_word(change: Finish | Requeue, end: AttemptEnd) -> None:
+    assert end_of(change) is end
+    assert has_result(change) is (end is AttemptEnd.COMPLETED)

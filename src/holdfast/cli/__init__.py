@@ -1,12 +1,15 @@
 """The command line: run workers, look at jobs, keep the database in order."""
 
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from holdfast.cli import doctor, jobs, schema, worker
+from holdfast.cli import dev, doctor, init, jobs, queues, schedules, schema, worker
 from holdfast.cli.exits import run_command
+from holdfast.cli.target import USUAL
+from holdfast.face import Holdfast
 
 app = typer.Typer(
     name="holdfast",
@@ -17,8 +20,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command("worker")(worker.run)
+app.command("dev")(dev.run)
+app.command("init")(init.run)
 app.command("doctor")(doctor.run)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(queues.app, name="queues")
+app.add_typer(schedules.app, name="schedules")
 app.add_typer(schema.app, name="schema")
 
 
@@ -38,6 +45,15 @@ def _holdfast(
     """Run workers, look at jobs, and keep their database in order."""
 
 
-def main() -> None:
-    """Run the command that the process was started with, and leave with its exit code."""
-    run_command(app)
+def main(
+    words: Sequence[str] | None = None,
+    *,
+    called: str | None = None,
+    usual: Callable[[], Holdfast] = Holdfast,
+) -> None:
+    """Run the command that *words* name, else the process's own arguments, and leave with its exit code.
+
+    *called* is what people type to get here, and *usual* gives what a command works on that is told nothing.
+    """
+    USUAL.set(usual)
+    run_command(app, words, called=called)

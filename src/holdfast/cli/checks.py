@@ -1,16 +1,20 @@
 """What a doctor looks at, and what it says: each check is a function of what was found."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.core.errors import SchemaError
-from holdfast.ports import SchemaState
+from holdfast.ports import Depth, SchemaState
+from holdfast.ports.store import Pause
 from holdfast.stores.versions import ensure_fit
 
 OLDEST_POSTGRES = 13
 LARGEST_SKEW = timedelta(seconds=2)
+LONGEST_SNAPSHOT = timedelta(minutes=10)
+LONGEST_LINE = timedelta(minutes=5)
+"""How long a job may be ready without anybody taking it."""
 
 Facts = Mapping[str, str]
 
@@ -23,12 +27,26 @@ class Health(StrEnum):
     FAIL = "fail"
 
 
+class Client(NamedTuple):
+    """A client of an outside service that the application made: its class, and how often it retries by itself."""
+
+    kind: str
+    retries: int
+
+
 class Check(NamedTuple):
     """One thing that was looked at: how it is, and what to do if that is not well."""
 
     name: str
     health: Health
     detail: str
+
+
+def of_absent_file(path: str, *, has_folder: bool) -> Check:
+    """Whether a SQLite file that is not there can be made: the file comes by itself, its folder does not."""
+    if has_folder:
+        return _warn("database", f"there is no file {path!r} yet; the first worker or submission makes it")
+    return Check("database", Health.FAIL, f"there is no folder for the file {path!r}; create it first")
 
 
 def of_schema(state: SchemaState) -> Check:
@@ -71,6 +89,53 @@ def of_jobs(names: list[str]) -> Check:
     return _ok("jobs", f"{len(names)} declared: {', '.join(sorted(names))}")
 
 
+def of_strangers(waiting: Iterable[str], declared: Iterable[str]) -> Check:
+    """Whether jobs wait under names that the application does not know."""
+    unknown = sorted(set(waiting) - set(declared))
+    if unknown:
+        return _warn(
+            "unknown jobs",
+            f"jobs wait that this application does not declare: {', '.join(unknown)}; import the modules that "
+            "declare them, name them in aliases=, or cancel them",
+        )
+    return _ok("unknown jobs", "the application declares all that wait, as far as the last thousand tell")
+
+
+def of_clients(clients: Sequence[Client]) -> Check:
+    """Whether clients retry beneath our own retries, which multiplies the calls."""
+    eager = sorted({f"{client.kind} (max_retries={client.retries})" for client in clients if client.retries})
+    if eager:
+        return _warn(
+            "sdk retries",
+            f"{', '.join(eager)}: its retries multiply with the attempts of a stage, and hold a slot meanwhile; "
+            "make it with max_retries=0",
+        )
+    return _ok("sdk retries", f"{len(clients)} clients seen, none retries by itself")
+
+
+def of_pauses(pauses: Sequence[Pause]) -> Check:
+    """Whether somebody paused a queue, and perhaps forgot."""
+    if not pauses:
+        return _ok("paused queues", "none")
+    told = "; ".join(
+        f"{pause.queue!r} since {pause.at:%Y-%m-%d %H:%M} UTC by {pause.actor}"
+        + (f" ({pause.reason})" if pause.reason else "")
+        for pause in pauses
+    )
+    return _warn("paused queues", f"{told}: `holdfast queues resume` lets its jobs run again")
+
+
+def of_backlog(depths: Iterable[Depth]) -> Check:
+    """Whether jobs are ready that nobody takes."""
+    late = [depth for depth in depths if depth.state == "ready" and depth.oldest > LONGEST_LINE]
+    if not late:
+        return _ok("backlog", f"no job has been ready for more than {_length(LONGEST_LINE)}")
+    told = "; ".join(
+        f"{depth.jobs} jobs of {depth.queue!r} are ready, one for {_length(depth.oldest)}" for depth in late
+    )
+    return _warn("backlog", f"{told}: start workers for the queue, or more of them")
+
+
 def of_loop(*, has_uvloop: bool) -> Check:
     """Whether workers get the quicker event loop."""
     if has_uvloop:
@@ -96,11 +161,10 @@ def _of_postgres(facts: Facts) -> Iterator[Check]:
             "full_page_writes",
             "off: safe only on a file system that never writes half a page; else set it to on",
         )
-    if facts["autovacuum"] == "on":
-        yield _ok("autovacuum", "on")
-    else:
-        yield _warn("autovacuum", "off: tables of jobs grow without end; set it to on")
+    yield _autovacuum(facts)
+    yield _snapshots(facts)
     yield _connections(facts)
+    yield _hints(facts)
 
 
 def _of_sqlite(facts: Facts) -> Iterator[Check]:
@@ -127,6 +191,56 @@ def _version(text: str) -> Check:
 def _durable(facts: Facts, name: str, safe: set[str], otherwise: str) -> Check:
     value = facts[name]
     return _ok(name, value) if value in safe else Check(name, Health.FAIL, f"{value}: {otherwise}")
+
+
+def _autovacuum(facts: Facts) -> Check:
+    if facts["autovacuum"] != "on":
+        return _warn("autovacuum", "off: tables of jobs grow without end; set it to on")
+    if facts["jobs_autovacuum"] not in ("on", "true", "yes", "1"):
+        return _warn(
+            "autovacuum",
+            "off for holdfast.jobs, which changes most: ALTER TABLE holdfast.jobs RESET (autovacuum_enabled)",
+        )
+    return _ok("autovacuum", "on")
+
+
+def _snapshots(facts: Facts) -> Check:
+    """Whether a transaction is open so long that vacuum cannot clean up behind the jobs."""
+    opened, prepared = (
+        timedelta(seconds=int(facts[name])) for name in ("oldest_snapshot_sec", "oldest_prepared_sec")
+    )
+    if prepared > LONGEST_SNAPSHOT:
+        return _warn(
+            "snapshots",
+            f"a prepared transaction is {_length(prepared)} old, and vacuum cleans up nothing younger: "
+            "commit it or roll it back (pg_prepared_xacts)",
+        )
+    if opened > LONGEST_SNAPSHOT:
+        return _warn(
+            "snapshots",
+            f"a transaction has been open for {_length(opened)}, and vacuum cleans up nothing younger: end it "
+            "(pg_stat_activity), and set idle_in_transaction_session_timeout for its user",
+        )
+    return _ok("snapshots", f"no transaction is older than {_length(LONGEST_SNAPSHOT)}")
+
+
+def _hints(facts: Facts) -> Check:
+    if facts["listens"] == "yes":
+        return _ok("hints", "workers hear of new jobs at once")
+    return _warn(
+        "hints",
+        "nothing is heard through a pooler, so jobs start with the next poll; give the server's own address in "
+        "DATABASE_DIRECT_URL to be told at once",
+    )
+
+
+def _length(length: timedelta) -> str:
+    """Write a length for people, without its fraction of a second.
+
+    >>> _length(timedelta(minutes=90, milliseconds=5))
+    '1:30:00'
+    """
+    return str(timedelta(seconds=int(length.total_seconds())))
 
 
 def _connections(facts: Facts) -> Check:

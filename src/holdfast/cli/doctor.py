@@ -1,33 +1,48 @@
 """`holdfast doctor`: whether this machine and its database can keep the promises."""
 
 import asyncio
+import gc
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import typer
 
 from holdfast.cli import checks
-from holdfast.cli.checks import Check, Health
+from holdfast.cli.checks import Check, Client, Health
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.output import JsonOption, show_json, show_table
+from holdfast.cli.output import JsonOption, show_json
+from holdfast.cli.tables import Column, Room, show_table
 from holdfast.cli.target import AppOption, UrlOption, chosen, missing_file
-from holdfast.core.errors import StoreReadOnly, StoreUnavailable
+from holdfast.core.errors import SchemaError, StoreReadOnly, StoreUnavailable
+from holdfast.core.jobs import JobFilter
+from holdfast.core.states import Status
 from holdfast.face import Holdfast
 from holdfast.ports import Store
+from holdfast.stores.versions import ensure_fit
+
+SAMPLE = 1_000
+"""Queued jobs that are looked at for names that nobody declares."""
+
+SDKS = ("openai", "anthropic")
 
 
 def run(application: AppOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Check database, durability, clock and installation."""
     hold = chosen(application, url)
     found = asyncio.run(_of_database(hold))
-    if application is not None:
-        found.append(checks.of_jobs([spec.name for spec in hold.parts.registry]))
+    declared = [spec.name for spec in hold.parts.registry]
+    if application is not None or declared:
+        found.append(checks.of_jobs(declared))
+        found.append(checks.of_clients(list(_clients())))
     found.append(checks.of_loop(has_uvloop=find_spec("uvloop") is not None))
     failed = any(check.health is Health.FAIL for check in found)
 
     if as_json:
         show_json({"ok": not failed, "checks": [check._asdict() for check in found]})
     else:
-        show_table(("check", "health", "detail"), found)
+        show_table((Column("check"), Column("health"), Column("detail", Room.FOLDED)), found)
     if failed:
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -35,13 +50,7 @@ def run(application: AppOption = None, url: UrlOption = None, as_json: JsonOptio
 async def _of_database(hold: Holdfast) -> list[Check]:
     path = missing_file(hold)
     if path is not None:
-        return [
-            Check(
-                "database",
-                Health.WARN,
-                f"there is no file {path!r} yet; the first worker or submission makes it",
-            )
-        ]
+        return [checks.of_absent_file(path, has_folder=Path(path).parent.is_dir())]
     try:
         return await _looked_at(hold)
     except StoreUnavailable as error:
@@ -57,13 +66,31 @@ async def _looked_at(hold: Holdfast) -> list[Check]:
     facts = await store.facts()
     after = clock.now()
     answered = f"answers in {(after - before).total_seconds() * 1000:.1f} ms"
-    return [
+    found = [
         Check("database", Health.OK, answered),
         checks.of_schema(state),
         *checks.of_store(facts),
-        *([checks.of_writing(await _refusal(store))] if state.current else []),
         checks.of_clock(facts, before, after),
     ]
+    try:
+        ensure_fit(state)
+    except SchemaError:
+        return found  # said above; what this code would ask of other tables makes no sense
+    return found + await _of_tables(hold, store)
+
+
+async def _of_tables(hold: Holdfast, store: Store) -> list[Check]:
+    """Look at what only tables of this version can tell."""
+    found = [
+        checks.of_writing(await _refusal(store)),
+        checks.of_pauses(await store.paused_queues()),
+        checks.of_backlog(await store.depths()),
+    ]
+    declared = [name for spec in hold.parts.registry for name in (spec.name, *spec.aliases)]
+    if declared:
+        queued = await store.find(JobFilter(status=Status.QUEUED, limit=SAMPLE))
+        found.append(checks.of_strangers([job.name for job in queued], declared))
+    return found
 
 
 async def _refusal(store: Store) -> str | None:
@@ -73,3 +100,22 @@ async def _refusal(store: Store) -> str | None:
     except StoreReadOnly as error:
         return str(error)
     return None
+
+
+def _clients() -> Iterator[Client]:
+    """Find the clients of model providers that the application made when it was imported."""
+    kinds = tuple(
+        kind
+        for name in SDKS
+        if name in sys.modules  # one that the application does not use is not loaded for this
+        for kind in _client_classes(name)
+    )
+    for made in gc.get_objects() if kinds else ():
+        if isinstance(made, kinds):
+            module = type(made).__module__.partition(".")[0]
+            yield Client(f"{module}.{type(made).__name__}", getattr(made, "max_retries", 0))
+
+
+def _client_classes(name: str) -> list[type]:
+    base = getattr(sys.modules.get(f"{name}._base_client"), "BaseClient", None)
+    return [] if base is None else [base]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, cast
 
@@ -24,16 +25,20 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-def run_command(app: typer.Typer) -> None:
+class NotNow(HoldfastError):
+    """Something that is not ours is in the way: another start may find it gone."""
+
+
+def run_command(app: typer.Typer, words: Sequence[str] | None = None, *, called: str | None = None) -> None:
     """Run the command line and exit; what was foreseen to go wrong is told in one line on stderr."""
     for stream in (sys.stdout, sys.stderr):
         _write_anything(stream)
-    sys.exit(_ended(app))
+    sys.exit(_ended(app, words, called))
 
 
-def _ended(app: typer.Typer) -> int:
+def _ended(app: typer.Typer, words: Sequence[str] | None, called: str | None) -> int:
     try:
-        outcome = app(standalone_mode=False)
+        outcome = app(args=words, prog_name=called, standalone_mode=False)
         sys.stdout.flush()
     except HoldfastError as error:
         return complain(error)
@@ -64,7 +69,7 @@ def complain(error: HoldfastError) -> ExitCode:
     match error:
         case ConfigError() | SchemaError():
             return ExitCode.MISUSED
-        case StoreUnavailable():
+        case StoreUnavailable() | NotNow():
             return ExitCode.UNAVAILABLE
         case _:
             return ExitCode.REFUSED

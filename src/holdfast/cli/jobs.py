@@ -1,27 +1,32 @@
 """`holdfast jobs`: what is there, what became of it, and how to bring it back."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple, TypeVar
+from datetime import datetime, timedelta
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 import typer
 
 from holdfast.cli import jobs_view
+from holdfast.cli.asking import ActorOption, asked
 from holdfast.cli.exits import ExitCode, say
-from holdfast.cli.output import JsonOption, show_json, show_table
-from holdfast.cli.target import AppOption, UrlOption, chosen, ensure_file
+from holdfast.cli.lengths import length
+from holdfast.cli.output import JsonOption, show_json
+from holdfast.cli.tables import Column, Room, show_table
+from holdfast.cli.target import AppOption, UrlOption, chosen
 from holdfast.core.errors import ConfigError, JobNotFound, StateRefused
 from holdfast.core.jobs import Job, JobFilter
 from holdfast.core.states import GRAPH, Status
 from holdfast.face import Holdfast
 
-T = TypeVar("T")
-
 PAGE = 500
+OUTCOME = (Column("id"), Column("outcome", Room.FOLDED))
 
-app = typer.Typer(no_args_is_help=True, help="Look at jobs, cancel them, bring them back.")
+app = typer.Typer(
+    no_args_is_help=True, help="Look at jobs, cancel them, bring them back, tell them something."
+)
 
 NameOption = Annotated[str | None, typer.Option("--name", help="Only jobs of this name.")]
 OwnerOption = Annotated[str | None, typer.Option("--owner", help="Only jobs of this owner.")]
@@ -37,6 +42,14 @@ def _job_id(text: str) -> str:
         raise typer.BadParameter(f"{text!r} is not a job's id, which is a UUID") from None
 
 
+def _json(text: str) -> Any:
+    """Read what a signal brings along."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise typer.BadParameter(f"{text!r} is no JSON; a text needs its own quotes: '\"yes\"'") from None
+
+
 @app.command("list")
 def list_jobs(
     *,
@@ -49,17 +62,27 @@ def list_jobs(
         str | None,
         typer.Option("--before", parser=_job_id, metavar="ID", help="Only jobs older than this one."),
     ] = None,
+    at_risk: Annotated[
+        timedelta | None,
+        typer.Option(
+            "--at-risk", parser=length, metavar="LENGTH", help="Only jobs whose deadline is that close: 5m."
+        ),
+    ] = None,
     application: AppOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List jobs, the newest first."""
-    wanted = JobFilter(status=status, name=name, owner=owner, queue=queue, limit=limit, before=before)
-    found = _asked(chosen(application, url), lambda hold: hold.find(wanted))
+    """List jobs, the newest first; with --at-risk, the nearest deadline first."""
+    if at_risk is not None:
+        _ensure_it_can_be_at_risk(status, before)
+    wanted = JobFilter(
+        status=status, name=name, owner=owner, queue=queue, limit=limit, before=before, at_risk=at_risk
+    )
+    found, now = asked(chosen(application, url), lambda hold: _found(hold, wanted))
     if as_json:
-        show_json([jobs_view.listed(job) for job in found])
+        show_json([jobs_view.as_listed(each) for each in found])
     else:
-        show_table(jobs_view.COLUMNS, [jobs_view.row(job) for job in found])
+        jobs_view.show_list(found, now, with_deadline=at_risk is not None)
 
 
 @app.command("show")
@@ -70,7 +93,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a job with its failure, stages and history."""
-    whole = _asked(chosen(application, url), lambda hold: _whole(hold, job_id))
+    whole = asked(chosen(application, url), lambda hold: _whole(hold, job_id))
     if as_json:
         show_json(jobs_view.as_json(whole))
     else:
@@ -95,7 +118,7 @@ def cancel(
         status = await hold.cancel(job_id)
         return "cancelled" if status is Status.CANCELLED else "its worker was asked to stop it"
 
-    _tell(_asked(chosen(application, url), lambda hold: _each(hold, job_ids, one)), as_json=as_json)
+    _tell(asked(chosen(application, url), lambda hold: _each(hold, job_ids, one)), as_json=as_json)
 
 
 @app.command("retry")
@@ -130,7 +153,55 @@ def retry(
         ids = [job.id async for job in _all(hold, wanted)] if all_failed else job_ids or []
         return await _each(hold, ids, one)
 
-    _tell(_asked(chosen(application, url), everyone), as_json=as_json)
+    _tell(asked(chosen(application, url), everyone), as_json=as_json)
+
+
+@app.command("accept-late")
+def accept_late(
+    job_ids: Annotated[list[str], typer.Argument(metavar="ID", help="The jobs' ids.")],
+    *,
+    actor: ActorOption,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stays in the history.")] = "",
+    dry_run: DryRunOption = False,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let results stand that came after their job's deadline."""
+
+    async def one(hold: Holdfast, job_id: str) -> str:
+        if dry_run:
+            job = await hold.read(job_id)
+            if job.late_at is None or job.status is not Status.FAILED:
+                raise StateRefused(f"job {job_id} is {job.status} and has no late result to accept")
+            return "would be accepted"
+        await hold.accept_late(job_id, actor=actor, reason=reason)
+        return "completed"
+
+    _tell(asked(chosen(application, url), lambda hold: _each(hold, job_ids, one)), as_json=as_json)
+
+
+@app.command("signal")
+def signal(
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the job waits for, or will.")],
+    *,
+    actor: ActorOption,
+    data: Annotated[
+        Any,
+        typer.Option("--data", parser=_json, metavar="JSON", help="What the job is told; null without it."),
+    ] = None,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell a job something that it waits for."""
+
+    async def one(hold: Holdfast, job_id: str) -> str:
+        await hold.signal(job_id, name, data, actor=actor)
+        return "signalled"
+
+    _tell(asked(chosen(application, url), lambda hold: _each(hold, [job_id], one)), as_json=as_json)
 
 
 class _Answer(NamedTuple):
@@ -141,22 +212,19 @@ class _Answer(NamedTuple):
     detail: str
 
 
-def _asked(hold: Holdfast, question: Callable[[Holdfast], Coroutine[Any, Any, T]]) -> T:
-    ensure_file(hold)
-    return asyncio.run(_answered(hold, question))
-
-
-async def _answered(hold: Holdfast, question: Callable[[Holdfast], Awaitable[T]]) -> T:
-    try:
-        await hold.open()
-        return await question(hold)
-    finally:
-        await hold.close()
+async def _found(hold: Holdfast, wanted: JobFilter) -> tuple[list[jobs_view.Listed], datetime]:
+    """Find jobs, each with the reason for which it was put aside, and tell what time it is for the store."""
+    jobs = await hold.find(wanted)
+    parked = [job.id for job in jobs if job.retry_after is not None]
+    reasons = await hold.parts.store.reasons(parked) if parked else {}
+    now, _ = await hold.parts.store.schedule_marks([])
+    return [jobs_view.Listed(job, reasons.get(job.id)) for job in jobs], now
 
 
 async def _whole(hold: Holdfast, job_id: str) -> jobs_view.Whole:
-    job = await hold.read(_canonical(job_id))
-    return jobs_view.Whole(job, await hold.parts.store.stages([job.id]), await hold.events(job.id))
+    job, store = await hold.read(_canonical(job_id)), hold.parts.store
+    stages, signals = await store.stages([job.id]), await store.signals([job.id])
+    return jobs_view.Whole(job, stages, await hold.events(job.id), signals)
 
 
 async def _each(
@@ -184,7 +252,7 @@ def _tell(answers: Sequence[_Answer], *, as_json: bool) -> None:
     if as_json:
         show_json([answer._asdict() for answer in answers])
     else:
-        show_table(("id", "outcome"), [(answer.id, answer.detail) for answer in answers if answer.done])
+        show_table(OUTCOME, [(answer.id, answer.detail) for answer in answers if answer.done])
     refused = [answer for answer in answers if not answer.done]
     for answer in refused:
         say(answer.detail)
@@ -198,6 +266,17 @@ def _canonical(job_id: str) -> str:
         return str(UUID(job_id))
     except ValueError:
         return job_id
+
+
+def _ensure_it_can_be_at_risk(status: Status | None, before: str | None) -> None:
+    if before is not None:
+        raise ConfigError(
+            "--at-risk lists jobs by their deadline, without pages; give --limit and no --before"
+        )
+    if status is not None and status.ended:
+        raise ConfigError(
+            f"a job that is {status} has ended, and none of those is at risk; leave --status out"
+        )
 
 
 def _ensure_can_become(job: Job, target: Status, otherwise: str) -> None:

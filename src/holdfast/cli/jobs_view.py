@@ -2,17 +2,40 @@
 
 import json
 from dataclasses import fields
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import typer
 
-from holdfast.cli.output import pairs, show_fields, show_table, show_title
+from holdfast.cli.lengths import brief
+from holdfast.cli.output import NOTHING, pairs, plain, show_fields, show_title
+from holdfast.cli.tables import Cell, Column, Room, moment, show_table
 from holdfast.core.failures import Failure
-from holdfast.core.jobs import Event, Job
+from holdfast.core.jobs import Event, Job, Signal
 from holdfast.core.redaction import redact
-from holdfast.core.stages import StageRow
+from holdfast.core.sealing import is_sealed
+from holdfast.core.stages import StageRow, StageStatus
+from holdfast.engine.waits import FOR_EVER
 
-COLUMNS = ("id", "status", "name", "queue", "owner", "attempt", "created", "failure")
+COLUMNS = (
+    Column("id"),
+    Column("status"),
+    Column("name", Room.CUT),
+    Column("queue", Room.CUT, usual=("default",), spared=2),
+    Column("owner", Room.CUT, usual=(NOTHING,), spared=3),
+    Column("attempt", usual=("0", "1"), spared=4),
+    Column("created", spared=1),
+    Column("failure", Room.NONE),
+    Column("why", Room.FOLDED, usual=(NOTHING,), least=28),
+)
+"""The last says on a terminal what a pipe gets in two fields: how a job failed, or what it waits for."""
+DEADLINE = Column("deadline")
+STAGES = (Column("stage"), Column("status"), Column("attempt"), Column("failure", Room.FOLDED))
+SIGNALS = (Column("signal"), Column("data", Room.FOLDED))
+HISTORY = (Column("at"), Column("event"), Column("details", Room.FOLDED))
+
+TEXTS = ("args", "result", "late_result")
+"""What a list comes without."""
 
 LONGEST = 2_000
 """Characters of arguments or of a result that people are shown; JSON has all of them."""
@@ -24,10 +47,28 @@ class Whole(NamedTuple):
     job: Job
     stages: list[StageRow]
     events: list[Event]
+    signals: list[Signal]
 
 
-def row(job: Job) -> tuple[object, ...]:
-    """Give the cells of `COLUMNS`."""
+class Listed(NamedTuple):
+    """A job in a list, and the reason for which it was put aside, if it was."""
+
+    job: Job
+    reason: str | None
+
+
+def show_list(found: list[Listed], now: datetime, *, with_deadline: bool) -> None:
+    """Show jobs to people; *now* is the store's, by which they run."""
+    if with_deadline:
+        rows = [(*_row(job, reason, now), moment(job.deadline_at, now)) for job, reason in found]
+        show_table((*COLUMNS, DEADLINE), rows)
+    else:
+        show_table(COLUMNS, [_row(job, reason, now) for job, reason in found])
+
+
+def _row(job: Job, reason: str | None, now: datetime) -> tuple[object, ...]:
+    failure = None if job.failure is None else job.failure.error_class
+    waits = _waits(job, reason, now)
     return (
         job.id,
         job.status,
@@ -35,42 +76,50 @@ def row(job: Job) -> tuple[object, ...]:
         job.queue,
         job.owner,
         job.last_attempt,
-        job.created_at,
-        None if job.failure is None else job.failure.error_class,
+        moment(job.created_at, now),
+        failure,
+        waits or Cell(None, short=failure or ""),
     )
 
 
-def listed(job: Job) -> dict[str, Any]:
+def as_listed(found: Listed) -> dict[str, Any]:
     """Give a job as JSON values, without what only a single one is read with."""
-    return {name: value for name, value in _job(job).items() if name not in ("args", "result")}
+    values = {name: value for name, value in _job(found.job).items() if name not in TEXTS}
+    return values | {"reason": found.reason}
 
 
 def as_json(whole: Whole) -> dict[str, Any]:
     """Give all that is stored about a job as JSON values."""
     return {
         **_job(whole.job),
+        "waits_for": _waits_for(whole),
         "stages": [_stage(stage) for stage in whole.stages],
+        "unread_signals": [{"signal": told.name, "data": _value(told.data)} for told in _unread(whole)],
         "events": [{"kind": e.kind, "at": e.at, "meta": dict(e.meta)} for e in whole.events],
     }
 
 
 def show(whole: Whole) -> None:
     """Show a job to people."""
-    show_fields(_fields(whole.job))
+    show_fields(_fields(whole))
     if whole.job.failure is not None:
         show_title("failure")
         _show_failure(whole.job.failure)
     if whole.stages:
         show_title("stages")
         show_table(
-            ("stage", "status", "attempt", "failure"),
+            STAGES,
             [
                 (stage.key, stage.status, stage.attempt, stage.failure and stage.failure.message)
                 for stage in whole.stages
             ],
         )
+    unread = _unread(whole)
+    if unread:
+        show_title("unread signals")
+        show_table(SIGNALS, [(told.name, _cut(told.data)) for told in unread])
     show_title("history")
-    show_table(("at", "event", "details"), [(e.at, e.kind, pairs(e.meta)) for e in whole.events])
+    show_table(HISTORY, [(e.at, e.kind, pairs(e.meta)) for e in whole.events])
 
 
 def _show_failure(failure: Failure) -> None:
@@ -81,19 +130,82 @@ def _show_failure(failure: Failure) -> None:
         typer.echo("\n" + redact(stack))
 
 
-def _fields(job: Job) -> dict[str, object]:
+def _fields(whole: Whole) -> dict[str, object]:
     """Name what is set, in the order of the row; the failure gets a part of its own."""
-    shown = {
-        field.name: getattr(job, field.name)
-        for field in fields(job)
-        if field.name not in ("failure", "args", "result")
-    }
+    job = whole.job
+    hidden = {"failure", *TEXTS} | ({"retry_after"} if _for_ever(job) else set())
+    shown = {field.name: getattr(job, field.name) for field in fields(job) if field.name not in hidden}
+    shown |= {"waits_for": ", ".join(_waits_for(whole))}
     shown = {name: value for name, value in shown.items() if value not in (None, "")}
-    texts = {"args": job.args, "result": job.result}
-    return shown | {name: _cut(text) for name, text in texts.items() if text}
+    return shown | {name: _cut(text) for name in TEXTS if (text := getattr(job, name))}
+
+
+def _waits_for(whole: Whole) -> list[str]:
+    """Tell in words what a job waits for without a worker: its waits are stages that have no result yet."""
+    job = whole.job
+    if not job.waiting:
+        return []
+    awaited = [_wait(stage.key.name) for stage in whole.stages if stage.status is StageStatus.STARTED]
+    return [words for words in awaited if words] + ([_others(job)] if job.pending else [])
+
+
+def _wait(stage: str) -> str | None:
+    kind, _, name = stage.partition(" ")
+    match kind:
+        case "@sleep":
+            return "the end of its sleep"
+        case "@signal":
+            return f"the signal {name!r}"
+        case _:
+            return None  # an ordinary stage; or another job, which is among those that are counted
+
+
+def _unread(whole: Whole) -> list[Signal]:
+    """Give what the job was told and has not taken; where it is encoded what it took, nobody can say."""
+    waits = [stage.result for stage in whole.stages if stage.key.name.startswith("@signal ")]
+    results = [result for result in waits if result is not None]
+    if any(map(is_sealed, results)):
+        return []
+    taken = {json.loads(result).get("number") for result in results}
+    return [signal for signal in whole.signals if signal.number not in taken]
+
+
+def _others(job: Job) -> str:
+    return "the end of 1 job" if job.pending == 1 else f"the end of {job.pending} jobs"
+
+
+def _waits(job: Job, reason: str | None, now: datetime) -> Cell | None:
+    """Tell in a few words why a queued job does not run."""
+    if job.retry_after is None:
+        return None
+    awaited = _awaited(job, reason)
+    if awaited is not None and _for_ever(job):
+        return Cell(awaited, short=f"waits {awaited}")
+    until, left = f"until {plain(job.retry_after)}", brief(job.retry_after - now)
+    if awaited is not None:
+        return Cell(f"{awaited}, {until}", short=f"waits {awaited}, {left} at most")
+    if job.waiting or reason is None:
+        return Cell(until, short=f"waits {left}")
+    return Cell(f"{until}: {reason}", short=f"waits {left}: {reason}")
+
+
+def _awaited(job: Job, reason: str | None) -> str | None:
+    """Name what a waiting job waits for, unless that is time alone."""
+    if not job.waiting or reason is None:
+        return None
+    if job.pending and not reason.startswith("waits for the signal"):
+        return f"for {_others(job)}"
+    return reason.partition("waits ")[2] or None
+
+
+def _for_ever(job: Job) -> bool:
+    """Whether a job waits without a limit, which is stored as a time that nobody will see."""
+    return job.waiting and job.retry_after is not None and job.retry_after - job.updated_at > FOR_EVER / 2
 
 
 def _cut(text: str) -> str:
+    if is_sealed(text):
+        return f"encoded ({len(text)} characters); --app shows it with the application's codec"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… (--json shows all {len(text)} characters)"
 
 
@@ -101,6 +213,7 @@ def _job(job: Job) -> dict[str, Any]:
     values = {field.name: getattr(job, field.name) for field in fields(job)}
     values["args"] = _value(job.args)
     values["result"] = _value(job.result)
+    values["late_result"] = _value(job.late_result)
     values["failure"] = None if job.failure is None else job.failure.to_dict()
     return values
 
@@ -117,4 +230,7 @@ def _stage(stage: StageRow) -> dict[str, Any]:
 
 
 def _value(text: str | None) -> Any:
+    """Read a text; one that is encoded is shown as it is stored."""
+    if is_sealed(text):
+        return {"encoded": text}
     return json.loads(text) if text else None

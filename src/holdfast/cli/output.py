@@ -1,8 +1,8 @@
-"""How answers look: a table on a terminal, lines of tab-separated text in a pipe, JSON on request."""
+"""How answers look: lines for people, tab-separated text in a pipe, JSON on request."""
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -15,24 +15,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 NOTHING = "-"
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Show *rows*; in a pipe without a heading, so that each line is one thing."""
-    texts = [[plain(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _draw(columns, texts)
-    else:
-        for row in texts:
-            typer.echo("\t".join(row))
-
-
 def show_fields(fields: Mapping[str, object]) -> None:
     """Show one name and one value per line."""
-    if not sys.stdout.isatty():
-        show_table((), list(fields.items()))
-        return
     width = max(len(name) for name in fields)
     for name, value in fields.items():
-        typer.echo(f"{name:<{width}}  {plain(value)}")
+        typer.echo(f"{name:<{width}}  {plain(value)}" if sys.stdout.isatty() else f"{name}\t{plain(value)}")
 
 
 def show_title(title: str) -> None:
@@ -67,17 +54,3 @@ def _json(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     raise TypeError(f"{type(value).__name__} has no place in JSON")
-
-
-def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - a pipe or a worker needs none of it
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for number, name in enumerate(columns):
-        table.add_column(name, no_wrap=number == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False).print(table)

@@ -3,6 +3,8 @@
 import importlib
 import sys
 import traceback
+from collections.abc import Callable
+from contextvars import ContextVar
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -16,21 +18,30 @@ from holdfast.core.wording import line
 from holdfast.face import Holdfast
 from holdfast.wiring import sqlite_path
 
+ApplicationArgument = Annotated[
+    str, typer.Argument(metavar="MODULE:NAME", help="The application object, for example app:hold.")
+]
 AppOption = Annotated[
     str | None,
     typer.Option("--app", metavar="MODULE:NAME", help="Use the store of this application object."),
 ]
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="Use the store at this address; else DATABASE_URL decides."),
+    typer.Option("--url", metavar="URL", help="Use the store at this address, and not the usual one."),
 ]
 
 
+USUAL: ContextVar[Callable[[], Holdfast]] = ContextVar("holdfast_usual_application", default=Holdfast)
+"""Gives what a command works on that is told neither --app nor --url."""
+
+
 def chosen(app: str | None, url: str | None) -> Holdfast:
-    """Give the application that was named, or a bare one on the store that was named."""
+    """Give the application that was named, or a bare one on the store that was named, or the usual one."""
     if app is not None and url is not None:
         raise ConfigError("--app and --url exclude each other; give one of them")
-    return Holdfast(url) if app is None else load(app)
+    if app is not None:
+        return load(app)
+    return USUAL.get()() if url is None else Holdfast(url)
 
 
 def load(reference: str) -> Holdfast:
@@ -52,13 +63,18 @@ def load(reference: str) -> Holdfast:
 def ensure_file(hold: Holdfast) -> None:
     """Refuse to look into a SQLite file that is not there: opening it would make an empty one."""
     path = missing_file(hold)
-    if path is not None:
-        raise StoreUnavailable(f"there is no SQLite file {path!r}; give its address with --url, or use --app")
+    if path is None:
+        return
+    if any(hold.parts.registry):  # it is an application's, so its address is known
+        raise StoreUnavailable(
+            f"there is no SQLite file {path!r} yet: no worker of this application has run, and nothing was submitted"
+        )
+    raise StoreUnavailable(f"there is no SQLite file {path!r}; give its address with --url, or use --app")
 
 
 def missing_file(hold: Holdfast) -> str | None:
     """Name the SQLite file of *hold* if it is not there."""
-    path = sqlite_path(hold.settings.database_url)
+    path = sqlite_path(hold._url)
     return None if path is None or Path(path).exists() else path
 
 

@@ -1,30 +1,23 @@
 """`holdfast worker`: a process that runs jobs until it is told to stop."""
 
-import asyncio
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from holdfast.cli.exits import ExitCode, complain
 from holdfast.cli.lengths import length, positive_length
-from holdfast.cli.target import load
-from holdfast.core.errors import HoldfastError, StoreUnavailable
-from holdfast.engine.options import WorkerOptions
-from holdfast.engine.worker import Worker
+from holdfast.cli.processes import supervise
+from holdfast.cli.serving import Address, serve
+from holdfast.cli.target import ApplicationArgument, load
+from holdfast.cli.weights import queues
+from holdfast.config import Settings
+from holdfast.core.errors import ConfigError
 from holdfast.face import Holdfast
 from holdfast.ports import Journal
 from holdfast.telemetry.logs import StructuredJournal
-
-STRAGGLERS = 3.0
-"""Seconds that threads get which a handler left behind, once every job is settled."""
 
 
 class LogLevel(StrEnum):
@@ -44,16 +37,18 @@ class LogFormat(StrEnum):
 
 
 def run(
-    application: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="The application object, for example app:hold.")
-    ],
+    application: ApplicationArgument,
     *,
     slots: Annotated[
         int | None, typer.Option("--slots", min=1, max=100_000, help="How many jobs to run at once.")
     ] = None,
     queue: Annotated[
         list[str] | None,
-        typer.Option("--queue", metavar="NAME", help="Work on this queue; give it again for more."),
+        typer.Option(
+            "--queue",
+            metavar="NAME[:WEIGHT]",
+            help="Work on this queue; give it again for more, all with a weight or none.",
+        ),
     ] = None,
     lease: Annotated[
         timedelta | None,
@@ -64,6 +59,23 @@ def run(
         typer.Option(
             "--grace", parser=length, metavar="TIME", help="How long running jobs may go on at the end."
         ),
+    ] = None,
+    processes: Annotated[
+        int,
+        typer.Option("--processes", min=1, max=1_000, help="How many processes to run, each with its slots."),
+    ] = 1,
+    health_port: Annotated[
+        int | None,
+        typer.Option(
+            "--health-port", min=0, max=65_535, help="Answer /live, /ready and /metrics on this port."
+        ),
+    ] = None,
+    health_host: Annotated[
+        str | None, typer.Option("--health-host", help="Open the health port on this address.")
+    ] = None,
+    seat: Annotated[
+        Path | None,
+        typer.Option("--seat", hidden=True, help="Given by --processes to the processes it starts."),
     ] = None,
     log_level: Annotated[
         LogLevel | None, typer.Option("--log-level", case_sensitive=False, help="Least level that is logged.")
@@ -79,23 +91,22 @@ def run(
     options = replace(
         usual,
         slots=slots or usual.slots,
-        queues=queue or usual.queues,
+        queues=queues(queue) if queue else usual.queues,
         lease=lease or usual.lease,
         grace=usual.grace if grace is None else grace,
     )
     journal = _journal(hold, log_level, log_format)
-    with asyncio.Runner(loop_factory=_quickest_loop()) as runner:
-        code = _outcome(runner, _serve(hold, options, journal))
-        _leave_within(STRAGGLERS, code)
-    raise typer.Exit(code)
+    health = _health(hold.settings, health_host, health_port)
+    if processes > 1 and seat is None:
+        raise typer.Exit(supervise(processes, journal, health=health))
+    raise typer.Exit(serve(hold, options, journal, health=seat or health))
 
 
-def _outcome(runner: asyncio.Runner, serving: Coroutine[None, None, None]) -> ExitCode:
-    try:
-        runner.run(serving)
-    except HoldfastError as error:
-        return complain(error)
-    return ExitCode.DONE
+def _health(settings: Settings, host: str | None, port: int | None) -> Address | None:
+    chosen = settings.worker_health_port if port is None else port
+    if chosen is None and host is not None:
+        raise ConfigError(f"--health-host {host} opens nothing without a port; give --health-port, too")
+    return None if chosen is None else Address(host or settings.worker_health_host, chosen)
 
 
 def _journal(hold: Holdfast, level: LogLevel | None, style: LogFormat | None) -> Journal:
@@ -105,59 +116,3 @@ def _journal(hold: Holdfast, level: LogLevel | None, style: LogFormat | None) ->
     return StructuredJournal(
         level=level or hold.settings.log_level, as_json=(style or hold.settings.log_format) == LogFormat.JSON
     )
-
-
-def _quickest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415 - an extra
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
-
-
-async def _serve(hold: Holdfast, options: WorkerOptions, journal: Journal) -> None:
-    """Work until told to stop. The database is left last, after every job is settled or given back."""
-    worker = Worker(hold.parts.ids.worker_id(), replace(hold.parts, journal=journal), options)
-    _stop_on_signals(worker, journal)
-    try:
-        await hold.open()
-        # A store that takes no writes is told at the start: this write changes nothing, and later ones wait.
-        await hold.parts.store.promote(limit=0)
-        if not any(hold.parts.registry):
-            journal.warning("no job is declared; import the modules that declare them", worker=worker.name)
-        await worker.run()
-    finally:
-        await hold.close()
-    if worker.unsettled:
-        raise StoreUnavailable(
-            f"the end of {worker.unsettled} attempts could not be stored; those jobs run again when their leases are over"
-        )
-
-
-def _stop_on_signals(worker: Worker, journal: Journal) -> None:
-    """Finish on the first signal, let go on the second, and leave at the third: leases then run out."""
-    heard = 0
-
-    def hear(number: signal.Signals) -> None:
-        nonlocal heard
-        heard += 1
-        if heard > 2:
-            os._exit(128 + number)
-        journal.info("worker stopping", worker=worker.name, signal=number.name, running=worker.running)
-        worker.stop()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, hear, number)
-
-
-def _leave_within(seconds: float, code: ExitCode) -> None:
-    """Bound the wait for threads that a handler left behind: loop and interpreter would wait for their end."""
-
-    def leave() -> None:
-        sys.stdout.flush()
-        os._exit(code)
-
-    timer = threading.Timer(seconds, leave)
-    timer.daemon = True
-    timer.start()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.core import wording
-from holdfast.core.errors import JobFailed, Permanent, Retryable, StageFailed
+from holdfast.core.errors import JobFailed, Permanent, ResultTimeout, Retryable, StageFailed
 from holdfast.core.evidence import read
 from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
 from holdfast.core.hints import should_retry, wait_hint
@@ -156,7 +156,7 @@ def _said_by_handler(error: BaseException) -> Failure | None:
     match error:
         case Retryable() | Permanent():
             return error.as_failure()
-        case StageFailed():
+        case StageFailed() | ResultTimeout():
             return error.failure
         case JobFailed():
             # The other job has had its attempts, and its provider has been told.

@@ -24,11 +24,13 @@ HoldfastError
  +-- StateRefused
  |
  |   raised inside a job function
+ +-- SignalTimeout (also a TimeoutError)
  +-- StageFailed
  +-- StageMismatch
  |
  |   raised to whoever sets it up
  +-- ConfigError
+ |    +-- PayloadSealed
  +-- WithinUnsupported
  +-- StoreUnavailable
  |    +-- StoreReadOnly
@@ -185,7 +187,19 @@ class JobCancelled(HoldfastError):
 class ResultTimeout(HoldfastError, TimeoutError):
     """The job had no result in the time the caller was willing to wait.
 
-    The job goes on: ask for its result again, with more time.
+    The job goes on: ask for its result again, with more time. Inside another job `failure` is set: there it is
+    stored that the wait was in vain, every attempt gets the same answer, and left alone it ends the job.
+    """
+
+    def __init__(self, message: str = "", *, failure: Failure | None = None) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+class SignalTimeout(HoldfastError, TimeoutError):
+    """No signal came in the time that the job was willing to wait, and every attempt gets the same answer.
+
+    Catch it around the wait to go on without the signal; left alone, it ends the job. Retried, the job waits anew.
     """
 
 
@@ -220,6 +234,13 @@ class StageMismatch(HoldfastError):
 
 class ConfigError(HoldfastError):
     """A setting is missing or contradicts another. The message names it and what it may be."""
+
+
+class PayloadSealed(ConfigError):
+    """Arguments or a result are stored encoded, and this process has no codec, or not the key, to decode them.
+
+    Give `Holdfast(codec=…)` what they were written with, and ask again. What is stored is as it was.
+    """
 
 
 class WithinUnsupported(HoldfastError):

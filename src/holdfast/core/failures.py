@@ -230,6 +230,11 @@ def stage_mismatch(message: str) -> Failure:
     return Failure.of(ErrorClass.STAGE_MISMATCH, message)
 
 
+def deadline_passed() -> Failure:
+    """Return the failure of a job that had not ended at its deadline."""
+    return Failure.of(ErrorClass.TIMEOUT, "the deadline passed before the job was done")
+
+
 def timed_out(after: timedelta) -> Failure:
     """Return the failure of a stage that was stopped at its timeout.
 

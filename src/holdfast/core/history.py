@@ -13,6 +13,8 @@ from holdfast.core.jobs import Event, EventKind, Job
 from holdfast.core.stages import StageKey, StageStatus
 from holdfast.core.states import Status
 
+_LAP_ENDS = {EventKind.QUEUED, EventKind.RETRY, EventKind.HELD, EventKind.FAILED, EventKind.EXPIRED}
+
 
 class StageMark(NamedTuple):
     """When a stage was stored, done or failed."""
@@ -43,7 +45,7 @@ def _place(event: Event, told: list[Event]) -> int:
 
 
 def _ends_lap(event: Event, at: datetime) -> bool:
-    return event.at == at and event.kind in {EventKind.QUEUED, EventKind.RETRY, EventKind.FAILED}
+    return event.at == at and event.kind in _LAP_ENDS
 
 
 def _running(job: Job) -> list[Event]:
@@ -60,6 +62,8 @@ def _ended(job: Job) -> list[Event]:
 
 def _end(job: Job, at: datetime) -> Event:
     match job.status:
+        case Status.FAILED if job.timed_out_at is not None:
+            return Event(EventKind.EXPIRED, at, {"late": True} if job.late_at else {})
         case Status.FAILED:
             meta = job.failure.summary() if job.failure else {}
             return Event(EventKind.FAILED, at, meta | ({"stage": job.stage} if job.stage else {}))

@@ -11,8 +11,21 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from holdfast.core.errors import JobNotFound
 from holdfast.core.failures import Failure
 from holdfast.core.states import Status
+
+
+def known_id(job_id: str) -> str:
+    """Give a job's id in the one spelling that is stored. Raises `JobNotFound` if it can be nobody's.
+
+    >>> known_id("01900000-0000-7000-8000-00000000000A")
+    '01900000-0000-7000-8000-00000000000a'
+    """
+    try:
+        return str(UUID(job_id))
+    except ValueError:
+        raise JobNotFound(f"there is no job {job_id!r}; a job's id is a UUID") from None
 
 
 class Submission(NamedTuple):
@@ -36,6 +49,7 @@ class Submission(NamedTuple):
     strict_keys: bool = False
     fingerprint: str | None = None
     trace: str | None = None
+    deadline: timedelta | None = None
 
     @property
     def unique(self) -> bool:
@@ -56,6 +70,7 @@ class Claim(NamedTuple):
 
     *attempt* counts claims since the last stored stage result, this one included.
     *losses* counts leases lost in a row: a job that lost two is run alone.
+    *time_left* is the length from the claim to the job's deadline, in seconds.
     """
 
     id: str
@@ -70,11 +85,35 @@ class Claim(NamedTuple):
     stages: int
     cancel_requested: bool
     trace: str | None
+    time_left: float | None = None
+    signals: int = 0
+
+
+class Signal(NamedTuple):
+    """Something that somebody told a job. Its number tells its place among all that the job was told."""
+
+    job_id: str
+    number: int
+    name: str
+    data: str
+
+
+class End(NamedTuple):
+    """How a job ended; of one that has not, that it lives."""
+
+    id: str
+    name: str
+    status: Status
+    result: str | None
+    failure: Failure | None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as its row tells it, live or ended."""
+    """A job as its row tells it, live or ended.
+
+    `waiting` says that it sleeps, or waits for a signal or for other jobs, `pending` for how many of those.
+    """
 
     id: str
     name: str
@@ -98,7 +137,12 @@ class Job:
     lease_expires_at: datetime | None = None
     finished_at: datetime | None = None
     deadline_at: datetime | None = None
+    timed_out_at: datetime | None = None
+    late_at: datetime | None = None
+    late_result: str | None = None
     cancel_requested: bool = False
+    waiting: bool = False
+    pending: int = 0
     subject: str | None = None
     version: int | None = None
     trace: str | None = None
@@ -122,6 +166,10 @@ class EventKind(StrEnum):
     CANCELLED = "cancelled"
     WARNING = "warning"
     """Nothing changed, but somebody should know: the job's key was used again with another payload."""
+    ACCEPTED = "accepted"
+    """Somebody let a result stand that had come after the deadline."""
+    SIGNALLED = "signalled"
+    """Somebody told the job something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +183,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs a person wants to see, newest first. `None` means any."""
+    """Which jobs a person wants to see, newest first. `None` means any.
+
+    *at_risk* is how close the deadline of a job that has not ended may be; those come with the nearest deadline
+    first, so there is no page *before* a job.
+    """
 
     status: Status | None = None
     name: str | None = None
@@ -143,9 +195,22 @@ class JobFilter:
     queue: str | None = None
     limit: int = 50
     before: str | None = None
+    at_risk: timedelta | None = None
 
     def __post_init__(self) -> None:
         if self.limit < 1:
             raise ValueError(f"limit={self.limit} shows nothing; ask for at least one job")
         if self.before is not None:
             UUID(self.before)  # raises ValueError: a page ends at a job's id
+        if self.at_risk is not None:
+            self._ensure_it_can_be_at_risk()
+
+    def _ensure_it_can_be_at_risk(self) -> None:
+        if self.before is not None:
+            raise ValueError(
+                "jobs at risk come by deadline, without pages; raise limit= instead of giving before="
+            )
+        if self.status is not None and self.status.ended:
+            raise ValueError(
+                f"a job that is {self.status} has ended, and none of those is at risk of its deadline"
+            )

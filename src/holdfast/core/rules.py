@@ -359,6 +359,7 @@ RULES: tuple[Rule, ...] = (
         retryable=False,
     ),
     *_line(ErrorClass.NETWORK_TIMEOUT, "holdfast.ResultTimeout", verdict=Verdict.IGNORE),
+    *_line(ErrorClass.TIMEOUT, "holdfast.SignalTimeout"),
     *_line(
         ErrorClass.MISCONFIGURED,
         *_of("holdfast", "ConfigError WithinUnsupported SchemaError"),

@@ -38,6 +38,8 @@ class StageRow(NamedTuple):
     fingerprint: str
     result: str | None = None
     failure: Failure | None = None
+    age: float = 0.0
+    """Seconds since it was stored, by the store's clock when it was read."""
 
 
 def ensure_same(row: StageRow, fingerprint: str) -> None:

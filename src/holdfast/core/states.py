@@ -1,7 +1,9 @@
 """The state graph of a job, declared once.
 
 A live job is `queued` or `processing`; everything else is an end. Only a failed
-job can come back, as a new generation, when a person asks for it.
+job can go on when a person asks for it: it comes back as a new generation, or
+completes with a result that came after its deadline. A queued job fails when its
+deadline passes.
 
 >>> Status.PROCESSING in GRAPH[Status.QUEUED]
 True
@@ -28,10 +30,10 @@ class Status(StrEnum):
 
 
 GRAPH: dict[Status, frozenset[Status]] = {
-    Status.QUEUED: frozenset({Status.PROCESSING, Status.CANCELLED}),
+    Status.QUEUED: frozenset({Status.PROCESSING, Status.FAILED, Status.CANCELLED}),
     Status.PROCESSING: frozenset({Status.QUEUED, Status.COMPLETED, Status.FAILED, Status.CANCELLED}),
     Status.COMPLETED: frozenset(),
-    Status.FAILED: frozenset({Status.QUEUED}),
+    Status.FAILED: frozenset({Status.QUEUED, Status.COMPLETED}),
     Status.CANCELLED: frozenset(),
 }
 

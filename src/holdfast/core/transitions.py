@@ -5,10 +5,11 @@ own clock, writes all of it or nothing, and only if the lease token still matche
 """
 
 from datetime import timedelta
+from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.core.backoff import RetryPolicy
-from holdfast.core.failures import Failure
+from holdfast.core.failures import Failure, deadline_passed
 from holdfast.core.jobs import Claim, EventKind
 from holdfast.core.stages import StageKey, StageStatus
 from holdfast.core.states import Status
@@ -23,6 +24,8 @@ class Finish(NamedTuple):
     result: str | None = None
     failure: Failure | None = None
     stage: str | None = None
+    if_overdue: bool = False
+    """Set if nothing but its deadline ends the job: then only if that has passed, which the store knows."""
 
 
 class Requeue(NamedTuple):
@@ -36,6 +39,10 @@ class Requeue(NamedTuple):
     failure: Failure | None = None
     stage: str | None = None
     reason: str | None = None
+    seen: int | None = None
+    """Set if the job waits: how many signals it has seen. One more wakes it."""
+    awaits: bool = False
+    """Whether it waits for other jobs: when none is pending, it is woken."""
 
 
 class StageWrite(NamedTuple):
@@ -54,6 +61,39 @@ class StageWrite(NamedTuple):
 Transition = Finish | Requeue | StageWrite
 
 
+class AttemptEnd(StrEnum):
+    """What came of an attempt: the word for it in log lines, figures and spans alike."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    LATE = "late"
+    """It had a result, and its job had timed out: nobody but the store can tell."""
+    RETRY = "retry"
+    PARKED = "parked"
+    RELEASED = "released"
+
+
+_GIVEN_BACK = {
+    EventKind.RETRY: AttemptEnd.RETRY,
+    EventKind.HELD: AttemptEnd.PARKED,
+    EventKind.QUEUED: AttemptEnd.RELEASED,
+}
+
+
+def end_of(change: Finish | Requeue) -> AttemptEnd:
+    """Name what came of an attempt, as far as its worker knows."""
+    if isinstance(change, Requeue):
+        return _GIVEN_BACK[change.event]
+    return AttemptEnd.TIMED_OUT if change.if_overdue else AttemptEnd(change.status.value)
+
+
+def has_result(change: Transition) -> bool:
+    """Whether a job ends with a result."""
+    return isinstance(change, Finish) and change.status is Status.COMPLETED
+
+
 def complete(claim: Claim, result: str) -> Finish:
     """End the job with its result."""
     return Finish(claim.id, claim.token, Status.COMPLETED, result=result)
@@ -62,6 +102,11 @@ def complete(claim: Claim, result: str) -> Finish:
 def cancel(claim: Claim) -> Finish:
     """End the job because somebody asked for it."""
     return Finish(claim.id, claim.token, Status.CANCELLED)
+
+
+def time_out(claim: Claim) -> Finish:
+    """End the job because its deadline has passed, if the store agrees that it has."""
+    return Finish(claim.id, claim.token, Status.FAILED, failure=deadline_passed(), if_overdue=True)
 
 
 def fail(
@@ -88,6 +133,30 @@ def exhausted(failure: Failure, policy: RetryPolicy, *, attempt: int) -> bool:
     return failure.retries is not None and attempt > failure.retries
 
 
+def park(claim: Claim, reason: str, *, delay: timedelta, seen: int, awaits: bool) -> Requeue:
+    """Let the job wait without a worker, for *delay* at most; its attempt is given back."""
+    return Requeue(
+        claim.id,
+        claim.token,
+        EventKind.HELD,
+        delay=delay,
+        gives_back=True,
+        reason=reason,
+        seen=seen,
+        awaits=awaits,
+    )
+
+
 def release(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Requeue:
     """Give the job back as if it had not been claimed: the attempt was not its own fault."""
     return Requeue(claim.id, claim.token, EventKind.QUEUED, delay=delay, gives_back=True, reason=reason)
+
+
+def too_early(end: Finish) -> Requeue:
+    """Give a job back that was stopped for a deadline which has not come: the attempt was not its own fault."""
+    return Requeue(end.id, end.token, EventKind.QUEUED, gives_back=True, reason="its deadline has not come")
+
+
+def put_aside(claim: Claim, reason: str, *, delay: timedelta) -> Requeue:
+    """Give the job back as if it had not been claimed, and keep it from being claimed again for *delay*."""
+    return Requeue(claim.id, claim.token, EventKind.HELD, delay=delay, gives_back=True, reason=reason)

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -11,18 +12,33 @@ from typing import Any
 from holdfast.core.classify import Classifier
 from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.failures import Failure, stage_mismatch, timed_out, worker_lost
-from holdfast.core.jobs import Claim
+from holdfast.core.jobs import Claim, Signal
+from holdfast.core.payload import fingerprint
+from holdfast.core.sealing import is_sealed
 from holdfast.core.stages import StageKey, StageRow
 from holdfast.core.states import Status
-from holdfast.core.transitions import Finish, Transition, cancel, complete, fail, release
+from holdfast.core.traces import ids
+from holdfast.core.transitions import (
+    Finish,
+    Requeue,
+    Transition,
+    cancel,
+    complete,
+    end_of,
+    fail,
+    release,
+    time_out,
+)
 from holdfast.engine.calling import TookTooLongError, call
-from holdfast.engine.context import CURRENT
+from holdfast.engine.context import CURRENT, STAGE
+from holdfast.engine.patience import Patience
 from holdfast.engine.registry import JobSpec, StageSpec
 from holdfast.engine.settling import Settler
-from holdfast.engine.stages import LeaseLost, Stages
-from holdfast.ports import Dice, Executor, Journal
+from holdfast.engine.stages import Interrupted, LeaseLost, Stages
+from holdfast.engine.strangers import Strangers
+from holdfast.engine.waits import Waits
+from holdfast.ports import Dice, Executor, Journal, Span, Store, Tracer
 
-UNKNOWN_JOB_PAUSE = timedelta(seconds=30)
 STRAGGLING = timedelta(seconds=5)
 
 
@@ -32,6 +48,13 @@ class Interruption(StrEnum):
     SHUTDOWN = "shutdown"
     CANCEL = "cancel"
     LOST = "lost"
+    REPLACED = "replaced"
+    """The job came back to the same worker: nothing that the older attempt could still write would be kept."""
+    DEADLINE = "deadline"
+
+
+def _stop_at_deadline(attempt: "Attempt") -> None:
+    attempt.interrupt(Interruption.DEADLINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,43 +62,69 @@ class Tools:
     """What every attempt of a worker uses."""
 
     settler: Settler
+    strangers: Strangers
     classifier: Classifier
     dice: Dice
     executor: Executor
     journal: Journal
+    store: Store
+    patience: Patience
     loop: asyncio.AbstractEventLoop
     closing: Callable[[], bool]
+    tracer: Tracer | None = None
+    fingerprint: Callable[[str], str] = fingerprint
+    at_deadline: "Callable[[Attempt], None]" = _stop_at_deadline
+    """Called when the deadline of a job that is to be stopped has passed, by this process's clock."""
 
 
 class Attempt:
     """Runs the function of a claimed job. It never raises: what went wrong is data."""
 
     __slots__ = (
+        "_alarm",
+        "_began",
         "_begun",
         "_counts",
+        "_due",
         "_interruption",
         "_over",
+        "_signals",
         "_spec",
         "_stages",
         "_stored",
         "_tools",
+        "_waits",
         "claim",
         "task",
+        "trace",
     )
 
     def __init__(
-        self, claim: Claim, spec: JobSpec | None, stored: dict[StageKey, StageRow] | None, tools: Tools
+        self,
+        claim: Claim,
+        spec: JobSpec | None,
+        stored: dict[StageKey, StageRow] | None,
+        tools: Tools,
+        signals: Sequence[Signal] = (),
     ) -> None:
         self.claim = claim
         self._spec = spec
         self._tools = tools
         self._stored = stored
+        self._signals = signals
         self._stages: Stages | None = None
+        self._waits: Waits | None = None
         self._interruption: Interruption | None = None
         self._begun = False
         self._over = False
-        self._counts: Counter[str] | None = None
+        self._counts: Counter[Hashable] | None = None
+        # By this process's own steady clock, from the moment of the claim: the store has the last word.
+        self._began = tools.loop.time()
+        self._due = None if claim.time_left is None else self._began + claim.time_left
+        self._alarm: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
+        self.trace = claim.trace
+        """Where what this attempt does stands in a trace: in a span of its own, or in its submitter's."""
 
     def interrupt(self, why: Interruption) -> None:
         """Stop the attempt. What it writes then depends on *why*."""
@@ -88,17 +137,48 @@ class Attempt:
 
     async def run(self) -> Transition | None:
         """Run to an end; `None` means that nothing may be written."""
-        spec = self._spec
         if self._interruption is not None:
             return self._stopped()
         if self.claim.cancel_requested:
             return cancel(self.claim)
-        if spec is None:
-            return release(self.claim, f"no job named {self.claim.name!r} here", delay=UNKNOWN_JOB_PAUSE)
-        if self.claim.attempt > spec.crash_budget and self.claim.losses:
-            return Finish(self.claim.id, self.claim.token, Status.FAILED, failure=worker_lost())
+        if self._spec is None:
+            return self._tools.strangers.unknown(self.claim)
+        if self._is_sealed():
+            return self._tools.strangers.sealed(self.claim)
+        ended = self._ended_before(self._spec)
+        if ended is not None:
+            return ended
+        span = None if self._tools.tracer is None else self._tools.tracer.attempt(self.claim)
+        return await (self._call(self._spec) if span is None else self._in_span(span, self._spec))
 
+    def _is_sealed(self) -> bool:
+        """Whether something that the function needs is encoded, and cannot be decoded here."""
+        if is_sealed(self.claim.args):
+            return True
+        if not self._stored and not self._signals:
+            return False  # nearly every job
+        results = [row.result for row in (self._stored or {}).values()]
+        return any(map(is_sealed, [*results, *(signal.data for signal in self._signals)]))
+
+    def _ended_before(self, spec: JobSpec) -> Transition | None:
+        """Decide on a job whose function is not to be called at all."""
+        if self.claim.losses and self.claim.attempt > spec.crash_budget:
+            return Finish(self.claim.id, self.claim.token, Status.FAILED, failure=worker_lost())
+        return time_out(self.claim) if self.overdue() else None
+
+    async def _in_span(self, span: Span, spec: JobSpec) -> Transition | None:
+        """Call the function inside *span*, and say there what came of it."""
+        self.trace, change = span.trace, None
+        try:
+            change = await self._call(spec)
+        finally:
+            span.end(*_told(change))
+        return change
+
+    async def _call(self, spec: JobSpec) -> Transition | None:
         self._begun = True
+        if self._due is not None and spec.on_deadline == "cancel":
+            self._alarm = self._tools.loop.call_at(self._due, self._tools.at_deadline, self)
         CURRENT.set(self)
         try:
             args, kwargs = spec.shape.load_args(self.claim.args)
@@ -111,6 +191,10 @@ class Attempt:
             return self._ended_by(error, spec)
         finally:
             self._over = True
+            if self._alarm is not None:
+                self._alarm.cancel()
+            if self._waits is not None:
+                await self._waits.close()
             if self._stages is not None:
                 await self._stages.close()
 
@@ -118,20 +202,49 @@ class Attempt:
         self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run a stage of this job, or answer from what is stored of it."""
-        if self._over:
-            raise LeaseLost  # a thread that was left behind: its job may be running elsewhere by now
-        if self._stages is None:
-            self._stages = Stages(self, self._stored or {}, self._tools)
         if self._spec is not None:
             self._spec.saw_stage(stage)
-        return await self._stages.run(stage, key, args, kwargs)
+        return await self._its_stages().run(stage, key, args, kwargs)
+
+    def _its_stages(self) -> Stages:
+        if self._over:
+            raise LeaseLost  # a thread that was left behind: its job may be running elsewhere by now
+        self.ensure_going_on()
+        if self._stages is None:
+            self._stages = Stages(self, self._stored or {}, self._tools)
+        return self._stages
+
+    @property
+    def waits(self) -> Waits:
+        """What the job's function waits for."""
+        stages = self._its_stages()
+        if self._waits is None:
+            self._waits = Waits(self, stages, self._tools, self._signals)
+        return self._waits
+
+    def ensure_going_on(self) -> None:
+        """Unwind the function once more, if it swallowed that the job waits or is to be tried again.
+
+        It goes on with something that is no result, and nothing that follows from that may take effect. A stage
+        that runs meanwhile had begun before, and goes on.
+        """
+        if self._postponed() is not None and STAGE.get() is None:
+            raise Interrupted("the job is put back; what its function does now is dropped")
+
+    def submitting(self) -> AbstractContextManager[None]:
+        """Count a submission as under way: the job is not parked in the middle of it."""
+        return nullcontext() if self._over else self._its_stages().bustle.under_way()
+
+    def is_kept_by(self, store: Store) -> bool:
+        """Whether *store* is where this job is."""
+        return self._tools.store is store
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop on which the attempt runs."""
         return self._tools.loop
 
-    def count(self, place: str) -> int:
+    def count(self, place: Hashable) -> int:
         """Count what the job does at *place*, from 1."""
         if self._counts is None:
             self._counts = Counter()
@@ -142,11 +255,37 @@ class Attempt:
         """Whether the engine is stopping this attempt, so that a cancellation is not its own fault."""
         return self._interruption is not None or self._tools.closing()
 
+    def elapsed(self) -> float:
+        """Tell how many seconds ago the job was claimed."""
+        return self._tools.loop.time() - self._began
+
+    def time_left(self) -> timedelta | None:
+        """Tell how long it is until the job's deadline; less than nothing afterwards."""
+        return None if self._due is None else timedelta(seconds=self._due - self._tools.loop.time())
+
+    def overdue(self) -> bool:
+        """Whether the job's deadline has passed, by this process's clock."""
+        return self._due is not None and self._tools.loop.time() >= self._due
+
+    @property
+    def may_be_late(self) -> bool:
+        """Whether the attempt goes on when the deadline takes its lease, for a late result."""
+        return self._spec is not None and self._spec.on_deadline == "finish"
+
+    def awaits_its_end(self) -> bool:
+        """Whether the attempt is to be stopped as soon as the store, too, says that the deadline has passed."""
+        return self._interruption is None and self.overdue() and not self.may_be_late
+
+    def hear_of_deadline(self) -> None:
+        """Hear from the store that the deadline has passed."""
+        if not self.may_be_late:
+            self.interrupt(Interruption.DEADLINE)
+
     def _ended_by(self, error: BaseException, spec: JobSpec) -> Transition | None:
         """Decide what follows from an error that came out of the function."""
         if self._interruption is not None or (self._tools.closing() and _cancelled(error)):
             if not spec.is_async:
-                self._tools.journal.warning("thread left behind", job_id=self.claim.id)
+                self._warn_of_thread()
             return self._stopped()
         inner = _find(error, (LeaseLost, StageFailed))
         match inner:
@@ -171,24 +310,38 @@ class Attempt:
         match self._interruption:
             case Interruption.CANCEL:
                 return cancel(self.claim)
-            case Interruption.LOST:
+            case Interruption.LOST | Interruption.REPLACED:
                 return None
+            case Interruption.DEADLINE:
+                return time_out(self.claim)
             case _:
                 in_thread = self._spec is not None and not self._spec.is_async
                 # The thread goes on until the process ends; nobody shall run the job beside it.
                 return release(self.claim, "worker shut down", delay=STRAGGLING if in_thread else None)
+
+    def _warn_of_thread(self) -> None:
+        self._tools.journal.warning("thread left behind", job_id=self.claim.id, **ids(self.trace))
 
     def failure_of(self, error: BaseException) -> Failure:
         """Turn an error into a value, and report a thread that could not be stopped."""
         match error:
             case TookTooLongError():
                 if error.in_thread:
-                    self._tools.journal.warning("thread left behind", job_id=self.claim.id)
+                    self._warn_of_thread()
                 return timed_out(error.after)
             case StageMismatch():
                 return stage_mismatch(str(error))
             case _:
                 return self._tools.classifier.classify(error)
+
+
+def _told(change: Transition | None) -> tuple[str, Failure | None]:
+    """Say in a word what came of an attempt, and what went wrong."""
+    match change:
+        case Finish() | Requeue():
+            return end_of(change).value, change.failure
+        case _:
+            return "lost", None
 
 
 def _cancelled(error: BaseException) -> bool:

@@ -1,9 +1,14 @@
-"""The keeper of a worker's leases: it extends them, and hears who wants a job cancelled."""
+"""The keeper of a worker's leases: it extends them, hears who wants a job cancelled, and asks whose time is over.
+
+The worker's clock tells when to ask about a deadline, and the store's whether it has passed.
+"""
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from holdfast.core.errors import StoreUnavailable
+from holdfast.core.traces import ids
 from holdfast.engine.attempt import Attempt, Interruption
 from holdfast.engine.options import WorkerOptions
 from holdfast.ports import Journal, Store
@@ -26,17 +31,18 @@ class Keeper:
         self._held = held
         self._options = options
         self._journal = journal
+        self._sooner = asyncio.Event()
 
     async def run(self) -> None:
-        """Look for cancellations at every poll, and extend when a third of the lease is over."""
+        """Look for cancellations at every poll; extend when a third of the lease is over, or somebody's time."""
         third = self._options.lease.total_seconds() / 3
         tick = min(third, self._options.poll.total_seconds())
         waited = 0.0
         while True:
-            await asyncio.sleep(tick)
+            await self._rest(tick)
             waited += tick
             try:
-                if waited >= third:
+                if waited >= third or any(attempt.awaits_its_end() for attempt in self._held.values()):
                     await self.run_once()
                     waited = 0.0
                 else:
@@ -45,7 +51,7 @@ class Keeper:
                 self._journal.warning("leases not extended", worker=self._worker, message=str(error))
 
     async def run_once(self) -> None:
-        """Extend all leases now; stop the attempts that lost theirs, or that somebody wants stopped."""
+        """Extend all leases now; stop the attempts that lost theirs, or that somebody or their deadline wants stopped."""
         held = [(attempt.claim.id, attempt.claim.token) for attempt in self._held.values()]
         if not held:
             return
@@ -55,6 +61,21 @@ class Keeper:
             self._stop(job_id, Interruption.LOST, token=tokens[job_id])
         for job_id in extension.cancel_requested:
             self._stop(job_id, Interruption.CANCEL)
+        for job_id in extension.timed_out:
+            attempt = self._still_held(job_id, tokens[job_id])
+            if attempt is not None:
+                attempt.hear_of_deadline()
+
+    def look_soon(self, _: Attempt) -> None:
+        """Ask the store at once: by the worker's clock, a deadline has passed."""
+        self._sooner.set()
+
+    async def _rest(self, pause: float) -> None:
+        """Wait for the next look, or for a deadline that comes before it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._sooner.wait()
+        self._sooner.clear()
 
     async def _hear_cancellations(self) -> None:
         if self._held:
@@ -65,11 +86,15 @@ class Keeper:
         """Stop the job if this worker runs it."""
         self._stop(job_id, Interruption.CANCEL)
 
-    def _stop(self, job_id: str, why: Interruption, *, token: int | None = None) -> None:
+    def _still_held(self, job_id: str, token: int | None) -> Attempt | None:
+        """Give the attempt at a job; it may have ended and come back under a new lease while the store was answering."""
         attempt = self._held.get(job_id)
-        # The job may have ended and come back under a new lease while the store was answering.
-        if attempt is None or token not in (None, attempt.claim.token):
+        return attempt if attempt is not None and token in (None, attempt.claim.token) else None
+
+    def _stop(self, job_id: str, why: Interruption, *, token: int | None = None) -> None:
+        attempt = self._still_held(job_id, token)
+        if attempt is None:
             return
         if why is Interruption.LOST:
-            self._journal.warning("lease lost", job_id=job_id, worker=self._worker)
+            self._journal.warning("lease lost", job_id=job_id, worker=self._worker, **ids(attempt.trace))
         attempt.interrupt(why)

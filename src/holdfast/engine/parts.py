@@ -1,10 +1,12 @@
 """What the engine is put together from."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.classify import Classifier
+from holdfast.core.payload import fingerprint
 from holdfast.engine.registry import Registry
-from holdfast.ports import Clock, Dice, Executor, Ids, Journal, Metrics, Store
+from holdfast.ports import Clock, Dice, Executor, Ids, Journal, Metrics, Store, Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +22,6 @@ class Parts:
     executor: Executor
     journal: Journal
     metrics: Metrics
+    tracer: Tracer | None = None
+    fingerprint: Callable[[str], str] = fingerprint
+    """By which two texts are known to be the same."""

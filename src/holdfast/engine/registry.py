@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.core.backoff import RetryPolicy
 from holdfast.core.errors import ConfigError
+from holdfast.core.schedules import Schedule
 from holdfast.engine.shapes import Shape
+
+OnDeadline = Literal["cancel", "finish"]
+"""What becomes of a handler that runs when its job's deadline passes: it is cancelled, or finishes for a late result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,12 @@ class JobSpec:
     queue: str
     priority: int
     is_async: bool
+    aliases: tuple[str, ...] = ()
     timeout: timedelta | None = None
+    deadline: timedelta | None = None
+    on_deadline: OnDeadline = "cancel"
+    on_accept: list[Any] = field(default_factory=list)
+    """The job that is submitted when a late result is accepted; at most one."""
     _budgets: set[int] = field(default_factory=set)
 
     def saw_stage(self, stage: StageSpec) -> None:
@@ -50,23 +59,43 @@ class JobSpec:
         return max(self.policy.attempts, *self._budgets, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Recurring:
+    """A job that is submitted by itself."""
+
+    job: JobSpec
+    schedule: Schedule
+
+
 class Registry:
-    """Jobs by name."""
+    """Jobs by name, and those that recur."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobSpec] = {}
+        self._aliases: dict[str, JobSpec] = {}
+        self.recurring: list[Recurring] = []
 
     def add(self, spec: JobSpec) -> None:
         """Declare a job. A name means one thing in a process."""
-        if spec.name in self._jobs:
-            raise ConfigError(f"a job named {spec.name!r} is declared twice; give one of them another name")
+        for name in (spec.name, *spec.aliases):
+            if self.get(name) is not None:
+                raise ConfigError(f"a job named {name!r} is declared twice; give one of them another name")
         if not -32_768 <= spec.priority <= 32_767:
             raise ConfigError(f"priority of job {spec.name!r} must be between -32768 and 32767")
         self._jobs[spec.name] = spec
+        self._aliases |= dict.fromkeys(spec.aliases, spec)
+
+    def recur(self, spec: JobSpec, schedule: Schedule) -> None:
+        """Have a job submitted by itself. A schedule is known by its name."""
+        if any(other.schedule.name == schedule.name for other in self.recurring):
+            raise ConfigError(
+                f"a schedule named {schedule.name!r} is declared twice; give one of them a name"
+            )
+        self.recurring.append(Recurring(spec, schedule))
 
     def get(self, name: str) -> JobSpec | None:
-        """Find a job, or `None`: another version of the code may know it."""
-        return self._jobs.get(name)
+        """Find a job by its name or an earlier one; `None`: another version of the code may know it."""
+        return self._jobs.get(name) or self._aliases.get(name)
 
     def __iter__(self) -> Iterator[JobSpec]:
         return iter(self._jobs.values())

@@ -1,15 +1,25 @@
 """What became of attempts, written in batches behind the worker's back."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
-from holdfast.core.jobs import EventKind
 from holdfast.core.states import Status
-from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
+from holdfast.core.traces import ids
+from holdfast.core.transitions import (
+    AttemptEnd,
+    Finish,
+    Requeue,
+    StageWrite,
+    Transition,
+    end_of,
+    has_result,
+    too_early,
+)
 from holdfast.engine.gathering import Gatherer
 from holdfast.engine.patience import Patience
 from holdfast.ports import Journal, Metrics, Store
+from holdfast.ports.store import Settled
 
 BATCH = 2_000
 
@@ -20,6 +30,7 @@ class Outcome(NamedTuple):
     change: Transition
     attempt: int
     seconds: float
+    trace: str | None = None
 
 
 class Settler:
@@ -42,7 +53,9 @@ class Settler:
         self._patience = patience
         self._journal = journal
         self._metrics = metrics
-        self._gatherer: Gatherer[Outcome, bool] = Gatherer(self._write, limit=BATCH, name="holdfast settler")
+        self._gatherer: Gatherer[Outcome, Settled] = Gatherer(
+            self._write, limit=BATCH, name="holdfast settler"
+        )
         self._written = written
         self._parked = parked
         self._describe = describe
@@ -53,9 +66,9 @@ class Settler:
         self.unsettled += 1
         self._gatherer.post(outcome)
 
-    async def store_stage(self, change: StageWrite) -> bool:
-        """Write what became of a stage; false means that the lease is lost."""
-        return await self._gatherer.ask(Outcome(change, change.attempt, 0.0))
+    async def store_stage(self, change: StageWrite, *, trace: str | None = None) -> Settled:
+        """Write what became of a stage."""
+        return await self._gatherer.ask(Outcome(change, change.attempt, 0.0, trace))
 
     async def drain(self) -> None:
         """Wait until everything has been written."""
@@ -65,14 +78,14 @@ class Settler:
         """Try no more to write what is left: those leases run out, and the jobs are run again."""
         self._gatherer.give_up()
 
-    async def _write(self, batch: list[Outcome]) -> Sequence[bool]:
+    async def _write(self, batch: list[Outcome]) -> Sequence[Settled]:
         applied = await self._applied([outcome.change for outcome in batch])
         self.unsettled -= sum(not isinstance(outcome.change, StageWrite) for outcome in batch)
         self._written()
         self._tell(batch, applied)
         return applied
 
-    async def _applied(self, changes: list[Transition]) -> Sequence[bool]:
+    async def _applied(self, changes: list[Transition]) -> Sequence[Settled]:
         """Write *changes*; one that the store cannot take does not hold back its neighbours."""
         try:
             # Each write is fenced, so one that is sent again after a lost answer changes nothing twice.
@@ -80,58 +93,134 @@ class Settler:
         except Exception as error:  # noqa: BLE001 - the edge of the settling loop, which must go on
             if len(changes) == 1:
                 self._journal.error("cannot be written", job_id=changes[0].id, message=self._describe(error))
-                return [False]
+                return [Settled.FENCED]
         return [written for change in changes for written in await self._applied([change])]
 
-    def _tell(self, batch: list[Outcome], applied: Sequence[bool]) -> None:
-        counts: Counter[str] = Counter()
-        verbose = self._journal.verbose
+    def _tell(self, batch: list[Outcome], applied: Sequence[Settled]) -> None:
+        tally, verbose = _Tally(), self._journal.verbose
         for outcome, written in zip(batch, applied, strict=True):
             change = outcome.change
-            if not written:
-                counts["fenced"] += 1
-                self._journal.warning("fenced", job_id=change.id, worker=self._worker)
+            if written is Settled.WRITTEN and has_result(change) and not verbose:
+                tally.completed.append(outcome.seconds)  # nearly every job: nothing else is told of it
+            elif written is Settled.FENCED:
+                tally.counts["fenced"] += 1
+                self._journal.warning("fenced", job_id=change.id, worker=self._worker, **ids(outcome.trace))
             elif isinstance(change, StageWrite):
-                if verbose:
+                if verbose and written is Settled.WRITTEN:
                     self._journal.debug(
-                        "stage", job_id=change.id, stage=str(change.key), status=change.status
+                        "stage",
+                        job_id=change.id,
+                        stage=str(change.key),
+                        status=change.status,
+                        **ids(outcome.trace),
                     )
+            elif written is Settled.EARLY and isinstance(change, Finish):
+                self.post(outcome._replace(change=too_early(change)))
             else:
-                name = _counter(change)
-                counts[name] += 1
-                if verbose or name != "jobs_completed":
-                    self._log(name, change, outcome)
-        for name, amount in counts.items():
-            self._metrics.count(name, amount)
-        if counts["retries_scheduled"] or counts["jobs_released"]:
+                self._tell_end(change, outcome, written, tally)
+        tally.report(self._metrics)
+        if tally.put_back:
             self._parked()
 
-    def _log(self, name: str, change: Finish | Requeue, outcome: Outcome) -> None:
-        status = change.status if isinstance(change, Finish) else Status.QUEUED
+    def _tell_end(
+        self, change: Finish | Requeue, outcome: Outcome, written: Settled, tally: "_Tally"
+    ) -> None:
+        """Count and log what an attempt led to."""
+        end = _end(change, written)
+        tally.ended(end, change, outcome.seconds)
+        if written is Settled.TIMED_OUT:  # else the sweep ended the job, has counted it and told of it
+            tally.counts["jobs_timed_out"] += 1
+            self._log(AttemptEnd.TIMED_OUT, change, outcome)
+        if end is not AttemptEnd.TIMED_OUT and (self._journal.verbose or end not in _ROUTINE):
+            self._log(end, change, outcome)
+
+    def _log(self, end: AttemptEnd, change: Finish | Requeue, outcome: Outcome) -> None:
         fields = {
             "job_id": change.id,
-            "status": status.value,
+            "status": _status(end, change).value,
             "attempt": outcome.attempt,
             "duration_ms": round(outcome.seconds * 1000),
+            **ids(outcome.trace),
         }
-        match name:
-            case "jobs_completed":
+        match end:
+            case AttemptEnd.COMPLETED:
                 self._journal.debug("completed", **fields)
-            case "jobs_failed":
+            case AttemptEnd.FAILED:
                 self._journal.warning("failed", **fields, **_reason(change))
-            case "jobs_cancelled":
+            case AttemptEnd.CANCELLED:
                 self._journal.info("cancelled", **fields)
-            case "retries_scheduled":
+            case AttemptEnd.TIMED_OUT:
+                self._journal.warning("timed out", jobs=1, **fields)
+            case AttemptEnd.LATE:
+                self._journal.warning("late", worker=self._worker, **fields)
+            case AttemptEnd.RETRY:
                 self._journal.info("retry", **fields, **_reason(change))
-            case _:
+            case AttemptEnd.PARKED:
+                self._journal.debug("parked", **fields, **_reason(change))
+            case AttemptEnd.RELEASED:
                 self._journal.info("released", **fields, **_reason(change))
+            case _:
+                assert_never(end)
 
 
-def _counter(change: Finish | Requeue) -> str:
-    """Name the figure that a change counts in."""
-    if isinstance(change, Requeue):
-        return "retries_scheduled" if change.event is EventKind.RETRY else "jobs_released"
-    return f"jobs_{change.status}"
+class _Tally:
+    """The figures of one batch: put together first, so that the sink is called a few times and not once per job."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.completed: list[float] = []
+        self.put_back = False
+        self._coded: Counter[tuple[str, str]] = Counter()
+        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+
+    def ended(self, end: AttemptEnd, change: Finish | Requeue, seconds: float) -> None:
+        self._seconds[end.value].append(seconds)
+        self.put_back = self.put_back or isinstance(change, Requeue)
+        if end is AttemptEnd.TIMED_OUT:
+            return  # whoever ends a job by its deadline counts it, and that may be a sweep
+        if change.failure is None:
+            self.counts[_COUNTERS[end]] += 1
+        else:
+            self._coded[_COUNTERS[end], change.failure.code] += 1
+
+    def report(self, metrics: Metrics) -> None:
+        if self.completed:
+            self.counts["jobs_completed"] += len(self.completed)
+            self._seconds["completed"] += self.completed
+        for name, amount in self.counts.items():
+            if amount:
+                metrics.count(name, amount)
+        for (name, code), amount in self._coded.items():
+            metrics.count(name, amount, code=code)
+        for outcome, seconds in self._seconds.items():
+            metrics.observe("attempt_seconds", seconds, outcome=outcome)
+
+
+_COUNTERS = {
+    AttemptEnd.COMPLETED: "jobs_completed",
+    AttemptEnd.FAILED: "jobs_failed",
+    AttemptEnd.CANCELLED: "jobs_cancelled",
+    AttemptEnd.LATE: "results_late",
+    AttemptEnd.RETRY: "retries_scheduled",
+    AttemptEnd.PARKED: "jobs_parked",
+    AttemptEnd.RELEASED: "jobs_released",
+}
+
+_ROUTINE = (AttemptEnd.COMPLETED, AttemptEnd.PARKED)
+
+
+def _end(change: Finish | Requeue, written: Settled) -> AttemptEnd:
+    """Name what came of an attempt: the store has the last word on deadlines."""
+    if written is Settled.WRITTEN:
+        return end_of(change)
+    return AttemptEnd.LATE if has_result(change) else AttemptEnd.TIMED_OUT
+
+
+def _status(end: AttemptEnd, change: Finish | Requeue) -> Status:
+    """Tell which state the job is in now."""
+    if end in (AttemptEnd.TIMED_OUT, AttemptEnd.LATE):
+        return Status.FAILED
+    return change.status if isinstance(change, Finish) else Status.QUEUED
 
 
 def _reason(change: Finish | Requeue) -> dict[str, object]:

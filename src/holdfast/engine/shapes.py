@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from holdfast.core.errors import PayloadInvalid
 from holdfast.core.payload import DEFAULT_LIMIT, encode
+from holdfast.core.sealing import ensure_open
 
 _PLAIN = (int, str, float, bool, type(None))
 _BY_NAME = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
@@ -62,7 +63,8 @@ class Shape:
         return encode(checked, what=self._the_result, limit=self._limit)
 
     def load_result(self, text: str) -> Any:
-        """Read a result back, with the type that the function declares."""
+        """Read a result back, with the type that the function declares. Raises `PayloadSealed`."""
+        ensure_open(text, self._the_result)
         return self._result.read(text)
 
     def _checked(self, codec: "_Codec", value: Any, what: str) -> Any:

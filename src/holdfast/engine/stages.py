@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.failures import Failure, worker_lost
-from holdfast.core.payload import fingerprint
 from holdfast.core.stages import StageKey, StageRow, StageStatus, ensure_same
 from holdfast.core.transitions import Requeue, StageWrite, Transition, exhausted, fail
+from holdfast.engine.bustle import Bustle
 from holdfast.engine.calling import call
 from holdfast.engine.context import STAGE, RunningStage
 from holdfast.engine.registry import StageSpec
+from holdfast.ports.store import Settled
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt, Tools
+    from holdfast.ports import Span
 
 
 class Interrupted(BaseException):
@@ -29,14 +31,13 @@ class Interrupted(BaseException):
     Not an `Exception`: code that catches those would hide a retry that has budget left.
     """
 
+    def __init__(self, message: str, failure: Failure | None = None) -> None:
+        super().__init__(message)
+        self.failure = failure
+
 
 class LeaseLost(BaseException):
     """Unwinds the job's function when another worker has the job now."""
-
-
-class _Running(NamedTuple):
-    task: asyncio.Task[Any] | None
-    mark: str
 
 
 class _Now(NamedTuple):
@@ -53,14 +54,16 @@ class Stages:
 
     def __init__(self, attempt: "Attempt", stored: dict[StageKey, StageRow], tools: "Tools") -> None:
         self._attempt = attempt
-        self._stored = stored
+        self.stored = stored
         self._tools = tools
         self._calls: Counter[str] = Counter()
-        self._running: dict[StageKey, _Running] = {}
-        self._alone: StageKey | None = None
+        self._running: dict[StageKey, asyncio.Task[Any] | None] = {}
+        self._alone: StageWrite | None = None
+        """The note of a stage that runs alone. It is written if that changes."""
         self._noted: dict[StageKey, StageWrite] = {}
+        self.bustle = Bustle()
         self.postponed: Transition | None = None
-        """What a stage that is to be tried again asks for, whatever the job's code makes of its unwinding."""
+        """What a stage that is to be tried again asks for, or a wait, whatever the job's code makes of its unwinding."""
 
     async def run(
         self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -70,8 +73,8 @@ class Stages:
         if place in self._running:
             raise StageMismatch(f"stage {place} runs already; calls side by side need a key each")
         text = stage.shape.dump_args(args, kwargs)
-        mark = fingerprint(text)
-        row = self._stored.get(place)
+        mark = self._tools.fingerprint(text)
+        row = self.stored.get(place)
         if row is not None:
             ensure_same(row, mark)
             if row.status is StageStatus.DONE:
@@ -85,36 +88,63 @@ class Stages:
         return StageKey(stage.name, key if key is not None else f"#{self._calls[stage.name]}")
 
     async def _run_now(self, stage: StageSpec, place: StageKey, mark: str, text: str) -> Any:
-        self._running[place] = _Running(asyncio.current_task(), mark)
+        self._running[place] = asyncio.current_task()
         try:
-            now = _Now(stage, place, mark, await self._begin(place, mark))
-            if now.number > stage.policy.attempts:
-                raise await self._give_up(now, worker_lost())
-            result = await self._computed(now, text)
-            await self._record(now, StageStatus.DONE, result=result)
-            return stage.shape.load_result(result)
+            with self.bustle.under_way():
+                now = _Now(stage, place, mark, await self._begin(stage, place, mark))
+                if now.number > stage.policy.attempts:
+                    raise await self._give_up(now, worker_lost())
+                span = None if self._tools.tracer is None else self._tools.tracer.stage(place, now.number)
+                result = await (self._computed(now, text) if span is None else self._in_span(span, now, text))
+                await self._record(now, StageStatus.DONE, result=result)
+                return stage.shape.load_result(result)
         finally:
             self._running.pop(place, None)
 
-    async def _begin(self, place: StageKey, mark: str) -> int:
+    async def _begin(self, stage: StageSpec, place: StageKey, mark: str) -> int:
         """Count this attempt at the stage, with a note of its own if it does not run alone."""
         await asyncio.sleep(0)  # stages that start together see each other here
-        row = self._stored.get(place)
+        row, claim = self.stored.get(place), self._attempt.claim
+        note = StageWrite(claim.id, claim.token, place, StageStatus.STARTED, 1, mark)
         if len(self._running) == 1 and row is None:
-            self._alone = place
-            return self._attempt.claim.attempt
-        if self._alone in self._running and self._alone is not None:
-            await self._note(self._alone, self._running[self._alone].mark, self._attempt.claim.attempt)
-            self._alone = None
-        number = 1 if row is None else row.attempt + 1
-        await self._note(place, mark, number)
-        return number
+            self._alone = note._replace(attempt=self._lone_attempt(stage))
+            return self._alone.attempt
+        await self.note_lone()
+        note = note._replace(attempt=1 if row is None else row.attempt + 1)
+        await self._note(note)
+        return note.attempt
 
-    async def _note(self, place: StageKey, mark: str, number: int) -> None:
+    def _lone_attempt(self, stage: StageSpec) -> int:
+        """Count by the attempts of the job: nobody noted those of a stage that runs alone.
+
+        A worker that was lost may have been lost in the stage, each time. If none was, the stage never went beyond
+        its budget, and the job's own code has spent what is above that.
+        """
         claim = self._attempt.claim
-        note = StageWrite(claim.id, claim.token, place, StageStatus.STARTED, number, mark)
-        self._noted[place] = note
-        await self._write(note)
+        return claim.attempt if claim.losses else min(claim.attempt, stage.policy.attempts)
+
+    async def note_lone(self) -> None:
+        """Give a stage that runs alone a count of its own, before that of the job, which it uses, is another's."""
+        alone, self._alone = self._alone, None
+        if alone is not None and alone.key in self._running:
+            await self._note(alone)
+
+    async def _note(self, note: StageWrite) -> None:
+        self._noted[note.key] = note
+        await self.write(note)
+
+    async def _in_span(self, span: "Span", now: _Now, text: str) -> str:
+        """Compute the stage's result inside *span*, and say there what came of it."""
+        try:
+            result = await self._computed(now, text)
+        except (StageFailed, Interrupted) as error:
+            span.end("failed", error.failure)
+            raise
+        except BaseException:
+            span.end("stopped")
+            raise
+        span.end("done")
+        return result
 
     async def _computed(self, now: _Now, text: str) -> str:
         """Call the stage's function; an error ends in a later attempt, or in `StageFailed`."""
@@ -156,7 +186,7 @@ class Stages:
             self.postponed = (
                 later  # of stages that failed side by side, the one that has to wait longest decides
             )
-        return Interrupted("the stage will be tried again")
+        return Interrupted("the stage will be tried again", failure)
 
     async def _give_up(self, now: _Now, failure: Failure) -> StageFailed:
         """Write down that the stage is beyond its budget, so that no later attempt tries it again."""
@@ -167,21 +197,26 @@ class Stages:
         self, now: _Now, status: StageStatus, *, result: str | None = None, failure: Failure | None = None
     ) -> None:
         claim = self._attempt.claim
-        await self._write(
+        await self.write(
             StageWrite(claim.id, claim.token, now.place, status, now.number, now.mark, result, failure)
         )
-        # The store set the job's count back with the same write: the next stage begins at one.
-        self._attempt.claim = self._attempt.claim._replace(attempt=1, losses=0)
         self._noted.pop(now.place, None)
-        self._stored[now.place] = StageRow(claim.id, now.place, status, now.number, now.mark, result, failure)
+        self.stored[now.place] = StageRow(claim.id, now.place, status, now.number, now.mark, result, failure)
 
-    async def _write(self, change: StageWrite) -> None:
-        if not await self._tools.settler.store_stage(change):
+    async def write(self, change: StageWrite) -> None:
+        """Store what became of a stage. Raises `LeaseLost`."""
+        written = await self._tools.settler.store_stage(change, trace=self._attempt.trace)
+        if written is Settled.OVER and self._attempt.may_be_late:
+            return  # the stages run on, unwritten: only the job's result can be kept
+        if written is not Settled.WRITTEN:
             raise LeaseLost
+        if change.status is not StageStatus.STARTED:
+            # The store set the job's count back with the same write: the next stage begins at one.
+            self._attempt.claim = self._attempt.claim._replace(attempt=1, losses=0)
 
     async def close(self) -> None:
         """Stop what still runs when the attempt is over, and give its noted attempts back."""
-        left = [stage.task for stage in self._running.values() if stage.task is not None]
+        left = [task for task in self._running.values() if task is not None]
         for task in left:
             task.cancel()
         if left:

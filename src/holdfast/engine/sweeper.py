@@ -1,4 +1,5 @@
-"""The sweeper: it wakes parked jobs when their time has come, and reclaims those of dead workers."""
+"""The sweeper: it wakes parked jobs when their time has come or others have ended, ends those whose deadline has passed, and reclaims
+those of dead workers."""
 
 import asyncio
 from contextlib import suppress
@@ -30,6 +31,8 @@ class Sweeper:
         self._journal = journal
         self._metrics = metrics
         self._sooner = asyncio.Event()
+        self.paused: frozenset[str] | None = None
+        """The queues that nobody shall claim from, as of the last sweep; `None` before the first."""
 
     async def run(self) -> None:
         """Sweep when the next job is due, and at every poll."""
@@ -44,17 +47,37 @@ class Sweeper:
     async def run_once(self) -> float:
         """Sweep once; return the seconds until it is worth sweeping again."""
         self._sooner.clear()
+        await self._hear_pauses()  # first: a worker that begins claims nothing until it has heard of them
         promotion = await self._store.promote(limit=BATCH)
-        reclaimed = await self._store.reclaim(limit=BATCH)
+        expired = await self._expire()
+        told = await self._store.wake(limit=BATCH)
+        reclaimed = await self._reclaim()
         if promotion.promoted or reclaimed:
             self._news.set()
+        if BATCH in (promotion.promoted, expired, told, reclaimed):
+            return 0  # there may be more
+        pause = self._options.poll.total_seconds() * (0.5 + self._dice.roll())
+        return pause if promotion.next_due is None else min(pause, promotion.next_due.total_seconds())
+
+    async def _expire(self) -> int:
+        expired = await self._store.expire(limit=BATCH)
+        if expired:
+            self._metrics.count("jobs_timed_out", len(expired))
+            self._journal.warning("timed out", jobs=len(expired), job_id=expired[0])
+        return len(expired)
+
+    async def _reclaim(self) -> int:
+        reclaimed = await self._store.reclaim(limit=BATCH)
         if reclaimed:
             self._metrics.count("jobs_reclaimed", len(reclaimed))
             self._journal.warning("reclaimed", jobs=len(reclaimed), job_id=reclaimed[0])
-        if promotion.promoted == BATCH or len(reclaimed) == BATCH:
-            return 0
-        pause = self._options.poll.total_seconds() * (0.5 + self._dice.roll())
-        return pause if promotion.next_due is None else min(pause, promotion.next_due.total_seconds())
+        return len(reclaimed)
+
+    async def _hear_pauses(self) -> None:
+        paused = frozenset(pause.queue for pause in await self._store.paused_queues())
+        if self.paused is None or self.paused - paused:
+            self._news.set()
+        self.paused = paused
 
     def hurry(self) -> None:
         """Look again soon: a job was parked that may be due before the next sweep."""

@@ -1,17 +1,20 @@
 """The worker: it claims as many jobs as it has room for, runs them, and lets go cleanly.
 
-Three loops run side by side: this one claims and starts attempts; the `Keeper` extends leases and
-hears cancellations; the `Sweeper` wakes parked jobs and reclaims those of dead workers. Attempts
+Four loops run side by side: this one claims and starts attempts; the `Keeper` extends leases and
+hears cancellations; the `Sweeper` wakes parked jobs and reclaims those of dead workers; the `Ticker`
+submits what recurs. Attempts
 end on their own and leave their transition with the `Settler`, which writes them in batches.
 """
 
 import asyncio
 import gc
+import math
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.jobs import Claim
+from holdfast.core.jobs import Claim, Signal
 from holdfast.core.stages import StageKey, StageRow
 from holdfast.core.transitions import release
 from holdfast.engine.attempt import Attempt, Interruption, Tools
@@ -20,8 +23,10 @@ from holdfast.engine.options import WorkerOptions
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
 from holdfast.engine.settling import Outcome, Settler
+from holdfast.engine.strangers import Strangers
 from holdfast.engine.suspects import Suspects
 from holdfast.engine.sweeper import Sweeper
+from holdfast.engine.ticker import Ticker
 from holdfast.ports import Hint, HintKind
 
 SHARES = 2
@@ -49,6 +54,8 @@ class Worker:
         self._running = 0
         self._news = asyncio.Event()
         self._stopping = False
+        self.stopped = False
+        """Whether it has let go of everything, and said so."""
         self._hurry = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._main: asyncio.Task[None] | None = None
@@ -59,6 +66,9 @@ class Worker:
         self._keeper = Keeper(name, parts.store, self._held, options, journal=parts.journal)
         self._sweeper = Sweeper(
             parts.store, options, self._news, dice=parts.dice, journal=parts.journal, metrics=parts.metrics
+        )
+        self._ticker = Ticker(
+            parts.store, parts.registry, ids=parts.ids, journal=parts.journal, metrics=parts.metrics
         )
         self._settler = Settler(
             parts.store,
@@ -72,12 +82,18 @@ class Worker:
         )
         self._tools = Tools(
             settler=self._settler,
+            strangers=Strangers(name, parts.clock, parts.journal),
             classifier=parts.classifier,
             dice=parts.dice,
             executor=parts.executor,
             journal=parts.journal,
+            store=parts.store,
+            patience=self._patience,
             loop=self._loop,
             closing=self._closing,
+            tracer=parts.tracer,
+            fingerprint=parts.fingerprint,
+            at_deadline=self._keeper.look_soon,
         )
 
     def _describe(self, error: BaseException) -> str:
@@ -92,6 +108,11 @@ class Worker:
     def running(self) -> int:
         """How many attempts are under way."""
         return self._running
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it claims nothing more."""
+        return self._stopping
 
     @property
     def unsettled(self) -> int:
@@ -112,6 +133,7 @@ class Worker:
         helpers = [
             asyncio.create_task(self._keeper.run(), name=f"{self.name} keeper"),
             asyncio.create_task(self._sweeper.run(), name=f"{self.name} sweeper"),
+            asyncio.create_task(self._ticker.run(), name=f"{self.name} ticker"),
         ]
         for helper in helpers:
             helper.add_done_callback(self._helper_ended)
@@ -133,6 +155,7 @@ class Worker:
                     helper.cancel()
             await asyncio.wait(helpers)
             gc.unfreeze()
+            self.stopped = True
             self._journal.info("worker stopped", worker=self.name)
         if self._broken is not None:
             raise self._broken
@@ -157,16 +180,29 @@ class Worker:
         self._news.clear()
         if self._suspects:
             return await self._start_suspect()
+        paused = self._sweeper.paused
+        if paused is None:
+            return 0  # the first sweep finds out which queues are paused, and then there is news
         started = 0
-        for queue in self.options.queues:
+        for queue in self._order(paused):
             room = self._room()
-            if room <= 0:
+            if room <= 0 or self._stopping:
                 break
             claims = await self._claim(queue, room)
             await self._start(claims)
             started += len(claims)
         self.ready.set()
         return started
+
+    def _order(self, paused: frozenset[str]) -> list[str]:
+        """The queues to claim from, as they are served: as given, or by weight and chance."""
+        queues = self.options.queues
+        open_queues = [queue for queue in queues if queue not in paused]
+        if not isinstance(queues, Mapping) or len(open_queues) < 2:
+            return open_queues
+        # The higher the weight, the likelier a low number; in the long run a queue is first as often as it weighs.
+        drawn = {queue: -math.log(1 - self._dice.roll()) / queues[queue] for queue in open_queues}
+        return sorted(open_queues, key=drawn.__getitem__)
 
     def _room(self) -> int:
         """How many jobs to claim now; at most twice as many attempts as slots may be unwritten."""
@@ -185,33 +221,40 @@ class Worker:
         suspects = self._suspects.among(claims)
         try:
             stored = await self._stored_stages(claims)
+            signals = await self._signals(claims)
             if suspects:
                 await self._suspects.hold_back(suspects, within=AWAY)
         except StoreUnavailable as error:
             self._journal.warning("claims dropped", worker=self.name, jobs=len(claims), message=str(error))
-            self._give_back([claim for claim in claims if claim not in suspects])
+            self._give_back([claim for claim in claims if claim not in suspects], "store unavailable")
             return
         waiting = {claim.id for claim in suspects}
+        if self._stopping:  # it was told so while the claim was on its way
+            self._give_back([claim for claim in claims if claim not in suspects], "worker shut down")
+            claims = suspects
         for claim in claims:
-            attempt = Attempt(claim, self._registry.get(claim.name), stored.get(claim.id), self._tools)
+            spec = self._registry.get(claim.name)
+            attempt = Attempt(claim, spec, stored.get(claim.id), self._tools, signals.get(claim.id, ()))
             self._hold(attempt)
             if claim.id in waiting:
                 self._suspects.add(attempt)
             else:
                 self._launch(attempt)
 
-    def _give_back(self, claims: list[Claim]) -> None:
+    def _give_back(self, claims: list[Claim], why: str) -> None:
         """Release jobs that have not begun, once the store answers; suspects come back when their lease is over.
 
         Whether a suspect's attempt was taken back already is not known then, and it must not be twice.
         """
         for claim in claims:
-            self._settler.post(Outcome(release(claim, "store unavailable"), claim.attempt, 0.0))
+            self._settler.post(Outcome(release(claim, why), claim.attempt, 0.0))
 
     def _hold(self, attempt: Attempt) -> None:
         older = self._held.get(attempt.claim.id)
         if older is not None:
-            older.interrupt(Interruption.LOST)  # it slept through its lease, and the job came back to us
+            older.interrupt(
+                Interruption.REPLACED
+            )  # it slept through its lease, or goes on after its deadline
         self._held[attempt.claim.id] = attempt
 
     async def _stored_stages(self, claims: list[Claim]) -> dict[str, dict[StageKey, StageRow]]:
@@ -222,6 +265,15 @@ class Worker:
         found: dict[str, dict[StageKey, StageRow]] = {}
         for row in rows:
             found.setdefault(row.job_id, {})[row.key] = row
+        return found
+
+    async def _signals(self, claims: list[Claim]) -> dict[str, list[Signal]]:
+        wanted = [claim.id for claim in claims if claim.signals]
+        if not wanted:
+            return {}
+        found: dict[str, list[Signal]] = {}
+        for signal in await self._patience.insist(lambda _: self._store.signals(wanted), within=AWAY):
+            found.setdefault(signal.job_id, []).append(signal)
         return found
 
     async def _start_suspect(self) -> int:
@@ -252,7 +304,7 @@ class Worker:
             if self._held.get(attempt.claim.id) is attempt:
                 del self._held[attempt.claim.id]
             if change is not None:
-                self._settler.post(Outcome(change, number, self._clock.monotonic() - began))
+                self._settler.post(Outcome(change, number, self._clock.monotonic() - began, attempt.trace))
             self._news.set()
 
     async def _rest(self) -> None:

@@ -1,10 +1,12 @@
 """What a function may ask about the attempt that it runs in."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from urllib.parse import quote
 
 from holdfast.core.errors import ConfigError
 from holdfast.engine.context import CURRENT, STAGE
+from holdfast.ports import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,13 +14,15 @@ class Current:
     """The attempt that the running code belongs to; in a stage, `attempt` counts those of the stage.
 
     `key` is printable ASCII and fit for an `Idempotency-Key` header: the same in every attempt at this
-    stage of this job, and no other stage, job or generation has it.
+    stage of this job, and no other stage, job or generation has it. `time_left` is how long it is until the
+    job's deadline, if it has one; less than nothing afterwards.
     """
 
     job_id: str
     attempt: int
     generation: int
     key: str
+    time_left: timedelta | None = None
 
 
 def current() -> Current:
@@ -32,16 +36,37 @@ def current() -> Current:
         raise ConfigError("current() was asked outside a job; call it in a job's function or in its stages")
     claim, stage = running.claim, STAGE.get()
     whole_job = f"{claim.id}:{claim.generation}"
+    left = running.time_left()
     if stage is None:
-        return Current(claim.id, claim.attempt, claim.generation, whole_job)
+        return Current(claim.id, claim.attempt, claim.generation, whole_job, left)
     place = ":".join(quote(part, safe="#") for part in stage.place)
-    return Current(claim.id, stage.number, claim.generation, f"{whole_job}:{place}")
+    return Current(claim.id, stage.number, claim.generation, f"{whole_job}:{place}", left)
 
 
-def next_key() -> str | None:
-    """Give the next submission inside a job a key of its own, the same in every attempt; outside, `None`."""
+def trace_here(tracer: Tracer | None) -> str | None:
+    """Tell where a submission stands: in the running code's trace, or else in that of the job that makes it."""
+    here = None if tracer is None else tracer.here()
+    if here is None:
+        running = CURRENT.get()
+        return None if running is None else running.trace
+    return here
+
+
+def next_key(name: str, owner: str, mark: str) -> str | None:
+    """Give the next submission of a job inside a job a key of its own, the same in every attempt; outside, `None`.
+
+    It is known by its arguments, of which *mark* is the fingerprint, and only among equal ones by their order:
+    what runs side by side comes in another order the next time.
+    """
     running = CURRENT.get()
     if running is None:
         return None
     place = current().key
-    return f"{place}:submit#{running.count(place)}"
+    return f"{place}:submit:{mark}#{running.count((place, name, owner, mark))}"
+
+
+def ensure_going_on() -> None:
+    """Let nothing take effect any more that the code of a job does while the job is put back."""
+    running = CURRENT.get()
+    if running is not None:
+        running.ensure_going_on()

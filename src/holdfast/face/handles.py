@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from holdfast.core.durations import Length
 from holdfast.core.errors import JobCancelled, JobFailed
 from holdfast.core.failures import ErrorClass, Failure
-from holdfast.core.jobs import Event, Job, Receipt
+from holdfast.core.jobs import End, Event, Job, Receipt
 from holdfast.core.states import Status
+from holdfast.face.sync import Portal, in_sync
 
 if TYPE_CHECKING:
     from holdfast.face.holdfast import Holdfast
@@ -36,9 +37,10 @@ class JobHandle(Generic[R_co]):
     async def result(self, timeout: Length | None = None) -> R_co:
         """Wait for the job to end and give what it returned, with the type that it declares.
 
-        Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after *timeout*; the job then goes on.
+        Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after *timeout*; the job then goes on. Inside
+        another job, that one waits without a worker.
         """
-        return self._value(await self._hold.wait(self.id, timeout=timeout))  # type: ignore[no-any-return]  # restored by annotation
+        return self._value(await self._hold._end_of(self.id, timeout))  # type: ignore[no-any-return]  # restored by annotation
 
     async def read(self) -> Job:
         """Read the job as it is now."""
@@ -64,10 +66,24 @@ class JobHandle(Generic[R_co]):
         """Bring the job back after it failed, from the stage that failed, with fresh attempts."""
         return await self._hold.retry(self.id)
 
-    def _value(self, job: Job) -> Any:
+    result_sync = in_sync(result)
+    read_sync = in_sync(read)
+    status_sync = in_sync(status)
+    events_sync = in_sync(events)
+    cancel_sync = in_sync(cancel)
+    retry_sync = in_sync(retry)
+
+    @property
+    def _portal(self) -> Portal:
+        return self._hold._portal
+
+    def _on(self, hold: "Holdfast") -> "JobHandle[R_co]":
+        return JobHandle(hold, Receipt(self.id), name=self.name)
+
+    def _value(self, job: Job | End) -> Any:
         match job.status:
             case Status.COMPLETED:
-                return self._hold.load_result(job)
+                return self._hold._loaded(job.name, job.result)
             case Status.CANCELLED:
                 raise JobCancelled(f"job {job.id} was cancelled")
             case _:

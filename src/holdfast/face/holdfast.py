@@ -2,32 +2,45 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from copy import copy
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from datetime import timedelta
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, cast, get_args, overload
 
 from holdfast.config import load_settings
 from holdfast.core.backoff import Backoff, RetryPolicy
+from holdfast.core.coroutines import run_here
 from holdfast.core.durations import Length, duration
-from holdfast.core.errors import ConfigError
-from holdfast.core.jobs import Event, Job, JobFilter, Receipt, Submission
+from holdfast.core.errors import ConfigError, PayloadInvalid, StateRefused, WithinUnsupported
+from holdfast.core.jobs import End, Event, Job, JobFilter, Receipt, Submission
+from holdfast.core.payload import encode
 from holdfast.core.redaction import Redact, redact
 from holdfast.core.rules import Rule
+from holdfast.core.schedules import Missed, Schedule, Ticks, every
 from holdfast.core.states import Status
+from holdfast.core.within import kind_of
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.context import CURRENT, STAGE
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
-from holdfast.engine.registry import JobSpec, Registry, StageSpec
+from holdfast.engine.registry import JobSpec, OnDeadline, Registry, StageSpec
 from holdfast.engine.shapes import Shape
 from holdfast.engine.submitting import Submitter
 from holdfast.engine.waiting import Waiter
 from holdfast.engine.worker import Worker
+from holdfast.face.current import ensure_going_on
 from holdfast.face.handles import JobHandle
-from holdfast.face.jobs import LONGEST_WORD, JobFunction, is_word
+from holdfast.face.jobs import LONGEST_WORD, JobFunction, checked_deadline, is_word
 from holdfast.face.running import running
 from holdfast.face.stages import StageFunction
-from holdfast.ports import Journal, Metrics, SchemaState
+from holdfast.face.sync import Portal, in_sync
+from holdfast.ports import Codec, Journal, Metrics, SchemaState
 from holdfast.wiring import assemble
+from holdfast.wiring.cron import cron
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +50,8 @@ class Holdfast:
     """Keeps jobs: declares them, stores them, runs them.
 
     *url* is `sqlite:///file.db` or `postgresql://…`; without it `DATABASE_URL` decides. What is not
-    given as an argument comes from the environment, and then from the defaults of `Settings`.
+    given as an argument comes from the environment, and then from the defaults of `Settings`. A *codec*
+    turns arguments and results into what is stored, to encrypt them, for example.
 
     >>> hold = Holdfast("sqlite:///holdfast.db")
     >>> @hold.job("greet")
@@ -56,6 +70,7 @@ class Holdfast:
         strict_keys: bool = False,
         rules: Iterable[Rule] = (),
         redactor: Redact = redact,
+        codec: Codec | None = None,
         journal: Journal | None = None,
         metrics: Metrics | None = None,
         assemble: Callable[..., Parts] = assemble,
@@ -66,16 +81,18 @@ class Holdfast:
         if backoff is not None:
             self._policy = replace(self._policy, backoff=backoff)
         self._registry = Registry()
-        self._use(
-            assemble(
-                self.settings,
-                registry=self._registry,
-                rules=tuple(rules),
-                redactor=redactor,
-                journal=journal,
-                metrics=metrics,
-            )
+        self._assemble = partial(
+            assemble,
+            self.settings,
+            registry=self._registry,
+            rules=tuple(rules),
+            redactor=redactor,
+            journal=journal,
+            metrics=metrics,
+            **({} if codec is None else {"codec": codec}),
         )
+        self._portal = Portal(self)
+        self._use(self._assemble())
 
     def _use(self, parts: Parts) -> None:
         """Work with *parts* from now on: the real ones, or those of a simulated world."""
@@ -87,6 +104,20 @@ class Holdfast:
         self._opened = False
         self._door = asyncio.Lock()
 
+    def _twin(self) -> "Holdfast":
+        """Make one with the same declarations and connections of its own, for another event loop."""
+        twin = copy(self)
+        twin._use(replace(self._assemble(), journal=self.parts.journal, metrics=self.parts.metrics))
+        return twin
+
+    def _on(self, hold: "Holdfast") -> "Holdfast":
+        return hold
+
+    @property
+    def _url(self) -> str:
+        """The address of the database with the jobs."""
+        return self.settings.database_url
+
     def _new_waiter(self) -> Waiter:
         return Waiter(self.parts.store, self.parts.dice, poll=self.settings.worker_options.poll)
 
@@ -97,13 +128,21 @@ class Holdfast:
         attempts: int | None = None,
         backoff: Backoff | None = None,
         timeout: Length | None = None,
+        deadline: Length | None = None,
+        on_deadline: OnDeadline = "cancel",
         queue: str = "default",
         priority: int = 0,
+        aliases: Sequence[str] = (),
     ) -> "_JobDecorator":
         """Declare a job: each call submitted of the function is stored, then run by a worker.
 
-        *attempts* counts the first one. *timeout* limits one attempt. Higher *priority* runs first.
+        *attempts* counts the first one. *timeout* limits one attempt. *deadline* limits everything, from
+        submission on: waiting, attempts and retries; a handler that runs then is cancelled, or with
+        *on_deadline* `"finish"` goes on, and its result is kept as late. Higher *priority* runs first.
+        *aliases* are names that it had before: jobs stored under them run here, too.
         """
+        if on_deadline not in get_args(OnDeadline):
+            raise ConfigError(f"on_deadline={on_deadline!r} is not usable: it is 'cancel' or 'finish'")
 
         def declare(function: Callable[..., Any]) -> JobFunction[..., Any]:
             known = _named(name or function.__name__, "job")
@@ -114,7 +153,10 @@ class Holdfast:
                 policy=self._policy_of(attempts, backoff),
                 queue=_named(queue, "queue"),
                 priority=priority,
-                timeout=None if timeout is None else duration(timeout),
+                timeout=None if timeout is None else _length(timeout),
+                aliases=tuple(_named(alias, "job") for alias in aliases),
+                deadline=_deadline(deadline),
+                on_deadline=on_deadline,
                 is_async=inspect.iscoroutinefunction(function),
             )
             for stage in _stages_named_in(function):
@@ -123,6 +165,46 @@ class Holdfast:
             return JobFunction(self, spec)
 
         return _JobDecorator(declare)
+
+    def every(
+        self, length: Length, *, name: str | None = None, missed: Missed = "latest"
+    ) -> Callable[[JobFunction[[], R]], JobFunction[[], R]]:
+        """Submit the job below by itself, at whole multiples of *length*: each hour on the hour.
+
+        Once for each tick, over all workers. *missed* says what becomes of ticks that no worker was there
+        for: `"latest"` makes up for the last, `"all"` for each, `"skip"` for none.
+        """
+        step = _length(length)
+        if step < timedelta(seconds=1):
+            raise ConfigError(f"every({length!r}) is too often; a second is the least")
+        return self._recurring(f"every {length}", every(step), name, missed)
+
+    def cron(
+        self, expression: str, *, tz: str = "UTC", name: str | None = None, missed: Missed = "latest"
+    ) -> Callable[[JobFunction[[], R]], JobFunction[[], R]]:
+        """Submit the job below by itself, when the cron *expression* says so in the time zone *tz*.
+
+        Once for each tick, over all workers; *missed* as with `every`.
+        """
+        return self._recurring(f"cron {expression} ({tz})", cron(expression, tz), name, missed)
+
+    def _recurring(
+        self, told: str, ticks: Ticks, name: str | None, missed: Missed
+    ) -> Callable[[JobFunction[[], R]], JobFunction[[], R]]:
+        if missed not in get_args(Missed):
+            raise ConfigError(f"missed={missed!r} is not usable: it is 'latest', 'all' or 'skip'")
+
+        def declare(job: JobFunction[[], R]) -> JobFunction[[], R]:
+            if not isinstance(job, JobFunction):
+                raise ConfigError(
+                    f"{told} stands above something that is no job; put it above @hold.job(...)"
+                )
+            job.spec.shape.dump_args((), {})  # it has to do without arguments
+            known = _named(name or job.name, "schedule")
+            self._registry.recur(job.spec, Schedule(known, told, ticks, missed))
+            return job
+
+        return declare
 
     def stage(
         self,
@@ -136,13 +218,15 @@ class Holdfast:
 
         def declare(function: Callable[..., Any]) -> StageFunction[..., Any]:
             known = _named(name or function.__name__, "stage")
+            if known.startswith("@"):
+                raise ConfigError(f"{known!r} cannot name a stage; names that begin with '@' are for waits")
             spec = StageSpec(
                 name=known,
                 function=function,
                 shape=Shape(function, what=f"stage {known!r}"),
                 policy=self._policy_of(attempts, backoff),
                 is_async=inspect.iscoroutinefunction(function),
-                timeout=None if timeout is None else duration(timeout),
+                timeout=None if timeout is None else _length(timeout),
             )
             return StageFunction(spec)
 
@@ -165,6 +249,11 @@ class Holdfast:
             if not self._opened:
                 await self.parts.store.open()
                 self._opened = True
+
+    async def _open_to_act(self) -> None:
+        """Connect for something that takes effect, which nothing does any more in a job that is put back."""
+        ensure_going_on()
+        await self.open()
 
     async def close(self) -> None:
         """Let go of the store, after what was submitted is stored."""
@@ -194,7 +283,7 @@ class Holdfast:
         self,
         *,
         slots: int | None = None,
-        queues: Sequence[str] | None = None,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
         lease: Length | None = None,
         grace: Length | None = None,
         poll: Length | None = None,
@@ -207,20 +296,26 @@ class Holdfast:
         async with running(Worker(self.parts.ids.worker_id(), self.parts, options)) as worker:
             yield worker
 
-    async def _submit(
-        self, name: str, batch: Sequence[Submission], within: Any = None
-    ) -> list[JobHandle[Any]]:
-        """Store calls of the job *name*; `JobFunction.submit` is the way to make them."""
-        await self.open()
-        receipts = await self._stored(batch, within)
-        return [JobHandle(self, receipt, name=name) for receipt in receipts]
+    async def _submit(self, batch: Sequence[Submission], within: Any = None) -> list[Receipt]:
+        """Store calls of jobs; `JobFunction.submit` is the way to make them."""
+        await self._open_to_act()
+        submitting = self._waiting_job()
+        with nullcontext() if submitting is None else submitting.submitting():
+            if within is not None:
+                return await self._submitter.submit_within(within, batch)
+            if len(batch) == 1:
+                return [await self._submitter.submit(batch[0])]
+            return await self._submitter.submit_many(batch)
 
-    async def _stored(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
-        if within is not None:
-            return await self._submitter.submit_within(within, batch)
-        if len(batch) == 1:
-            return [await self._submitter.submit(batch[0])]
-        return await self._submitter.submit_many(batch)
+    def _submit_here(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
+        """Store calls in this thread, which is the one that a plain connection may be used in."""
+        ensure_going_on()
+        kind = kind_of(within)
+        if kind.awaits:
+            raise WithinUnsupported(
+                f"submit_sync() got {kind.value}, which works on its event loop only; write `await submit(...)` there"
+            )
+        return run_here(self._submitter.submit_within(within, batch))
 
     def handle(self, job_id: str, name: str = "") -> JobHandle[Any]:
         """Give a handle to a job that was submitted before, perhaps elsewhere."""
@@ -230,10 +325,58 @@ class Holdfast:
         """Wait until the job has ended, and read it. Raises `ResultTimeout`, `JobNotFound`."""
         job = await self.read(job_id, owner=owner)
         if not job.status.ended:
+            limit = None if timeout is None else duration(timeout)
             # By the id as it is stored: the store names those that ended, and knows one spelling.
-            await self._waiter.wait(job.id, timeout=None if timeout is None else duration(timeout))
+            await self._waiter.wait(job.id, timeout=limit)
             job = await self.parts.store.get(job.id)
         return job
+
+    async def _end_of(self, job_id: str, timeout: Length | None) -> Job | End:
+        """Wait for a job's end; inside a job, without a worker."""
+        waiting = self._waiting_job()
+        if waiting is None:
+            return await self.wait(job_id, timeout=timeout)
+        return await waiting.waits.end_of(job_id, None if timeout is None else duration(timeout))
+
+    def _waiting_job(self) -> Attempt | None:
+        """Give the job that the running code belongs to, if it can wait without a worker; a stage cannot."""
+        running = CURRENT.get()
+        if running is None or STAGE.get() is not None or not running.is_kept_by(self.parts.store):
+            return None
+        return running
+
+    def _inside_a_job(self, what: str) -> Attempt:
+        running = self._waiting_job()
+        if running is None:
+            raise ConfigError(
+                f"{what} was called outside a job's function; call it there, and not inside a stage"
+            )
+        return running
+
+    async def sleep(self, length: Length) -> None:
+        """Let the job that calls this rest for *length*, without a worker, over restarts."""
+        await self._inside_a_job("sleep()").waits.sleep(duration(length))
+
+    async def wait_for(self, signal: str, *, timeout: Length | None = None) -> Any:
+        """Let the job that calls this wait, without a worker, until somebody signals; give what was sent along.
+
+        Raises `SignalTimeout` after *timeout*.
+        """
+        limit = None if timeout is None else duration(timeout)
+        return await self._inside_a_job("wait_for()").waits.signal(_named(signal, "signal"), limit)
+
+    async def signal(
+        self, job_id: str, signal: str, data: Any = None, *, owner: str | None = None, actor: str = ""
+    ) -> None:
+        """Tell a job something that it waits for now, or will later. Raises `StateRefused` if it has ended.
+
+        Its history tells what was sent and when, and by whom if *actor* says so.
+        """
+        await self._open_to_act()
+        text = encode(data, what=f"data of signal {signal!r}")
+        await self.parts.store.signal(job_id, _named(signal, "signal"), text, owner=owner, actor=actor)
+        self.parts.metrics.count("signals_sent")
+        self.parts.journal.info("signalled", job_id=job_id, signal=signal, actor=actor)
 
     async def read(self, job_id: str, *, owner: str | None = None) -> Job:
         """Read a job. Raises `JobNotFound` if it is absent or not *owner*'s."""
@@ -252,22 +395,88 @@ class Holdfast:
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
         """End a job that waits, or ask the worker of a running one to stop it."""
-        await self.open()
+        await self._open_to_act()
         return await self.parts.store.cancel(job_id, owner=owner)
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
         """Bring a failed job back, from the stage that failed, with fresh attempts."""
-        await self.open()
+        await self._open_to_act()
         return await self.parts.store.retry(job_id, owner=owner)
 
-    def load_result(self, job: Job) -> Any:
-        """Read a job's result, with the type that its function declares here."""
+    async def pause_queue(self, queue: str, *, actor: str, reason: str = "") -> bool:
+        """Have no worker start jobs of *queue*, within a poll; what runs goes on. False if it was paused before."""
+        await self._open_to_act()
+        paused = await self.parts.store.pause_queue(_named(queue, "queue"), actor=actor, reason=reason)
+        if paused:
+            self.parts.journal.info("queue paused", queue=queue, actor=actor, reason=reason)
+        return paused
+
+    async def resume_queue(self, queue: str, *, actor: str) -> bool:
+        """Let workers start jobs of *queue* again. False if it was not paused."""
+        await self._open_to_act()
+        resumed = await self.parts.store.resume_queue(queue)
+        if resumed:
+            self.parts.journal.info("queue resumed", queue=queue, actor=actor)
+        return resumed
+
+    async def accept_late(
+        self, job_id: str, *, actor: str, reason: str = "", owner: str | None = None
+    ) -> Job:
+        """Let a result stand that came after the deadline: the job has then completed with it.
+
+        What the job names with `when_late_is_accepted` is submitted in the same transaction, so the job has
+        to be declared here. Raises `StateRefused` if there is no late result.
+        """
+        await self._open_to_act()
+        job = await self.read(job_id, owner=owner)
         spec = self._registry.get(job.name)
         if spec is None:
             raise ConfigError(
-                f"no job named {job.name!r} is declared here; import the module that declares it"
+                f"no job named {job.name!r} is declared here, so what follows an acceptance is not known; "
+                "import the module that declares it"
             )
-        return spec.shape.load_result(job.result or "null")
+        if job.late_result is None:
+            raise StateRefused(f"job {job_id} is {job.status} and has no late result that could be accepted")
+        then = None
+        if spec.on_accept:
+            follower: JobFunction[..., Any] = spec.on_accept[0]
+            then = follower._follows(job.id, spec.shape.load_result(job.late_result))
+        meta = json.dumps({"actor": actor, **({"reason": reason} if reason else {})})
+        # Of the result that was read, and of no other that may have come since: what follows was made of it.
+        accepted = await self.parts.store.accept_late(
+            job.id, owner=owner, meta=meta, then=then, late_at=job.late_at
+        )
+        self.parts.journal.info("late result accepted", job_id=job.id, actor=actor)
+        return accepted
+
+    open_sync = in_sync(open)  # noqa: A003 - the method above is meant
+    apply_schema_sync = in_sync(apply_schema)
+    read_sync = in_sync(read)
+    wait_sync = in_sync(wait)
+    find_sync = in_sync(find)
+    events_sync = in_sync(events)
+    cancel_sync = in_sync(cancel)
+    retry_sync = in_sync(retry)
+    signal_sync = in_sync(signal)
+    pause_queue_sync = in_sync(pause_queue)
+    resume_queue_sync = in_sync(resume_queue)
+    accept_late_sync = in_sync(accept_late)
+    sleep_sync = in_sync(sleep)
+    wait_for_sync = in_sync(wait_for)
+
+    def close_sync(self) -> None:
+        """Let go of what the `_sync` verbs opened, after what was submitted is stored; the next one opens it again."""
+        self._portal.close()
+
+    def load_result(self, job: Job) -> Any:
+        """Read a job's result, with the type that its function declares here."""
+        return self._loaded(job.name, job.result)
+
+    def _loaded(self, name: str, result: str | None) -> Any:
+        spec = self._registry.get(name)
+        if spec is None:
+            raise ConfigError(f"no job named {name!r} is declared here; import the module that declares it")
+        return spec.shape.load_result(result or "null")
 
     def _new_id(self) -> str:
         """Make an id for a job."""
@@ -300,6 +509,20 @@ def _named(name: str, what: str) -> str:
             f"{name!r} cannot name a {what}; use printable text of 1 to {LONGEST_WORD} characters"
         )
     return name
+
+
+def _length(length: Length) -> timedelta:
+    try:
+        return duration(length)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _deadline(length: Length | None) -> timedelta | None:
+    try:
+        return checked_deadline(length)
+    except (PayloadInvalid, ValueError) as error:
+        raise ConfigError(str(error)) from None
 
 
 def _stages_named_in(function: Callable[..., Any]) -> list[StageFunction[..., Any]]:

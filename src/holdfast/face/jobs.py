@@ -10,11 +10,11 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.core.durations import Length, duration
-from holdfast.core.errors import PayloadInvalid
-from holdfast.core.jobs import Submission
-from holdfast.core.payload import fingerprint
+from holdfast.core.errors import ConfigError, PayloadInvalid
+from holdfast.core.jobs import Receipt, Submission
+from holdfast.engine.context import CURRENT
 from holdfast.engine.registry import JobSpec
-from holdfast.face.current import next_key
+from holdfast.face.current import next_key, trace_here
 from holdfast.face.handles import JobHandle
 from holdfast.face.marking import mark_async
 
@@ -43,6 +43,7 @@ class SubmitOptions:
     priority: int | None = None
     delay: timedelta | None = None
     run_at: datetime | None = None
+    deadline: timedelta | None = None
     within: Any = None
 
     @property
@@ -67,6 +68,7 @@ class JobFunction(Generic[P, R]):
         self.name = spec.name
         self._queue = options.queue or spec.queue
         self._priority = spec.priority if options.priority is None else options.priority
+        self._deadline = options.deadline or spec.deadline
         self._strict_keys = hold.strict_keys if options.strict_keys is None else options.strict_keys
         update_wrapper(self, spec.function)
         if spec.is_async:
@@ -88,13 +90,15 @@ class JobFunction(Generic[P, R]):
         priority: int | None = None,
         delay: Length | None = None,
         run_at: datetime | None = None,
+        deadline: Length | None = None,
         within: Any = None,
     ) -> "JobFunction[P, R]":
         """Give the same job with options for what is submitted through it, beside those it has already.
 
         *key*: a second submission with it returns the first job. *subject* and *version*: a version
         runs once; a higher one runs with *rerun*. *owner*: who may see it. *delay* or *run_at*: not
-        before then. *within*: a connection in whose transaction the job is stored.
+        before then. *deadline*: the time from submission in which it must have ended, else it fails.
+        *within*: a connection in whose transaction the job is stored.
         """
         made = SubmitOptions(
             key=_word(key, "key"),
@@ -107,6 +111,7 @@ class JobFunction(Generic[P, R]):
             priority=_priority(priority),
             delay=None if delay is None else duration(delay),
             run_at=_aware(run_at),
+            deadline=checked_deadline(deadline),
             within=within,
         ).over(self._options)
         _refuse_contradictions(made)
@@ -119,9 +124,17 @@ class JobFunction(Generic[P, R]):
         stored, `KeyReused`, `VersionRefused`, or `StoreUnavailable` if the store did not answer in
         time: then the outcome is unknown, and a submission with the same key is safe.
         """
-        [handle] = await self._hold._submit(
-            self.spec.name, [self._submission(self.spec.shape.dump_args(args, kwargs))], self._options.within
-        )
+        batch = [self._submission(self.spec.shape.dump_args(args, kwargs), self._trace())]
+        [handle] = self._handles(await self._hold._submit(batch, self._options.within))
+        return handle
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Do what `submit` does, for code without an event loop: block until it is done.
+
+        With `within=` this takes place in the calling thread, on the plain connection given.
+        """
+        batch = [self._submission(self.spec.shape.dump_args(args, kwargs), self._trace())]
+        [handle] = self._handles(self._stored(batch, "submit"))
         return handle
 
     async def submit_many(self, calls: Iterable[Sequence[Any]]) -> list[JobHandle[R]]:
@@ -130,13 +143,25 @@ class JobFunction(Generic[P, R]):
         All of them are checked before any is stored. A long list is written in parts, side by side;
         after `StoreUnavailable` some of them may be stored.
         """
-        if self._options.unique:
-            raise PayloadInvalid("a key or a subject stands for one job; submit those one by one")
-        with _collecting_later():
-            texts = [self.spec.shape.dump_args(tuple(args), {}) for args in calls]
+        texts = self._texts(calls)
         if len(texts) <= PART or self._options.within is not None:
             return await self._submit_texts(texts)
         return await self._submit_in_parts(texts)
+
+    def submit_many_sync(self, calls: Iterable[Sequence[Any]]) -> list[JobHandle[R]]:
+        """Do what `submit_many` does, for code without an event loop: block until it is done."""
+        texts = self._texts(calls)
+        trace = self._trace()
+        with _collecting_later():
+            batch = [self._submission(text, trace) for text in texts]
+        parts = [batch[start : start + PART] for start in range(0, len(batch), PART)]
+        return [handle for part in parts for handle in self._handles(self._stored(part, "submit_many"))]
+
+    def _texts(self, calls: Iterable[Sequence[Any]]) -> list[str]:
+        if self._options.unique:
+            raise PayloadInvalid("a key or a subject stands for one job; submit those one by one")
+        with _collecting_later():
+            return [self.spec.shape.dump_args(tuple(args), {}) for args in calls]
 
     async def _submit_in_parts(self, texts: list[str]) -> list[JobHandle[R]]:
         """Write one part while the next is put together: the database and this process work side by side."""
@@ -151,14 +176,23 @@ class JobFunction(Generic[P, R]):
         return [handle for part in writing for handle in part.result()]
 
     async def _submit_texts(self, texts: list[str]) -> list[JobHandle[R]]:
+        trace = self._trace()
         with _collecting_later():
-            batch = [self._submission(text) for text in texts]
-        return await self._hold._submit(self.spec.name, batch, self._options.within)
+            batch = [self._submission(text, trace) for text in texts]
+        return self._handles(await self._hold._submit(batch, self._options.within))
 
-    def _submission(self, text: str) -> Submission:
+    def _stored(self, batch: list[Submission], verb: str) -> list[Receipt]:
+        """Store *batch* from code without an event loop."""
+        if self._options.within is not None:
+            return self._hold._submit_here(batch, self._options.within)
+        return self._hold._portal.run(verb, lambda hold: hold._submit(batch))
+
+    def _handles(self, receipts: Iterable[Receipt]) -> list[JobHandle[R]]:
+        return [JobHandle(self._hold, receipt, name=self.name) for receipt in receipts]
+
+    def _submission(self, text: str, trace: str | None = None) -> Submission:
         options = self._options
-        # Inside a job a submission is known by its order there, so that another attempt repeats none.
-        key = options.key if options.unique else next_key()
+        key, mark = self._identity(text)
         # By position: a bulk submission makes one of these per job, and names double the cost.
         return Submission(
             self._hold._new_id(),
@@ -174,8 +208,40 @@ class JobFunction(Generic[P, R]):
             options.version,
             options.rerun,
             self._strict_keys,
-            fingerprint(text) if key is not None or options.unique else None,
+            mark,
+            trace,
+            self._deadline,
         )
+
+    def _identity(self, text: str) -> tuple[str | None, str | None]:
+        """Give what the submission is known by again, and the mark of its arguments; outside a job, mostly neither.
+
+        Inside one, another attempt shall repeat none.
+        """
+        options = self._options
+        if not options.unique and CURRENT.get() is None:
+            return None, None
+        mark = self._hold.parts.fingerprint(text)
+        return options.key if options.unique else next_key(self.name, options.owner, mark), mark
+
+    def _trace(self) -> str | None:
+        return trace_here(self._hold.parts.tracer)
+
+    def _follows(self, job_id: str, result: Any) -> Submission:
+        """Make the submission that follows an accepted late result; once, however often it is accepted."""
+        made = self._submission(self.spec.shape.dump_args((job_id, result), {}), self._trace())
+        text = made.args
+        return made._replace(key=f"late:{job_id}", fingerprint=self._hold.parts.fingerprint(text))
+
+    def when_late_is_accepted(self, job: "JobFunction[[str, R], Any]") -> "JobFunction[[str, R], Any]":
+        """Submit *job* with the id and the result of each job whose late result somebody accepts.
+
+        Usable as a decorator above `@hold.job(...)`. It is stored with the acceptance, or not at all.
+        """
+        if self.spec.on_accept:
+            raise ConfigError(f"job {self.name!r} has such a job already: {self.spec.on_accept[0].name!r}")
+        self.spec.on_accept.append(job)
+        return job
 
 
 @contextmanager
@@ -189,6 +255,16 @@ def _collecting_later() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def checked_deadline(length: Length | None) -> timedelta | None:
+    """Read a deadline. Raises `PayloadInvalid` for one that no job could meet."""
+    if length is None:
+        return None
+    deadline = duration(length)
+    if not timedelta(0) < deadline <= LONGEST_DELAY:
+        raise PayloadInvalid(f"deadline must be more than nothing and at most {LONGEST_DELAY.days:,} days")
+    return deadline
 
 
 def _word(text: str | None, what: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from holdfast.core.errors import PayloadInvalid
 from holdfast.engine.attempt import Attempt
@@ -11,8 +11,12 @@ from holdfast.engine.registry import StageSpec
 from holdfast.face.jobs import LONGEST_WORD, is_word
 from holdfast.face.marking import mark_async
 
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class StageFunction(Generic[P, R]):
@@ -39,22 +43,42 @@ class StageFunction(Generic[P, R]):
         if attempt is None:
             return cast("R", self.spec.function(*args, **kwargs))
         if self.spec.is_async:
-            if not _on_loop(attempt.loop):
+            if _running_loop() is not attempt.loop:
                 raise TypeError(
-                    f"stage {self.spec.name!r} is async and its job is a plain function; make the job async"
+                    f"stage {self.spec.name!r} is async and its job is a plain function; "
+                    f"call it as `{self.spec.name}.on_loop(...)`, or make the job async"
                 )
             return cast("R", attempt.run_stage(self.spec, self._key, args, kwargs))
         return cast("R", self._from_thread(attempt, args, kwargs))
 
     async def in_thread(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a stage that is a plain function from an async job, in a thread."""
+        if self.spec.is_async:
+            raise TypeError(
+                f"stage {self.spec.name!r} is async and needs no thread; call it as `await {self.spec.name}(...)`"
+            )
         attempt = CURRENT.get()
         if attempt is None:
             return cast("R", await asyncio.to_thread(self.spec.function, *args, **kwargs))
         return cast("R", await attempt.run_stage(self.spec, self._key, args, kwargs))
 
+    def on_loop(self: "StageFunction[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a stage that is async from a plain job, on the worker's loop, and wait for it."""
+        if not self.spec.is_async:
+            raise TypeError(
+                f"stage {self.spec.name!r} is a plain function and needs no loop; call it as `{self.spec.name}(...)`"
+            )
+        if _running_loop() is not None:
+            raise TypeError(
+                f"stage {self.spec.name!r} is async, and so is its caller; call it as `await {self.spec.name}(...)`"
+            )
+        attempt = CURRENT.get()
+        if attempt is None:
+            return cast("T", asyncio.run(self.spec.function(*args, **kwargs)))
+        return cast("T", self._from_thread(attempt, args, kwargs))
+
     def _from_thread(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _on_loop(attempt.loop):
+        if _running_loop() is attempt.loop:
             raise TypeError(
                 f"stage {self.spec.name!r} is a plain function and its job is async; "
                 f"call it as `await {self.spec.name}.in_thread(...)`"
@@ -65,8 +89,8 @@ class StageFunction(Generic[P, R]):
         return future.result()
 
 
-def _on_loop(loop: asyncio.AbstractEventLoop) -> bool:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
-        return asyncio.get_running_loop() is loop
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return False
+        return None

@@ -1,12 +1,16 @@
 """What the engine asks of the world."""
 
+from holdfast.ports.codec import Codec
 from holdfast.ports.journal import Journal
 from holdfast.ports.metrics import Metrics
-from holdfast.ports.store import Hint, HintKind, Promotion, SchemaState, Store
+from holdfast.ports.store import Depth, Hint, HintKind, Promotion, SchemaState, Store
+from holdfast.ports.tracing import Span, Tracer
 from holdfast.ports.world import Clock, Dice, Executor, Ids
 
 __all__ = [
     "Clock",
+    "Codec",
+    "Depth",
     "Dice",
     "Executor",
     "Hint",
@@ -16,5 +20,7 @@ __all__ = [
     "Metrics",
     "Promotion",
     "SchemaState",
+    "Span",
     "Store",
+    "Tracer",
 ]

@@ -6,11 +6,11 @@ matches changes nothing and is reported.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from enum import StrEnum
+from datetime import datetime, timedelta
+from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.core.jobs import Claim, Event, Job, JobFilter, Receipt, Submission
+from holdfast.core.jobs import Claim, End, Event, Job, JobFilter, Receipt, Signal, Submission
 from holdfast.core.stages import StageRow
 from holdfast.core.states import Status
 from holdfast.core.transitions import Transition
@@ -46,6 +46,45 @@ class Extension(NamedTuple):
 
     lost: frozenset[str]
     cancel_requested: frozenset[str]
+    timed_out: frozenset[str] = frozenset()
+    """Jobs whose deadline has passed under this very lease, whether it has ended them already or not."""
+
+
+class Settled(IntEnum):
+    """What became of a transition."""
+
+    FENCED = 0
+    """The lease was lost: nothing was changed."""
+    WRITTEN = 1
+    LATE = 2
+    """The job had timed out before, and its result is kept as late."""
+    TIMED_OUT = 3
+    """The job's deadline had passed: with this write it has timed out, and a result is kept as late."""
+    OVER = 4
+    """The deadline had ended this very lease before: nothing was changed, and there was no result to keep."""
+    EARLY = 5
+    """The write was to time the job out, and its deadline has not passed: nothing was changed, and the lease goes on."""
+
+
+class Pause(NamedTuple):
+    """A queue that somebody paused."""
+
+    queue: str
+    at: datetime
+    actor: str
+    reason: str
+
+
+class Depth(NamedTuple):
+    """How many jobs of a queue are in one state, and how long the first of them has been in it.
+
+    *state* is `ready`, `scheduled` for a later time, `waiting` for something, or `processing`.
+    """
+
+    queue: str
+    state: str
+    jobs: int
+    oldest: timedelta
 
 
 class SchemaState(NamedTuple):
@@ -102,16 +141,18 @@ class Store(Protocol):
         """Take up to *limit* ready jobs, by priority, then oldest first, and spend an attempt of each."""
         ...
 
-    async def settle(self, worker: str, batch: Sequence[Transition]) -> list[bool]:
-        """Write what became of claimed jobs; for each, whether its token still matched.
+    async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
+        """Write what became of claimed jobs; for each, what came of it.
 
         Stages are written before the ends of their jobs, wherever they stand in *batch*. A lease ends
-        once: of two ends for one lease in the same batch, none may be sent.
+        once: of two ends for one lease in the same batch, none may be sent. A job that ends after its
+        deadline has timed out, whatever its transition says. A result under the lease that the deadline
+        ended is kept as late.
         """
         ...
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
-        """Push the leases of these (job, token) pairs forward, in one statement."""
+        """Push the leases of these (job, token) pairs forward, in one statement, and tell what became of the others."""
         ...
 
     async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
@@ -128,6 +169,54 @@ class Store(Protocol):
 
     async def reclaim(self, *, limit: int) -> list[str]:
         """Put jobs whose lease ran out back into their queue, and name them."""
+        ...
+
+    async def expire(self, *, limit: int) -> list[str]:
+        """End jobs whose deadline has passed, wherever they are, and name them."""
+        ...
+
+    async def accept_late(
+        self,
+        job_id: str,
+        *,
+        owner: str | None = None,
+        meta: str,
+        then: Submission | None = None,
+        late_at: datetime | None = None,
+    ) -> Job:
+        """Let the late result of a job stand, note *meta* in its history, and store *then* with it.
+
+        With *late_at*, only the result that came at that time: *then* was made of it, and of no other.
+        Raises `StateRefused` if the job has no late result, `JobNotFound` if it is not *owner*'s.
+        """
+        ...
+
+    async def signal(
+        self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = ""
+    ) -> None:
+        """Leave a signal with a live job, note it in its history, and wake it if it waits.
+
+        Raises `StateRefused` if the job has ended, `JobNotFound` if it is not *owner*'s.
+        """
+        ...
+
+    async def signals(self, job_ids: Sequence[str]) -> list[Signal]:
+        """Read what these jobs were told, in order."""
+        ...
+
+    async def await_jobs(self, job_id: str, token: int, others: Sequence[str]) -> bool:
+        """Have the leased job woken once *others* have ended; false if its token no longer matches.
+
+        Said again, it changes nothing.
+        """
+        ...
+
+    async def ends(self, job_ids: Sequence[str]) -> list[End]:
+        """Read how these jobs ended, or that they live, all at one moment; one that does not exist is left out."""
+        ...
+
+    async def wake(self, *, limit: int) -> int:
+        """Tell jobs that wait for others of ends they have not been told of, and make them ready; count the ends."""
         ...
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
@@ -157,6 +246,10 @@ class Store(Protocol):
         """Read a job's history, in order."""
         ...
 
+    async def reasons(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """Tell why these jobs last went back to their queue, as far as they did."""
+        ...
+
     async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
         """Read what is stored of the stages of these jobs."""
         ...
@@ -165,8 +258,38 @@ class Store(Protocol):
         """Name those of *job_ids* that have ended, and ask for a hint when the others do."""
         ...
 
+    async def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
+        """Have no worker claim from *queue* until it is resumed; false if it was paused before."""
+        ...
+
+    async def resume_queue(self, queue: str) -> bool:
+        """Let workers claim from *queue* again; false if it was not paused."""
+        ...
+
+    async def paused_queues(self) -> list[Pause]:
+        """List the queues that are paused."""
+        ...
+
+    async def schedule_marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
+        """Tell the store's time, and how far each schedule has come that has begun."""
+        ...
+
+    async def begin_schedules(self, names: Sequence[str]) -> None:
+        """Have schedules that are new count from now on; the others go on as they are."""
+        ...
+
+    async def advance_schedule(
+        self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]
+    ) -> bool:
+        """Move a schedule from *old* to *new* and store *batch* with it; false if somebody else did."""
+        ...
+
     async def counts(self) -> dict[tuple[str, Status], int]:
         """Count live jobs by queue and state, and ended ones by state under the queue's name."""
+        ...
+
+    async def depths(self) -> list[Depth]:
+        """Count live jobs by queue and state. The cost grows with them, and not with those that have ended."""
         ...
 
     async def facts(self) -> dict[str, str]:

@@ -1,16 +1,18 @@
 """From rows to values, and back: the same for every store."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
-from uuid import UUID
 
-from holdfast.core.errors import JobNotFound
-from holdfast.core.failures import Failure
-from holdfast.core.jobs import EventKind, Job
+from holdfast.core.failures import Failure, deadline_passed
+from holdfast.core.jobs import End, EventKind, Job
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
-from holdfast.core.transitions import Requeue
+from holdfast.core.transitions import Finish, Requeue, Transition, has_result
+from holdfast.ports.store import Settled
+
+Lease = tuple[str, int]
+"""A job's id and the token under which a worker has it."""
 
 
 class Row(Protocol):
@@ -25,16 +27,9 @@ def job_from(row: Row) -> Job:
     fields = {name: row[name] for name in row.keys()}  # noqa: SIM118 - a driver's row is no mapping
     fields["status"] = Status(fields["status"])
     fields["cancel_requested"] = bool(fields["cancel_requested"])
+    fields["waiting"] = bool(fields["waiting"])
     fields["failure"] = failure_from(fields["failure"])
     return Job(**fields)
-
-
-def known_id(job_id: str) -> str:
-    """Give a job's id in the one spelling that is stored. Raises `JobNotFound` if it can be nobody's."""
-    try:
-        return str(UUID(job_id))
-    except ValueError:
-        raise JobNotFound(f"there is no job {job_id!r}; a job's id is a UUID") from None
 
 
 def stage_from(row: Row) -> StageRow:
@@ -47,7 +42,13 @@ def stage_from(row: Row) -> StageRow:
         fingerprint=row["fingerprint"],
         result=row["result"],
         failure=failure_from(row["failure"]),
+        age=row["age"],
     )
+
+
+def end_from(row: Row) -> End:
+    """Read an end from the columns of `ends`."""
+    return End(row["id"], row["name"], Status(row["status"]), row["result"], failure_from(row["failure"]))
 
 
 def failure_from(text: str | None) -> Failure | None:
@@ -72,6 +73,67 @@ def requeue_meta(change: Requeue) -> str:
     if change.event is EventKind.RETRY and change.delay is not None:
         meta["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return json.dumps(meta)
+
+
+def signal_meta(name: str, actor: str) -> str:
+    """Tell in an event what somebody told a job, and who."""
+    return json.dumps({"signal": name, **({"actor": actor} if actor else {})})
+
+
+TIMEOUT = failure_text(deadline_passed())
+"""How a job fails that had not ended at its deadline, as it is stored."""
+
+
+def settled(
+    batch: Sequence[Transition],
+    applied: Collection[Lease],
+    late: Collection[Lease],
+    otherwise: Mapping[Lease, Settled],
+) -> list[Settled]:
+    """Say what came of each change, from the leases under which was written, or too late; *otherwise* has the others."""
+    if not late and len(applied) == len(batch):
+        return [Settled.WRITTEN] * len(batch)  # nearly every batch
+    return [_settled(change, applied, late, otherwise) for change in batch]
+
+
+def _settled(
+    change: Transition,
+    applied: Collection[Lease],
+    late: Collection[Lease],
+    otherwise: Mapping[Lease, Settled],
+) -> Settled:
+    name = (change.id, change.token)
+    if name in late and isinstance(change, Finish):  # a stage beside it was written, or it was not
+        return Settled.TIMED_OUT if name in applied else Settled.LATE
+    if name in applied and not _waits_for_deadline(change):
+        return Settled.WRITTEN
+    return Settled.FENCED if has_result(change) else otherwise.get(name, Settled.FENCED)
+
+
+def _waits_for_deadline(change: Transition) -> bool:
+    """Whether a change is written late or not at all: what was written under its lease is a stage beside it."""
+    return isinstance(change, Finish) and change.if_overdue
+
+
+def refused(batch: Sequence[Transition], applied: Collection[Lease], late: Collection[Lease]) -> list[Lease]:
+    """Name the leases under which something was not written: the store is asked what became of them.
+
+    A result that nobody keeps is lost, whatever became of its lease: that is always told.
+    """
+    if not late and len(applied) == len(batch):
+        return []  # nearly every batch
+    written = {*applied, *late}
+    return [
+        (change.id, change.token)
+        for change in batch
+        if (change.id, change.token) not in (late if _waits_for_deadline(change) else written)
+        and not has_result(change)
+    ]
+
+
+def fates(rows: Iterable[Any]) -> dict[Lease, Settled]:
+    """Read why nothing was written under leases: the deadline ended them, or has not come yet."""
+    return {(row[0], row[1]): Settled.OVER if row[2] else Settled.EARLY for row in rows}
 
 
 def columns(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any] | None]:

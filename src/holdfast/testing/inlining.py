@@ -14,16 +14,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from holdfast.core.errors import ConfigError
-from holdfast.core.jobs import Claim, Job, Submission
+from holdfast.core.jobs import Claim, Job, Receipt, Submission
 from holdfast.engine.attempt import Attempt, Tools
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.settling import Outcome, Settler
+from holdfast.engine.strangers import Strangers
 from holdfast.engine.worker import Worker
-from holdfast.face import Holdfast, JobHandle
+from holdfast.face import Holdfast
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.callers_thread import JobThread, PlainFunctions
+from holdfast.testing.callers_thread import PlainFunctions
 from holdfast.testing.database import FleetingFile
 from holdfast.testing.twins import Twin, lent
 from holdfast.testing.world import SeededDice
@@ -86,15 +87,13 @@ class _InlineTwin(Twin):
         self._inliner = inliner
         self._users = _OneLoopAtATime()
 
-    async def _submit(
-        self, name: str, batch: Sequence[Submission], within: Any = None
-    ) -> list[JobHandle[Any]]:
+    async def _submit(self, batch: Sequence[Submission], within: Any = None) -> list[Receipt]:
         with self._users.one_more():
-            handles = await super()._submit(name, batch)
-            for handle, submission in zip(handles, batch, strict=True):
-                if not handle.existing:
-                    await self._inliner.finish(handle.id, submission.queue)
-        return handles
+            receipts = await super()._submit(batch)
+            for receipt, submission in zip(receipts, batch, strict=True):
+                if not receipt.existing:
+                    await self._inliner.finish(receipt.id, submission.queue)
+        return receipts
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
         with self._users.one_more():
@@ -149,6 +148,7 @@ class _Inliner:
 
     async def _skip_to_next(self) -> bool:
         """Let the time come of the jobs that wait; whether there was one."""
+        await self._store.wake(limit=MANY)
         promotion = await self._store.promote(limit=MANY)
         if promotion.next_due is not None and not promotion.promoted:
             self._clock.skip(promotion.next_due)
@@ -160,7 +160,8 @@ class _Inliner:
         _DEPTH.set(_DEPTH.get() + 1)
         spec, settler, began = self._parts.registry.get(claim.name), self._settler(), self._clock.monotonic()
         rows = await self._store.stages([claim.id]) if claim.stages else []
-        attempt = Attempt(claim, spec, {row.key: row for row in rows}, self._tools(spec, settler))
+        signals = await self._store.signals([claim.id]) if claim.signals else []
+        attempt = Attempt(claim, spec, {row.key: row for row in rows}, self._tools(spec, settler), signals)
         change = await attempt.run()
         if change is not None:
             settler.post(Outcome(change, claim.attempt, self._clock.monotonic() - began))
@@ -173,13 +174,16 @@ class _Inliner:
 
     def _tools(self, spec: JobSpec | None, settler: Settler) -> Tools:
         loop = asyncio.get_running_loop()
-        thread = None if spec is None or spec.is_async else JobThread(loop, self._functions)
+        thread = None if spec is None or spec.is_async else self._functions.thread_of_job(loop)
         return Tools(
             settler=settler,
+            strangers=Strangers(NAME, self._clock, self._parts.journal),
             classifier=self._parts.classifier,
             dice=self._parts.dice,
             executor=thread or self._functions,
             journal=self._parts.journal,
+            store=self._store,
+            patience=Patience(self._clock, self._parts.dice),
             loop=thread or loop,  # type: ignore[arg-type]  # as much of a loop as a thread needs
             closing=_cancelled,
         )

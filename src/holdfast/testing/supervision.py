@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import replace
@@ -182,7 +182,7 @@ class _TestTwin(_ProcessTwin):
         self,
         *,
         slots: int | None = None,
-        queues: Sequence[str] | None = None,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
         lease: Length | None = None,
         grace: Length | None = None,
         poll: Length | None = None,

@@ -1,21 +1,27 @@
 """The one place that knows concrete parts, and puts them together."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 from urllib.parse import unquote
 
 from holdfast.config import Settings
 from holdfast.core.classify import Classifier
 from holdfast.core.errors import ConfigError
+from holdfast.core.payload import fingerprint
 from holdfast.core.redaction import Redact, redact
 from holdfast.core.rules import Rule
 from holdfast.engine.parts import Parts
 from holdfast.engine.registry import Registry
-from holdfast.ports import Clock, Journal, Metrics, Store
+from holdfast.ports import Clock, Codec, Journal, Metrics, Store
+from holdfast.stores.coded import CodedStore
 from holdfast.telemetry.figures import Figures
 from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.tracing import OpenTelemetry
 from holdfast.wiring.system import SystemClock, SystemDice, SystemIds
 from holdfast.wiring.threads import Threads
+
+POSTGRES = ("postgresql", "postgres")
 
 
 def assemble(
@@ -26,11 +32,14 @@ def assemble(
     redactor: Redact = redact,
     journal: Journal | None = None,
     metrics: Metrics | None = None,
+    codec: Codec | None = None,
+    store_of: Callable[..., Store] | None = None,
 ) -> Parts:
-    """Put the real parts together, as *settings* want them."""
+    """Put the real parts together, as *settings* want them; *store_of* stands in for `open_store`."""
     clock = SystemClock()
+    store = (store_of or open_store)(settings, clock=clock)
     return Parts(
-        store=open_store(settings.database_url, clock=clock),
+        store=store if codec is None else cast("Store", CodedStore(store, codec)),
         registry=registry,
         classifier=Classifier(*rules, redact=redactor),
         clock=clock,
@@ -39,19 +48,29 @@ def assemble(
         executor=Threads("holdfast-handler"),
         journal=journal or StructuredJournal(level=settings.log_level, as_json=settings.log_format == "json"),
         metrics=metrics or Figures(),
+        tracer=OpenTelemetry(),
+        fingerprint=fingerprint if codec is None else _keyed(codec),
     )
 
 
-def open_store(url: str, *, clock: Clock) -> Store:
-    """Make the store that *url* names, without connecting to it yet."""
-    scheme = url.partition(":")[0].lower()
-    if scheme == "sqlite":
+def _keyed(codec: Codec) -> Callable[[str], str]:
+    return lambda text: codec.fingerprint(fingerprint(text))
+
+
+def open_store(settings: Settings, *, clock: Clock) -> Store:
+    """Make the store that *settings* name, without connecting to it yet."""
+    url = settings.database_url
+    if _scheme(url) == "sqlite":
         return _sqlite(url, clock)
-    if scheme in ("postgresql", "postgres"):
-        return _postgres(url)
+    if _scheme(url) in POSTGRES:
+        return _postgres(settings)
     raise ConfigError(
         f"database_url={_shown(url)!r} is not usable: it begins with sqlite:/// or postgresql://"
     )
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0].lower()
 
 
 def sqlite_path(url: str) -> str | None:
@@ -80,11 +99,16 @@ def _sqlite(url: str, clock: Clock) -> Store:
     )
 
 
-def _postgres(url: str) -> Store:
+def _postgres(settings: Settings) -> Store:
+    direct = settings.database_direct_url
+    if direct is not None and _scheme(direct) not in POSTGRES:
+        raise ConfigError(
+            f"database_direct_url={_shown(direct)!r} is not usable: it begins with postgresql://"
+        )
     try:
         from holdfast.stores.postgres.store import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
     except ModuleNotFoundError as error:
         raise ConfigError(
             "PostgreSQL needs the driver asyncpg; install it with: pip install 'holdfast[postgres]'"
         ) from error
-    return PostgresStore(url)
+    return PostgresStore(settings.database_url, pooled=settings.database_pooled, direct_url=direct)

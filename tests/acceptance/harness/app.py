@@ -2,7 +2,8 @@
 
 An order has two stages, each of which has one effect in an outside service, under a key that no retry
 changes; a parcel has one effect and no stage. A tick takes twenty milliseconds and does nothing, in a queue
-of its own: ticks are counted. Beside them there are jobs that take their worker down, and ones that do no harm.
+of its own: ticks are counted. A parent has many children and waits for them all. Beside them there are jobs that
+take their worker down, and ones that do no harm.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ KILLER_BUDGET = 3
 
 TICKS = "ticks"
 TICK_SECONDS = 0.02
+CHILD_SECONDS = 0.2
 
 Weapon = Literal["_exit", "segfault", "sigkill"]
 
@@ -38,6 +40,7 @@ class App:
     order: JobFunction[[int], list[str]]
     parcel: JobFunction[[int], list[str]]
     tick: JobFunction[[int], list[str]]
+    parent: JobFunction[[int], list[str]]
     harmless: JobFunction[[int], int]
     frugal: JobFunction[[int], int]
     killer: JobFunction[[Weapon], None]
@@ -76,7 +79,18 @@ def build(url: str, *, service_url: str = "http://127.0.0.1:9") -> App:
         return [await effect("parcel", number), signed("done")]
 
     harmless, frugal = _harmless_jobs(hold)
-    return App(hold, service, order, parcel, _tick(hold), harmless, frugal, _killer(hold), *_leavers(hold))
+    return App(
+        hold,
+        service,
+        order,
+        parcel,
+        _tick(hold),
+        _parent(hold),
+        harmless,
+        frugal,
+        _killer(hold),
+        *_leavers(hold),
+    )
 
 
 def _tick(hold: Holdfast) -> JobFunction[[int], list[str]]:
@@ -86,6 +100,21 @@ def _tick(hold: Holdfast) -> JobFunction[[int], list[str]]:
         return [signed("done")]
 
     return tick
+
+
+def _parent(hold: Holdfast) -> JobFunction[[int], list[str]]:
+    @hold.job("child")
+    async def child(number: int) -> list[str]:
+        await asyncio.sleep(CHILD_SECONDS)  # stands for a call of that length
+        return [f"child {number}", signed("done")]
+
+    @hold.job("parent")
+    async def parent(children: int) -> list[str]:
+        born = await child.submit_many((number,) for number in range(children))
+        grown = await asyncio.gather(*[each.result() for each in born])
+        return [*(told[0] for told in grown), signed("done")]
+
+    return parent
 
 
 def _harmless_jobs(hold: Holdfast) -> tuple[JobFunction[[int], int], JobFunction[[int], int]]:

@@ -31,6 +31,13 @@ SESSION = {
     "tcp_keepalives_count": "3",
 }
 
+SET_LOCAL = "; ".join(
+    f"SET LOCAL {name} = '{value}'"
+    for name, value in SESSION.items()
+    if name != "application_name" and not name.startswith("tcp_")
+)
+"""The same for one transaction: behind a pooler there is no session, and the network to the server is not ours."""
+
 ANSWER = 8.0
 """Seconds to wait for the answer to a statement, and a little more for each megabyte that it carries.
 
@@ -44,6 +51,7 @@ SLOW_NETWORK = 1_000_000
 
 LONG_ANSWER = 35.0
 """Seconds to wait for a statement that may have much to read: the server's own limit comes first."""
+NO_SCHEMA = "the database has no Holdfast schema; run `holdfast schema apply`, or call apply_schema()"
 
 _GONE = (
     asyncpg.PostgresConnectionError,
@@ -65,10 +73,24 @@ class Connections:
 
     The driver's own pool cleans a session whenever it comes back, which is another round trip after
     every statement. Nothing here changes a session, and a connection that failed is not used again.
+
+    *pooled* says that a pooler gives each transaction another server. Then everything takes place in
+    transactions, nothing is prepared for later, and to listen a *direct_url* is needed that leads past it.
     """
 
-    def __init__(self, url: str, *, size: int, timeout: float, answer: float = ANSWER) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int,
+        timeout: float,
+        answer: float = ANSWER,
+        pooled: bool = False,
+        direct_url: str | None = None,
+    ) -> None:
         self._url = url
+        self._pooled = pooled
+        self._direct_url = direct_url or (None if pooled else url)
         self._size = size
         self._timeout = timeout
         self._answer = answer
@@ -87,7 +109,12 @@ class Connections:
     @property
     def most(self) -> int:
         """How many connections a process takes at most: these, and one to listen."""
-        return self._size + 1
+        return self._size + self.can_listen
+
+    @property
+    def can_listen(self) -> bool:
+        """Whether there is a way to the server itself."""
+        return self._direct_url is not None
 
     async def close(self) -> None:
         """Disconnect, but do not wait long for a server that is gone."""
@@ -96,11 +123,18 @@ class Connections:
         await asyncio.gather(*(_close(connection, timeout=min(5, self._answer)) for connection in idle))
 
     async def lone(self) -> "Connection":
-        """Open a connection that is not lent to others, for listening."""
+        """Open a connection to the server itself that is not lent to others, for listening."""
+        return await self._connect(self._direct_url or self._url, server_settings=SESSION)
+
+    async def _new(self) -> "Connection":
+        if self._pooled:
+            only_name = {"application_name": SESSION["application_name"]}
+            return await self._connect(self._url, server_settings=only_name, statement_cache_size=0)
+        return await self._connect(self._url, server_settings=SESSION)
+
+    async def _connect(self, url: str, **options: Any) -> "Connection":
         with translated(), _readable():
-            return await asyncpg.connect(
-                self._url, timeout=self._timeout, command_timeout=self._answer, server_settings=SESSION
-            )
+            return await asyncpg.connect(url, timeout=self._timeout, command_timeout=self._answer, **options)
 
     async def fetch(self, sql: str, *values: Any, timeout: float | None = None) -> "list[asyncpg.Record]":
         """Run one statement in a transaction of its own; *timeout* is for one that may take longer than others."""
@@ -113,7 +147,7 @@ class Connections:
 
     def borrow(self) -> "Loan":
         """Lend a connection for the length of an `async with`. Errors come out as Holdfast's own."""
-        return Loan(self)
+        return PooledLoan(self) if self._pooled else Loan(self)
 
     @property
     def free(self) -> asyncio.Semaphore:
@@ -128,7 +162,7 @@ class Connections:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-        return await self.lone()
+        return await self._new()
 
     def give_back(self, connection: "Connection", *, error: BaseException | None) -> None:
         """Take a connection back; whatever state one with an error is in, nobody else shall meet it."""
@@ -177,6 +211,33 @@ class Loan:
                 raise error
 
 
+class PooledLoan(Loan):
+    """A loan that is one transaction: so long the pooler leaves us the same server, and what we set there holds."""
+
+    __slots__ = ("_transaction",)
+
+    async def __aenter__(self) -> "Connection":
+        connection = await super().__aenter__()
+        try:
+            self._transaction = connection.transaction()
+            await self._transaction.start()
+            await connection.execute(SET_LOCAL)
+        except BaseException as error:
+            await super().__aexit__(type(error), error, None)
+            raise
+        return connection
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            try:
+                await self._transaction.commit()
+            except BaseException as refusal:
+                await super().__aexit__(type(refusal), refusal, None)
+                raise
+        # An error ends the connection, and the transaction with it.
+        await super().__aexit__(kind, error, trace)
+
+
 async def _close(connection: "Connection", *, timeout: float) -> None:
     try:
         await connection.close(timeout=timeout)
@@ -198,9 +259,7 @@ def translated() -> Iterator[None]:
         asyncpg.InvalidSchemaNameError,
         asyncpg.UndefinedFunctionError,
     ) as error:
-        raise SchemaMissing(
-            "the database has no Holdfast schema; run `holdfast schema apply`, or call apply_schema()"
-        ) from error
+        raise SchemaMissing(NO_SCHEMA) from error
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
         raise StoreUnavailable(f"PostgreSQL refuses the connection: {_first_line(error)}") from error
     except asyncpg.InsufficientPrivilegeError as error:
@@ -210,6 +269,11 @@ def translated() -> Iterator[None]:
     except _GONE as error:
         if isinstance(error, ValueError):
             raise  # a value that the driver cannot send: no outage, and no later try would help
+        if "unsupported startup parameter" in str(error):
+            raise ConfigError(
+                "the address leads to a pooler such as PgBouncer; set DATABASE_POOLED=true, "
+                "or give the address of the server itself"
+            ) from error
         raise StoreUnavailable(f"PostgreSQL does not answer: {_first_line(error)}") from error
 
 

@@ -83,7 +83,10 @@ class Sender:
 
 
 class Listener:
-    """Hears hints on a connection of its own, and comes back after a lost one."""
+    """Hears hints on a connection of its own, and comes back after a lost one.
+
+    Behind a pooler without a way past it, nothing is heard: everybody finds what there is by polling.
+    """
 
     def __init__(self, connections: Connections, *, heartbeat: float = HEARTBEAT) -> None:
         self._connections = connections
@@ -94,7 +97,7 @@ class Listener:
     def add(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         """Pass hints to *hear* until the returned function is called."""
         self._ears.append(hear)
-        if self._task is None:
+        if self._task is None and self._connections.can_listen:
             self._task = asyncio.create_task(self._run(), name="holdfast listener")
         return lambda: self._ears.remove(hear)
 

@@ -2,38 +2,66 @@
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter, itemgetter
 from typing import Any
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 
-from holdfast.core.errors import JobNotFound, StateRefused, StoreUnavailable, WithinUnsupported
+from holdfast.core.errors import JobNotFound, StateRefused, StoreUnavailable
 from holdfast.core.history import StageMark, history
-from holdfast.core.jobs import Claim, Event, EventKind, Job, JobFilter, Receipt, Submission
+from holdfast.core.jobs import (
+    Claim,
+    End,
+    Event,
+    EventKind,
+    Job,
+    JobFilter,
+    Receipt,
+    Signal,
+    Submission,
+    known_id,
+)
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
-from holdfast.ports import Hint, Promotion, SchemaState
-from holdfast.ports.store import Extension, Refusal
+from holdfast.ports import Depth, Hint, Promotion, SchemaState
+from holdfast.ports.store import Extension, Pause, Refusal, Settled
 from holdfast.stores.postgres import submitting
-from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections, translated
+from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
 from holdfast.stores.postgres.hints import Listener, Sender
 from holdfast.stores.postgres.schema import Schema
-from holdfast.stores.rows import columns, failure_text, job_from, known_id, requeue_meta, shared, stage_from
+from holdfast.stores.postgres.within import lend
+from holdfast.stores.rows import (
+    TIMEOUT,
+    Lease,
+    columns,
+    end_from,
+    failure_text,
+    fates,
+    job_from,
+    refused,
+    requeue_meta,
+    settled,
+    shared,
+    signal_meta,
+    stage_from,
+)
 from holdfast.stores.sqlfiles import Statements
 
+_ID = attrgetter("id")
 _FINISH: list[Callable[[Any], Any]] = [
     *map(attrgetter, ("id", "token", "result")),
     lambda change: failure_text(change.failure),
     attrgetter("stage"),
+    lambda change: change.if_overdue or None,
 ]
 _REQUEUE: list[Callable[[Any], Any]] = [
     *map(attrgetter, ("id", "token", "delay")),
     lambda change: int(change.gives_back),
     attrgetter("event"),
     requeue_meta,
+    *map(attrgetter, ("seen", "awaits")),
 ]
 _STAGE: list[Callable[[Any], Any]] = [
     *map(attrgetter, ("id", "token", "key.name", "key.call", "status", "attempt", "fingerprint", "result")),
@@ -46,9 +74,18 @@ class PostgresStore:
     """The `Store` port on PostgreSQL."""
 
     def __init__(
-        self, url: str, *, connections: int = 5, timeout: float = 10, answer: float = ANSWER
+        self,
+        url: str,
+        *,
+        connections: int = 5,
+        timeout: float = 10,
+        answer: float = ANSWER,
+        pooled: bool = False,
+        direct_url: str | None = None,
     ) -> None:
-        self._connections = Connections(url, size=connections, timeout=timeout, answer=answer)
+        self._connections = Connections(
+            url, size=connections, timeout=timeout, answer=answer, pooled=pooled, direct_url=direct_url
+        )
         self._sql = Statements(__package__)
         self._schema = Schema(self._connections)
         self._sender = Sender(self._hint)
@@ -113,27 +150,21 @@ class PostgresStore:
         await self._connections.fetch(self._sql["hint"], queues)
 
     async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
-        if not isinstance(connection, asyncpg.Connection | PoolConnectionProxy):
-            raise WithinUnsupported(
-                f"within= got a {type(connection).__name__}; with a PostgreSQL store it takes an asyncpg connection"
-            )
-        if not connection.is_in_transaction():
-            raise WithinUnsupported(
-                "within= got a connection that is in no transaction; open one with `async with connection.transaction():`"
-            )
         hints = sorted({item.queue for item in batch})
-        with translated():
-            return await submitting.submit_unique(connection, self._sql, batch, hints)
+        return await lend(connection, lambda link: submitting.submit_unique(link, self._sql, batch, hints))
 
     async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
         rows = await self._connections.fetch(self._sql["claim"], worker, queue, limit, lease)
         return [Claim(*row) for row in rows]
 
-    async def settle(self, worker: str, batch: Sequence[Transition]) -> list[bool]:
-        stages = [change for change in batch if isinstance(change, StageWrite)]
-        backs = [change for change in batch if isinstance(change, Requeue)]
-        ends = [change for change in batch if isinstance(change, Finish)]
-        applied: set[tuple[str, int]] = set()
+    async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
+        # In the order in which everybody locks jobs: a parent marks its children while they end.
+        ordered = sorted(batch, key=_ID)
+        stages = [change for change in ordered if isinstance(change, StageWrite)]
+        backs = [change for change in ordered if isinstance(change, Requeue)]
+        ends = [change for change in ordered if isinstance(change, Finish)]
+        applied: set[Lease] = set()
+        late: set[Lease] = set()
         if stages:
             rows = await self._connections.fetch(
                 self._sql["store_stages"],
@@ -149,17 +180,89 @@ class PostgresStore:
                 self._sql["finish"],
                 *columns(ends, *_FINISH),
                 *shared(ends, attrgetter("status")),
+                TIMEOUT,
                 timeout=self._connections.patience(change.result for change in ends),
             )
             applied.update((row[0], row[1]) for row in rows)
-        return [(change.id, change.token) in applied for change in batch]
+            late.update((row[0], row[1]) for row in rows if row[2])
+            if len(rows) < len(ends):
+                late |= await self._keep_late([end for end in ends if (end.id, end.token) not in applied])
+        return settled(batch, applied, late, await self._fates(refused(batch, applied, late)))
+
+    async def _fates(self, leases: Sequence[Lease]) -> dict[Lease, Settled]:
+        """Ask what became of leases under which nothing was written; nearly always there is none."""
+        return fates(await self._connections.fetch(self._sql["fates"], *_unzipped(leases))) if leases else {}
+
+    async def _keep_late(self, ends: Sequence[Finish]) -> set[Lease]:
+        """Keep the results among *ends* whose lease the deadline ended."""
+        results = [end for end in ends if end.status is Status.COMPLETED]
+        if not results:
+            return set()
+        rows = await self._connections.fetch(self._sql["keep_late"], *columns(results, *_FINISH[:3]))
+        return {(row[0], row[1]) for row in rows}
+
+    async def signal(
+        self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = ""
+    ) -> None:
+        values = [known_id(job_id), owner, name, data, signal_meta(name, actor)]
+        if not await self._connections.fetch(self._sql["send_signal"], *values):
+            job = await self.get(job_id, owner=owner)
+            raise StateRefused(f"job {job_id} is {job.status}, so no signal reaches it")
+
+    async def signals(self, job_ids: Sequence[str]) -> list[Signal]:
+        return [Signal(*row) for row in await self._connections.fetch(self._sql["signals"], list(job_ids))]
+
+    async def await_jobs(self, job_id: str, token: int, others: Sequence[str]) -> bool:
+        async with self._connections.borrow() as connection, connection.transaction():
+            family = await connection.fetch(self._sql["lock_family"], job_id, token, list(others))
+            if not any(row["holds"] for row in family):
+                return False
+            children = [row["id"] for row in family if row["id"] != job_id]
+            await connection.execute(self._sql["mark_children"], children)
+            await connection.execute(self._sql["await_jobs"], job_id, children)
+            await connection.execute(self._sql["count_pending"], job_id, list(others))
+            return True
+
+    async def ends(self, job_ids: Sequence[str]) -> list[End]:
+        return [end_from(row) for row in await self._connections.fetch(self._sql["ends"], list(job_ids))]
+
+    async def wake(self, *, limit: int) -> int:
+        [row] = await self._connections.fetch(self._sql["wake"], limit)
+        return int(row["ends"])
+
+    async def expire(self, *, limit: int) -> list[str]:
+        return [row["id"] for row in await self._connections.fetch(self._sql["expire"], limit, TIMEOUT)]
+
+    async def accept_late(
+        self,
+        job_id: str,
+        *,
+        owner: str | None = None,
+        meta: str,
+        then: Submission | None = None,
+        late_at: datetime | None = None,
+    ) -> Job:
+        async with self._connections.borrow() as connection, connection.transaction():
+            accepted = await connection.fetch(
+                self._sql["accept_late"], known_id(job_id), owner, meta, late_at
+            )
+            if accepted and then is not None:
+                await submitting.submit_unique(connection, self._sql, [then], [then.queue])
+        job = await self.get(job_id, owner=owner)
+        if not accepted:
+            raise StateRefused(f"job {job_id} is {job.status} and has no late result that could be accepted")
+        return job
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
-        ids, tokens = [job_id for job_id, _ in held], [token for _, token in held]
-        rows = await self._connections.fetch(self._sql["extend"], ids, tokens, lease)
+        rows = await self._connections.fetch(self._sql["extend"], *_unzipped(sorted(held)), lease)
         kept = {row["id"] for row in rows}
-        wanted = frozenset(row["id"] for row in rows if row["cancel_requested"])
-        return Extension(lost=frozenset(ids) - kept, cancel_requested=wanted)
+        others = await self._fates([held_one for held_one in held if held_one[0] not in kept])
+        ended = {job_id for (job_id, _), why in others.items() if why is Settled.OVER}
+        return Extension(
+            lost=frozenset(job_id for job_id, _ in held) - kept - ended,
+            cancel_requested=frozenset(row["id"] for row in rows if row["cancel_requested"]),
+            timed_out=frozenset(row["id"] for row in rows if row["overdue"]) | ended,
+        )
 
     async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
         rows = await self._connections.fetch(self._sql["recount"], *columns(list(held), *_COUNT))
@@ -203,15 +306,11 @@ class PostgresStore:
         return job_from(rows[0])
 
     async def find(self, wanted: JobFilter) -> list[Job]:
-        rows = await self._connections.fetch(
-            self._sql["find"],
-            wanted.status,
-            wanted.name,
-            wanted.owner,
-            wanted.queue,
-            wanted.before,
-            wanted.limit,
-        )
+        values = [wanted.status, wanted.name, wanted.owner, wanted.queue]
+        if wanted.at_risk is None:
+            rows = await self._connections.fetch(self._sql["find"], *values, wanted.before, wanted.limit)
+        else:
+            rows = await self._connections.fetch(self._sql["at_risk"], *values, wanted.limit, wanted.at_risk)
         return [job_from(row) for row in rows]
 
     async def events(self, job_id: str) -> list[Event]:
@@ -232,6 +331,10 @@ class PostgresStore:
             ],
         )
 
+    async def reasons(self, job_ids: Sequence[str]) -> dict[str, str]:
+        rows = await self._connections.fetch(self._sql["reasons"], list(job_ids))
+        return {row["job_id"]: row["reason"] for row in rows if row["reason"]}
+
     async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
         return [stage_from(row) for row in await self._connections.fetch(self._sql["stages"], list(job_ids))]
 
@@ -239,15 +342,52 @@ class PostgresStore:
         await self._connections.fetch(self._sql["await_ends"], list(job_ids))
         return [row["id"] for row in await self._connections.fetch(self._sql["ended"], list(job_ids))]
 
+    async def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
+        return bool(await self._connections.fetch(self._sql["pause_queue"], queue, actor, reason))
+
+    async def resume_queue(self, queue: str) -> bool:
+        resumed = await self._connections.fetch(self._sql["resume_queue"], queue)
+        await self._hint([queue])
+        return bool(resumed)
+
+    async def paused_queues(self) -> list[Pause]:
+        return [Pause(*row) for row in await self._connections.fetch(self._sql["paused_queues"])]
+
+    async def schedule_marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
+        rows = await self._connections.fetch(self._sql["schedules"], list(names))
+        return rows[0]["now"], {row["name"]: row["last_at"] for row in rows if row["name"] is not None}
+
+    async def begin_schedules(self, names: Sequence[str]) -> None:
+        await self._connections.fetch(self._sql["begin_schedules"], list(names))
+
+    async def advance_schedule(
+        self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]
+    ) -> bool:
+        async with self._connections.borrow() as connection, connection.transaction():
+            moved = await connection.fetch(self._sql["advance_schedule"], name, old, new)
+            if moved:
+                queues = sorted({item.queue for item in batch})
+                await submitting.submit_unique(connection, self._sql, batch, queues)
+        return bool(moved)
+
     async def counts(self) -> dict[tuple[str, Status], int]:
         rows = await self._connections.fetch(self._sql["counts"], timeout=LONG_ANSWER)
         return {(queue, Status(status)): count for queue, status, count in rows}
 
+    async def depths(self) -> list[Depth]:
+        return [Depth(*row) for row in await self._connections.fetch(self._sql["depths"])]
+
     async def facts(self) -> dict[str, str]:
         rows = await self._connections.fetch(self._sql["facts"])
         return {row["name"]: row["setting"] for row in rows} | {
-            "connections_per_worker": str(self._connections.most)
+            "connections_per_worker": str(self._connections.most),
+            "listens": "yes" if self._connections.can_listen else "no",
         }
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._listener.add(hear)
+
+
+def _unzipped(leases: Sequence[Lease]) -> tuple[list[str], list[int]]:
+    """Give ids and tokens apart, as `unnest` wants them."""
+    return [job_id for job_id, _ in leases], [token for _, token in leases]

@@ -2,34 +2,28 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import KeyReused, VersionRefused
 from holdfast.core.idempotency import REUSED, Earlier, admit_version, misused, stand_in
 from holdfast.core.jobs import Receipt, Submission
 from holdfast.ports.store import Refusal
+from holdfast.stores.postgres.within import Link
 from holdfast.stores.rows import columns, shared
 from holdfast.stores.sqlfiles import Statements
-
-if TYPE_CHECKING:
-    import asyncpg
-    from asyncpg.pool import PoolConnectionProxy
-
-    Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
 
 CHUNK = 5_000
 """Jobs in one statement, so that a very long list does not become one very long text."""
 
 _OWN = [attrgetter(name) for name in ("id", "args")]
 _ALIKE = [attrgetter(name) for name in ("name", "queue", "owner", "priority")]
-_RARE = [attrgetter(name) for name in ("delay", "run_at", "subject", "version", "trace")]
+_RARE = [attrgetter(name) for name in ("delay", "run_at", "subject", "version", "trace", "deadline")]
 _KEY = [attrgetter(name) for name in ("owner", "name", "key")]
 _MADE = [attrgetter(name) for name in ("id", "fingerprint")]
 _ALL = [*_OWN, *_ALIKE, *_RARE]  # as submit.sql and submit_one.sql read them
 
 
 async def insert(
-    connection: "Connection",
+    connection: Link,
     sql: Statements,
     batch: Sequence[Submission],
     hints: Sequence[str],
@@ -50,7 +44,7 @@ async def insert(
 
 
 async def submit_unique(
-    connection: "Connection",
+    connection: Link,
     sql: Statements,
     batch: Sequence[Submission],
     hints: Sequence[str],
@@ -128,7 +122,7 @@ def _by_subject(item: Submission) -> Scope:
 
 
 async def _reserve_keys(
-    connection: "Connection", sql: Statements, batch: Sequence[Submission], earlier: _Earlier
+    connection: Link, sql: Statements, batch: Sequence[Submission], earlier: _Earlier
 ) -> list[Submission]:
     """Take the keys of *batch* that are free, each for the first who wants it, and learn who has the others."""
     wanting = list({_by_key(item): item for item in reversed(batch) if item.key is not None}.values())
@@ -145,7 +139,7 @@ async def _reserve_keys(
 
 
 async def _hand_over_keys(
-    connection: "Connection", sql: Statements, reserved: list[Submission], new: dict[Scope, Submission]
+    connection: Link, sql: Statements, reserved: list[Submission], new: dict[Scope, Submission]
 ) -> None:
     """Free the keys of those that were turned away by their version, for whoever wanted them next, if anybody did."""
     astray = [item for item in reserved if new.get(_by_key(item)) is not item]
@@ -157,7 +151,7 @@ async def _hand_over_keys(
 
 
 async def _lock_subjects(
-    connection: "Connection", sql: Statements, batch: Sequence[Submission], earlier: _Earlier
+    connection: Link, sql: Statements, batch: Sequence[Submission], earlier: _Earlier
 ) -> None:
     """Let nobody else decide on the subjects of *batch* until this transaction ends, and learn their latest versions."""
     for scope in sorted(

@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 BUSY_MS = 10_000
 OLDEST = (3, 38)
+NO_SCHEMA = "the file has no Holdfast schema; run `holdfast schema apply`, or call apply_schema()"
 
 
 def connect(path: str, *, writes: bool) -> sqlite3.Connection:
@@ -70,9 +71,7 @@ def translated(path: str) -> Iterator[None]:
 def _meaning(error: sqlite3.OperationalError, path: str) -> Exception:
     text = str(error)
     if "no such table" in text:
-        return SchemaMissing(
-            "the file has no Holdfast schema; run `holdfast schema apply`, or call apply_schema()"
-        )
+        return SchemaMissing(NO_SCHEMA)
     if "readonly" in text:
         return StoreReadOnly(f"the SQLite file {path!r} is read-only; make the file and its folder writable")
     if "locked" in text or "busy" in text:

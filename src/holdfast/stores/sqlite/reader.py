@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Executor, Hint, HintKind
-from holdfast.stores.sqlite.database import connect, run_in, translated
+from holdfast.stores.sqlite.database import run_in, translated
+from holdfast.stores.sqlite.forking import Opened
 
 WATCH = 0.1
 
@@ -21,14 +22,14 @@ class Reader:
     def __init__(self, path: str, executor: Executor) -> None:
         self._path = path
         self._executor = executor
-        self._connection: sqlite3.Connection | None = None
+        self._opened: Opened | None = None
         self._ears: list[Callable[[Hint], None]] = []
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Open the file once."""
-        if self._connection is None:
-            self._connection = await run_in(self._executor, lambda: connect(self._path, writes=False))
+        if self._opened is None:
+            self._opened = await run_in(self._executor, lambda: Opened(self._path, writes=False))
 
     async def close(self) -> None:
         """Stop watching, let go of the file."""
@@ -36,9 +37,9 @@ class Reader:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._executor.run(connection.close)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await self._executor.run(opened.close)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """Look at the file, off the event loop."""
@@ -54,10 +55,10 @@ class Reader:
         return json.loads(row[0])
 
     def _looked(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        if self._connection is None:
+        if self._opened is None:
             raise StoreUnavailable("the store was closed; open a new Holdfast")
-        with translated(self._path):
-            return look(self._connection)
+        with translated(self._path), self._opened.use() as connection:
+            return look(connection)
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         """Pass hints to *hear* until the returned function is called."""

@@ -6,29 +6,57 @@ while SQLite works, and taken once per batch instead of once per row.
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.core.errors import JobNotFound, StateRefused, WithinUnsupported
+from holdfast.core.errors import JobNotFound, StateRefused
 from holdfast.core.history import StageMark, history
-from holdfast.core.jobs import Claim, Event, EventKind, Job, JobFilter, Receipt, Submission
+from holdfast.core.jobs import (
+    Claim,
+    End,
+    Event,
+    EventKind,
+    Job,
+    JobFilter,
+    Receipt,
+    Signal,
+    Submission,
+    known_id,
+)
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
-from holdfast.ports import Clock, Executor, Hint, HintKind, Promotion, SchemaState
-from holdfast.ports.store import Extension, Refusal
-from holdfast.stores.rows import Row, failure_text, job_from, known_id, requeue_meta, stage_from
+from holdfast.ports import Clock, Depth, Executor, Hint, HintKind, Promotion, SchemaState
+from holdfast.ports.store import Extension, Pause, Refusal, Settled
+from holdfast.stores.rows import (
+    TIMEOUT,
+    Lease,
+    Row,
+    end_from,
+    failure_text,
+    fates,
+    job_from,
+    refused,
+    requeue_meta,
+    settled,
+    signal_meta,
+    stage_from,
+)
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.database import translated
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.submitting import SQL, submit
 from holdfast.stores.sqlite.times import instant, micros, micros_of
+from holdfast.stores.sqlite.within import Runs, lend
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.stores.versions import ensure_fit
 
 T = TypeVar("T")
+
+IF_OVERDUE = Finish._fields.index("if_overdue")
+
+_ENDED = (Settled.WRITTEN, Settled.LATE, Settled.TIMED_OUT)
 
 
 Held = TypeVar("Held", bound=Sequence[Any])
@@ -76,16 +104,11 @@ class SqliteStore:
         return answers
 
     async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
-        if not isinstance(connection, sqlite3.Connection):
-            raise WithinUnsupported(
-                f"within= got a {type(connection).__name__}; with a SQLite store it takes a sqlite3 connection"
-            )
-        if not connection.in_transaction:
-            raise WithinUnsupported("within= got a connection that is in no transaction; execute BEGIN first")
-        with translated(self._path):
-            cursor = connection.cursor()
-            cursor.row_factory = None  # the caller's may give rows that cannot be read by position
-            return submit(cursor, batch, now=self._clock.now())
+        return await lend(connection, self._path, lambda runs: self._submit_there(runs, batch))
+
+    def _submit_there(self, runs: Runs, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+        runs.execute(SQL["take_lock"])
+        return submit(runs, batch, now=self._clock.now())
 
     async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
         values = {
@@ -97,15 +120,12 @@ class SqliteStore:
         text = await self._at_lock(_claim, values)
         return [Claim(*row) for row in json.loads(text)]
 
-    async def settle(self, worker: str, batch: Sequence[Transition]) -> list[bool]:
-        applied = frozenset(
-            await self._writer.write(lambda connection: _settle(connection, batch, self._now()))
-        )
-        answers = [(change.id, change.token) in applied for change in batch]
+    async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
+        answers = await self._writer.write(lambda connection: _settle(connection, batch, self._now()))
         self._tell_ends(
             change.id
             for change, done in zip(batch, answers, strict=True)
-            if done and isinstance(change, Finish)
+            if done in _ENDED and isinstance(change, Finish)
         )
         return answers
 
@@ -116,8 +136,7 @@ class SqliteStore:
                 self._reader.tell(Hint(HintKind.FINISHED, job_id))
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
-        kept, wanted = await self._at_lock(partial(_extend, held=held), {"lease": micros_of(lease)})
-        return Extension(frozenset(job_id for job_id, _ in held) - kept, wanted)
+        return await self._at_lock(partial(_extend, held=held), {"lease": micros_of(lease)})
 
     async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
         matched = frozenset(await self._at_lock(partial(_recount, held=held), {}))
@@ -131,6 +150,57 @@ class SqliteStore:
 
     async def reclaim(self, *, limit: int) -> list[str]:
         return await self._at_lock(_reclaim, {"limit": limit})
+
+    async def signal(
+        self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = ""
+    ) -> None:
+        values = {"id": known_id(job_id), "owner": owner, "name": name, "data": data}
+        if not await self._at_lock(partial(_signal, meta=signal_meta(name, actor)), values):
+            job = await self.get(job_id, owner=owner)
+            raise StateRefused(f"job {job_id} is {job.status}, so no signal reaches it")
+        self._reader.tell(Hint(HintKind.READY, ""))
+
+    async def signals(self, job_ids: Sequence[str]) -> list[Signal]:
+        rows = await self._reader.rows(SQL["signals"], {"ids": json.dumps(list(job_ids))})
+        return [Signal(*row) for row in rows]
+
+    async def await_jobs(self, job_id: str, token: int, others: Sequence[str]) -> bool:
+        return await self._at_lock(partial(_await_jobs, held=(job_id, token), others=list(others)), {})
+
+    async def ends(self, job_ids: Sequence[str]) -> list[End]:
+        rows = await self._reader.rows(SQL["ends"], {"ids": json.dumps(list(job_ids))})
+        return [end_from(row) for row in rows]
+
+    async def wake(self, *, limit: int) -> int:
+        if not await self._reader.json(SQL["untold_ends"], {"limit": 1}):
+            return 0
+        ends = await self._at_lock(_wake, {"limit": limit})
+        self._reader.tell(Hint(HintKind.READY, ""))
+        return ends
+
+    async def expire(self, *, limit: int) -> list[str]:
+        expired = await self._at_lock(_expire, {"limit": limit})
+        self._tell_ends(expired)
+        return expired
+
+    async def accept_late(
+        self,
+        job_id: str,
+        *,
+        owner: str | None = None,
+        meta: str,
+        then: Submission | None = None,
+        late_at: datetime | None = None,
+    ) -> Job:
+        seen = None if late_at is None else micros(late_at)
+        values = {"id": known_id(job_id), "owner": owner, "meta": meta, "late_at": seen}
+        accepted = await self._at_lock(partial(_accept_late, then=then, at=self._clock.now), values)
+        job = await self.get(job_id, owner=owner)
+        if not accepted:
+            raise StateRefused(f"job {job_id} is {job.status} and has no late result that could be accepted")
+        if then is not None:
+            self._reader.tell(Hint(HintKind.READY, then.queue))
+        return job
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
         outcome = await self._at_lock(_cancel, {"id": known_id(job_id), "owner": owner})
@@ -158,10 +228,12 @@ class SqliteStore:
         return _job(rows[0])
 
     async def find(self, wanted: JobFilter) -> list[Job]:
-        values = {
-            name: getattr(wanted, name) for name in ("status", "name", "owner", "queue", "before", "limit")
-        }
-        return [_job(row) for row in await self._reader.rows(SQL["find"], values)]
+        values = {name: getattr(wanted, name) for name in ("status", "name", "owner", "queue", "limit")}
+        if wanted.at_risk is None:
+            page = values | {"before": wanted.before}
+            return [_job(row) for row in await self._reader.rows(SQL["find"], page)]
+        near = {"now": self._now(), "at_risk": micros_of(wanted.at_risk)}
+        return [_job(row) for row in await self._reader.rows(SQL["at_risk"], values | near)]
 
     async def events(self, job_id: str) -> list[Event]:
         job = await self.get(job_id)
@@ -181,8 +253,13 @@ class SqliteStore:
             ],
         )
 
+    async def reasons(self, job_ids: Sequence[str]) -> dict[str, str]:
+        rows = await self._reader.rows(SQL["reasons"], {"ids": json.dumps(list(job_ids))})
+        return {row["job_id"]: row["reason"] for row in rows if row["reason"]}
+
     async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
-        rows = await self._reader.rows(SQL["stages"], {"ids": json.dumps(list(job_ids))})
+        wanted = {"ids": json.dumps(list(job_ids)), "now": self._now()}
+        rows = await self._reader.rows(SQL["stages"], wanted)
         return [stage_from(row) for row in rows]
 
     async def await_ends(self, job_ids: Sequence[str]) -> list[str]:
@@ -191,11 +268,52 @@ class SqliteStore:
         self._awaited.difference_update(ended)
         return ended
 
+    async def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
+        values = {"queue": queue, "actor": actor, "reason": reason}
+        return bool(await self._at_lock(partial(_changed, statement="pause_queue"), values))
+
+    async def resume_queue(self, queue: str) -> bool:
+        resumed = await self._writer.write(
+            lambda connection: connection.execute(SQL["resume_queue"], {"queue": queue}).rowcount
+        )
+        self._reader.tell(Hint(HintKind.READY, queue))
+        return bool(resumed)
+
+    async def paused_queues(self) -> list[Pause]:
+        rows = await self._reader.rows(SQL["paused_queues"], {})
+        return [Pause(row["queue"], _instant(row["paused_at"]), row["actor"], row["reason"]) for row in rows]
+
+    async def schedule_marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
+        rows = await self._reader.rows(SQL["schedules"], {"names": json.dumps(list(names))})
+        return self._clock.now(), {name: _instant(last) for name, last in rows}
+
+    async def begin_schedules(self, names: Sequence[str]) -> None:
+        await self._at_lock(
+            partial(_changed, statement="begin_schedules"), {"names": json.dumps(list(names))}
+        )
+
+    async def advance_schedule(
+        self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]
+    ) -> bool:
+        mark = {"name": name, "old": micros(old), "new": micros(new)}
+        moved = await self._writer.write(
+            lambda connection: _advance(connection, mark, batch, self._clock.now())
+        )
+        if moved and batch:
+            self._reader.tell(Hint(HintKind.READY, batch[0].queue))
+        return moved
+
     async def counts(self) -> dict[tuple[str, Status], int]:
         return {
             (queue, Status(status)): count
             for queue, status, count in await self._reader.rows(SQL["counts"], {})
         }
+
+    async def depths(self) -> list[Depth]:
+        rows = await self._reader.rows(SQL["depths"], {"now": self._now()})
+        return [
+            Depth(queue, state, jobs, timedelta(microseconds=oldest)) for queue, state, jobs, oldest in rows
+        ]
 
     async def facts(self) -> dict[str, str]:
         return {**await self._reader.read(_facts), "now": self._clock.now().isoformat()}
@@ -218,7 +336,7 @@ class SqliteStore:
 
 
 def _claim(connection: sqlite3.Connection, values: dict[str, Any]) -> str:
-    claimable = {name: values[name] for name in ("queue", "limit")}
+    claimable = {name: values[name] for name in ("queue", "limit", "now")}
     ids, rows = connection.execute(SQL["claimable"], claimable).fetchone()
     if ids != "[]":
         taken = {name: values[name] for name in ("worker", "lease", "now")}
@@ -226,27 +344,150 @@ def _claim(connection: sqlite3.Connection, values: dict[str, Any]) -> str:
     return str(rows)
 
 
-def _settle(connection: sqlite3.Connection, batch: Sequence[Transition], now: int) -> list[tuple[str, int]]:
+def _settle(connection: sqlite3.Connection, batch: Sequence[Transition], now: int) -> list[Settled]:
+    """Write *batch*, and say what came of each change."""
     stages = [_stage_row(change) for change in batch if isinstance(change, StageWrite)]
     backs = [_back_row(change) for change in batch if isinstance(change, Requeue)]
     ends = [_end_row(change) for change in batch if isinstance(change, Finish)]
-    applied = []
+    applied: list[Lease] = []
+    late: list[Lease] = []
     if stages:
         applied += _apply(connection, stages, now, "reset_attempts", "store_stages")
     if backs:
         applied += _apply(connection, backs, now, "requeue_history", "requeue")
     if ends:
-        applied += _finish(connection, ends, now)
-    return applied
+        overdue = _overdue_among(connection, [row[0] for row in ends], now)
+        due = [row for row in ends if row[0] in overdue or not row[IF_OVERDUE]]
+        written = _finish(connection, due, now, "finish_overdue" if overdue else "finish")
+        late = _late(due, written, overdue) if overdue else []
+        if len(written) < len(ends):
+            late += _keep_late(connection, ends, now, besides=written)
+        applied += written
+    names, kept = frozenset(applied), frozenset(late)
+    return settled(batch, names, kept, _fates(connection, refused(batch, names, kept)))
 
 
-def _finish(connection: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int) -> list[tuple[str, int]]:
+def _fates(connection: sqlite3.Connection, leases: Sequence[Lease]) -> dict[Lease, Settled]:
+    """Ask what became of leases under which nothing was written; nearly always there is none."""
+    return fates(connection.execute(SQL["fates"], {"batch": json.dumps(leases)})) if leases else {}
+
+
+def _late(rows: Sequence[Sequence[Any]], written: Sequence[Lease], overdue: Collection[str]) -> list[Lease]:
+    """Name what was written after the deadline; a cancellation is one at any time."""
+    cancelled = {row[0] for row in rows if row[2] == Status.CANCELLED}
+    return [name for name in written if name[0] in overdue and name[0] not in cancelled]
+
+
+def _finish(
+    connection: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int, statement: str
+) -> list[tuple[str, int]]:
     """Move jobs that end to the finished ones: the path of every job, so the fence is part of the copy."""
-    values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now}
-    copied = connection.execute(SQL["finish"], values).rowcount
+    values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now, "timeout": TIMEOUT}
+    copied = connection.execute(SQL[statement], values).rowcount
     kept = rows if copied == len(rows) else _held(connection, rows)
-    connection.execute(SQL["remove"], {"ids": json.dumps([row[0] for row in kept])})
+    _remove(connection, [row[0] for row in kept])
     return [(row[0], row[1]) for row in kept]
+
+
+def _remove(connection: sqlite3.Connection, ended: Sequence[str]) -> None:
+    """Take jobs that ended out of the hot table, which notes it for those who wait for them."""
+    connection.execute(SQL["remove"], {"ids": json.dumps(list(ended))})
+
+
+def _signal(connection: sqlite3.Connection, values: dict[str, Any], *, meta: str) -> bool:
+    if not connection.execute(SQL["send_signal"], values).rowcount:
+        return False
+    named = {"id": values["id"], "now": values["now"]}
+    connection.execute(SQL["wake_signalled"], named)
+    connection.execute(SQL["signal_history"], {**named, "meta": meta})
+    return True
+
+
+def _await_jobs(
+    connection: sqlite3.Connection, values: dict[str, Any], *, held: tuple[str, int], others: list[str]
+) -> bool:
+    if not _held(connection, [held]):
+        return False
+    named = {"id": held[0], "children": json.dumps(others)}
+    connection.execute(SQL["await_jobs"], named)
+    connection.execute(SQL["count_pending"], named)
+    return True
+
+
+def _changed(connection: sqlite3.Connection, values: dict[str, Any], *, statement: str) -> int:
+    return connection.execute(SQL[statement], values).rowcount
+
+
+def _advance(
+    connection: sqlite3.Connection, mark: dict[str, Any], batch: Sequence[Submission], now: datetime
+) -> bool:
+    if not connection.execute(SQL["advance_schedule"], mark).rowcount:
+        return False
+    submit(connection, batch, now=now)
+    return True
+
+
+def _wake(connection: sqlite3.Connection, values: dict[str, Any]) -> int:
+    [ids] = connection.execute(SQL["untold_ends"], {"limit": values["limit"]}).fetchone()
+    connection.execute(SQL["wake_parents"], {"ids": ids, "now": values["now"]})
+    for name in ("forget_awaited", "forget_ends"):
+        connection.execute(SQL[name], {"ids": ids})
+    return len(json.loads(ids))
+
+
+def _keep_late(
+    connection: sqlite3.Connection,
+    rows: Sequence[Sequence[Any]],
+    now: int,
+    *,
+    besides: Sequence[tuple[str, int]],
+) -> list[tuple[str, int]]:
+    """Keep the results among *rows* whose lease the deadline ended."""
+    kept = []
+    for job_id, token, status, result in (row[:4] for row in rows):
+        if status == Status.COMPLETED and (job_id, token) not in besides:
+            values = {"id": job_id, "token": token, "result": result, "now": now}
+            if connection.execute(SQL["keep_late"], values).rowcount:
+                kept.append((job_id, token))
+    return kept
+
+
+def _overdue(connection: sqlite3.Connection, values: dict[str, int]) -> list[str]:
+    [ids] = connection.execute(SQL["overdue"], values).fetchone()
+    return list(json.loads(ids))
+
+
+def _overdue_among(connection: sqlite3.Connection, job_ids: Sequence[str], now: int) -> frozenset[str]:
+    """Name those of *job_ids* whose deadline has passed. They are looked at only if there is any such job at all."""
+    if not _overdue(connection, {"now": now, "limit": 1}):
+        return frozenset()
+    [ids] = connection.execute(SQL["overdue_among"], {"ids": json.dumps(job_ids), "now": now}).fetchone()
+    return frozenset(json.loads(ids))
+
+
+def _expire(connection: sqlite3.Connection, values: dict[str, int]) -> list[str]:
+    overdue = _overdue(connection, values)
+    if overdue:
+        ended = {"ids": json.dumps(overdue), "now": values["now"], "failure": TIMEOUT}
+        connection.execute(SQL["expire"], ended)
+        _remove(connection, overdue)
+    return overdue
+
+
+def _accept_late(
+    connection: sqlite3.Connection,
+    values: dict[str, Any],
+    *,
+    then: Submission | None,
+    at: Callable[[], datetime],
+) -> bool:
+    wanted = {name: values[name] for name in ("id", "owner", "late_at", "now")}
+    if not connection.execute(SQL["accept_late"], wanted).rowcount:
+        return False
+    connection.execute(SQL["accept_history"], {name: values[name] for name in ("id", "meta", "now")})
+    if then is not None:
+        submit(connection, [then], now=at())
+    return True
 
 
 def _apply(
@@ -287,7 +528,16 @@ def _stage_row(change: StageWrite) -> list[Any]:
 
 def _back_row(change: Requeue) -> list[Any]:
     delay = None if change.delay is None else micros_of(change.delay)
-    return [change.id, change.token, delay, int(change.gives_back), change.event, requeue_meta(change)]
+    return [
+        change.id,
+        change.token,
+        delay,
+        int(change.gives_back),
+        change.event,
+        requeue_meta(change),
+        change.seen,
+        int(change.awaits),
+    ]
 
 
 def _end_row(change: Finish) -> Sequence[Any]:
@@ -297,13 +547,22 @@ def _end_row(change: Finish) -> Sequence[Any]:
     return change._replace(failure=failure_text(change.failure))  # type: ignore[arg-type]  # the row holds its text
 
 
-def _extend(
-    connection: sqlite3.Connection, held: Sequence[tuple[str, int]], values: dict[str, int]
-) -> tuple[frozenset[str], frozenset[str]]:
-    ids = json.dumps([job_id for job_id, _ in _held(connection, held)])
+def _extend(connection: sqlite3.Connection, held: Sequence[Lease], values: dict[str, int]) -> Extension:
+    kept = [job_id for job_id, _ in _held(connection, held)]
+    ids = json.dumps(kept)
     connection.execute(SQL["extend"], {**values, "ids": ids})
     [wanted] = connection.execute(SQL["wanting_cancel"], {"ids": ids}).fetchone()
-    return frozenset(json.loads(ids)), frozenset(json.loads(wanted))
+    others = frozenset(job_id for job_id, _ in held).difference(kept)
+    ended = _ended_by_deadline(connection, [lease for lease in held if lease[0] in others])
+    return Extension(
+        lost=others - ended,
+        cancel_requested=frozenset(json.loads(wanted)),
+        timed_out=_overdue_among(connection, kept, values["now"]) | ended,
+    )
+
+
+def _ended_by_deadline(connection: sqlite3.Connection, leases: Sequence[Lease]) -> frozenset[str]:
+    return frozenset(job_id for (job_id, _), why in _fates(connection, leases).items() if why is Settled.OVER)
 
 
 def _recount(
@@ -329,7 +588,7 @@ def _reclaim(connection: sqlite3.Connection, values: dict[str, int]) -> list[str
 
 def _cancel(connection: sqlite3.Connection, values: dict[str, Any]) -> Status | None:
     if connection.execute(SQL["cancel_queued"], values).rowcount:
-        connection.execute(SQL["remove"], {"ids": json.dumps([values["id"]])})
+        _remove(connection, [values["id"]])
         return Status.CANCELLED
     if connection.execute(SQL["request_cancel"], values).rowcount:
         return Status.PROCESSING
@@ -363,6 +622,8 @@ _INSTANTS = [
     "lease_expires_at",
     "finished_at",
     "deadline_at",
+    "timed_out_at",
+    "late_at",
 ]
 
 

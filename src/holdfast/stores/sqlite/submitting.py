@@ -1,7 +1,6 @@
 """Storing submissions in SQLite, inside a transaction of ours or of the caller's."""
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,15 +11,13 @@ from holdfast.core.jobs import Receipt, Submission
 from holdfast.ports.store import Refusal
 from holdfast.stores.sqlfiles import Statements
 from holdfast.stores.sqlite.times import micros, micros_of
+from holdfast.stores.sqlite.within import Runs
 
 SQL = Statements(__package__)
 
-Connection = sqlite3.Connection | sqlite3.Cursor
-"""What a statement runs on: a cursor stands for the connection of a caller with row factories of its own."""
-
 
 def submit(
-    connection: Connection, batch: Sequence[Submission], *, now: datetime, again: bool = False
+    connection: Runs, batch: Sequence[Submission], *, now: datetime, again: bool = False
 ) -> list[Receipt | Refusal]:
     """Store *batch*: all of it in the open transaction, which the caller ends."""
     at = micros(now)
@@ -38,13 +35,13 @@ def submit(
     return [answers.get(item.id) or Receipt(item.id) for item in batch]
 
 
-def _known(connection: Connection, batch: Sequence[Submission]) -> frozenset[str]:
+def _known(connection: Runs, batch: Sequence[Submission]) -> frozenset[str]:
     ids = json.dumps([item.id for item in batch])
     [text] = connection.execute(SQL["known_jobs"], {"ids": ids}).fetchone()
     return frozenset(json.loads(text))
 
 
-def _insert(connection: Connection, batch: Sequence[Submission], at: int) -> None:
+def _insert(connection: Runs, batch: Sequence[Submission], at: int) -> None:
     if batch:
         values = {"batch": json.dumps([_row(item) for item in batch], ensure_ascii=False), "now": at}
         connection.execute(SQL["submit"], values)
@@ -65,10 +62,11 @@ def _row(item: Submission) -> list[Any]:
         item.subject,
         item.version,
         item.trace,
+        None if item.deadline is None else micros_of(item.deadline),
     ]
 
 
-def _earlier(connection: Connection, item: Submission, at: int) -> Receipt | Refusal | None:
+def _earlier(connection: Runs, item: Submission, at: int) -> Receipt | Refusal | None:
     """Answer with the job that stands for *item* already; else take its key and version for it."""
     try:
         receipt = _by_key(connection, item) or _by_version(connection, item)
@@ -85,14 +83,14 @@ def _earlier(connection: Connection, item: Submission, at: int) -> Receipt | Ref
     return receipt
 
 
-def _by_key(connection: Connection, item: Submission) -> Receipt | None:
+def _by_key(connection: Runs, item: Submission) -> Receipt | None:
     if item.key is None:
         return None
     row = connection.execute(SQL["taken_key"], _only(item._asdict(), "owner name key")).fetchone()
     return None if row is None else stand_in(item, Earlier(row[0], row[1]))
 
 
-def _by_version(connection: Connection, item: Submission) -> Receipt | None:
+def _by_version(connection: Runs, item: Submission) -> Receipt | None:
     if item.subject is None:
         return None
     row = connection.execute(SQL["latest_version"], _only(item._asdict(), "owner name subject")).fetchone()

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Executor
-from holdfast.stores.sqlite.database import connect, run_in, translated
+from holdfast.stores.sqlite.database import run_in, translated
+from holdfast.stores.sqlite.forking import Opened
 
 EAGER = 0.00005
 """Seconds after which a busy thread hands the interpreter over, while a SQLite file is open.
@@ -37,23 +38,23 @@ class Writer:
     def __init__(self, path: str, executor: Executor) -> None:
         self._path = path
         self._executor = executor
-        self._connection: sqlite3.Connection | None = None
+        self._opened: Opened | None = None
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Open the file once."""
-        if self._connection is None:
-            self._connection = await run_in(self._executor, lambda: connect(self._path, writes=True))
+        if self._opened is None:
+            self._opened = await run_in(self._executor, lambda: Opened(self._path, writes=True))
             sys.setswitchinterval(min(EAGER, sys.getswitchinterval()))
 
     async def close(self) -> None:
         """Finish what waits, then let go of the file."""
         while self._waiting or self._is_flushing():
             await asyncio.wait([self._flush_soon()])
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._executor.run(connection.close)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await self._executor.run(opened.close)
 
     async def write(self, operation: Operation[T]) -> T:
         """Run *operation* in a transaction, perhaps with others; return once it is durable."""
@@ -85,16 +86,27 @@ class Writer:
         """Commit off the loop. Even if that could not be tried, or is not waited for, everybody is answered."""
         outcomes = _given_up(batch)
         try:
-            outcomes = await run_in(self._executor, lambda: self._commit(batch))
+            outcomes = await run_in(self._executor, lambda: self._written(batch))
         except StoreUnavailable as error:
             outcomes = [_Failed(error) for _ in batch]
         finally:
             _answer_all(batch, outcomes)
 
-    def _commit(self, batch: list[_Waiting]) -> list[Any]:
+    def _written(self, batch: list[_Waiting]) -> list[Any]:
+        """Write *batch*, and let no fork happen meanwhile."""
+        if self._opened is None:
+            return [_Failed(StoreUnavailable("the store was closed; open a new Holdfast")) for _ in batch]
+        try:
+            with self._opened.use() as connection:
+                return self._commit(connection, batch)
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked for the write
+            return [_Failed(error) for _ in batch]
+
+    def _commit(self, connection: sqlite3.Connection, batch: list[_Waiting]) -> list[Any]:
         """Try all in one transaction; if one of them spoils it, each in its own."""
         try:
-            connection = self._begun()
+            with translated(self._path):
+                connection.execute("BEGIN IMMEDIATE")
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asked for the write
             return [
                 _Failed(error) for _ in batch
@@ -104,14 +116,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asked for the write
             if len(batch) == 1:
                 return [_Failed(error)]
-        return [outcome for waiting in batch for outcome in self._commit([waiting])]
-
-    def _begun(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise StoreUnavailable("the store was closed; open a new Holdfast")
-        with translated(self._path):
-            self._connection.execute("BEGIN IMMEDIATE")
-        return self._connection
+        return [outcome for waiting in batch for outcome in self._commit(connection, [waiting])]
 
     def _transact(self, connection: sqlite3.Connection, operations: list[Operation[Any]]) -> list[Any]:
         with translated(self._path):

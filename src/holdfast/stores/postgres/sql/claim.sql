@@ -17,6 +17,7 @@ UPDATE holdfast.jobs AS job
    SET status = 'processing',
        attempt = job.attempt + 1,
        lease_token = job.lease_token + 1,
+       waiting = false,
        leased_by = $1,
        lease_expires_at = clock.now + $4::interval,
        started_at = coalesce(job.started_at, clock.now),
@@ -27,4 +28,5 @@ UPDATE holdfast.jobs AS job
  WHERE job.id = ready.id
    AND payload.job_id = ready.id
 RETURNING job.id::text, job.name, job.queue, job.owner, payload.args, job.attempt, job.generation,
-          job.lease_token, job.losses, job.stages, job.cancel_requested, job.trace
+          job.lease_token, job.losses, job.stages, job.cancel_requested, job.trace,
+          extract(epoch FROM job.deadline_at - clock.now)::float8, job.signals

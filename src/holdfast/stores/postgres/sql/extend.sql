@@ -10,4 +10,4 @@ UPDATE holdfast.jobs AS job
  WHERE job.id = held.id::uuid
    AND job.lease_token = held.token
    AND job.leased_by IS NOT NULL
-RETURNING job.id::text, job.cancel_requested
+RETURNING job.id::text, job.cancel_requested, coalesce(job.deadline_at <= clock.now, false) AS overdue

@@ -1,5 +1,7 @@
 -- Brings a failed job back as a new generation. Token and generation go on from where they were:
--- a worker of the old generation still matches nothing. Finished stages stay, failed ones go.
+-- a worker of the old generation still matches nothing. A lease has an odd token; that of a job which its
+-- deadline ended is even already, and no lease's. It has as much time as it had before. Finished stages stay,
+-- failed ones go.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), failed AS (
@@ -20,12 +22,17 @@ WITH clock AS MATERIALIZED (
       FROM failed
       JOIN holdfast.stages ON job_id = id AND stages.status = 'failed'
      UNION ALL
+    SELECT id, finished_at, 'expired', CASE WHEN late_at IS NULL THEN '{}' ELSE '{"late": true}' END
+      FROM failed
+     WHERE timed_out_at IS NOT NULL
+     UNION ALL
     SELECT id, finished_at, 'failed',
            (SELECT coalesce(json_object_agg(key, value), '{}')
               FROM json_each((coalesce(failure::jsonb, '{}') || jsonb_build_object('stage', stage))::json)
              WHERE key IN ('error_class', 'code', 'message', 'retryable', 'stage')
                AND json_typeof(value) <> 'null')::text
       FROM failed
+     WHERE timed_out_at IS NULL
      UNION ALL
     SELECT id, clock.now, 'replayed', json_build_object('generation', generation + 1)::text
       FROM failed, clock
@@ -34,8 +41,9 @@ WITH clock AS MATERIALIZED (
 )
 INSERT INTO holdfast.jobs (
     id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
-    started_at, deadline_at, subject, version, trace)
-SELECT id, name, queue, owner, priority, generation + 1, lease_token + 1, stages, created_at, clock.now, clock.now,
-       started_at, deadline_at, subject, version, trace
+    started_at, deadline_at, subject, version, trace, signals)
+SELECT id, name, queue, owner, priority, generation + 1, lease_token + lease_token % 2, stages, created_at, clock.now, clock.now,
+       started_at, clock.now + (deadline_at - queued_at), subject, version, trace,
+       (SELECT count(*) FROM holdfast.signals WHERE job_id = id)
   FROM failed, clock
 RETURNING pg_notify('holdfast', 'ready:' || queue)

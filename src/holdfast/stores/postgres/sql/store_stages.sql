@@ -12,6 +12,7 @@ WITH clock AS MATERIALIZED (
                   $8::text[], $9::text[])
            AS want (id, token, name, call, status, attempt, fingerprint, result, failure)
      GROUP BY id, token
+     ORDER BY id
 ), held AS (
     UPDATE holdfast.jobs AS job
        SET attempt = CASE WHEN want.ended THEN 1 ELSE job.attempt END,

@@ -6,18 +6,20 @@ WITH clock AS MATERIALIZED (
 ), item AS MATERIALIZED (
     SELECT *
       FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::smallint[],
-                  $7::interval[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[])
-           AS item (id, args, name, queue, owner, priority, delay, run_at, subject, version, trace)
+                  $7::interval[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[], $12::interval[])
+           AS item (id, args, name, queue, owner, priority, delay, run_at, subject, version, trace, deadline)
 ), job AS (
     INSERT INTO holdfast.jobs (
-        id, name, queue, owner, priority, created_at, queued_at, updated_at, retry_after, subject, version, trace)
+        id, name, queue, owner, priority, created_at, queued_at, updated_at, retry_after, subject, version, trace,
+        deadline_at)
     SELECT id::uuid, coalesce(name, ($3::text[])[1]), coalesce(queue, ($4::text[])[1]),
            coalesce(owner, ($5::text[])[1]), coalesce(priority, ($6::smallint[])[1]), clock.now, clock.now, clock.now,
-           CASE WHEN run_at > clock.now THEN run_at ELSE clock.now + delay END, subject, version, trace
+           CASE WHEN run_at > clock.now THEN run_at ELSE clock.now + delay END, subject, version, trace,
+           clock.now + deadline
       FROM item, clock
 ), payload AS (
     INSERT INTO holdfast.payloads (job_id, args)
     SELECT id::uuid, args FROM item
 )
 SELECT pg_notify('holdfast', 'ready:' || queue)
-  FROM unnest($12::text[]) AS queue
+  FROM unnest($13::text[]) AS queue

@@ -2,7 +2,8 @@
 -- per job. Runs in the same immediate transaction as take.sql, so nobody comes between.
 SELECT json_group_array(id),
        json_group_array(json_array(id, name, queue, owner, args, attempt + 1, generation, lease_token + 1,
-                                   losses, stages, cancel_requested, trace))
+                                   losses, stages, cancel_requested, trace,
+                                   (deadline_at - :now) / 1e6, signals))
   FROM (SELECT job.*, payload.args
           FROM holdfast_jobs AS job INDEXED BY holdfast_jobs_ready
          CROSS JOIN holdfast_payloads AS payload ON payload.job_id = job.id

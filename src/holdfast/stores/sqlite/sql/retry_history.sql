@@ -8,11 +8,14 @@ SELECT job_id, stored_at, 'stage',
                    'attempt', attempt, 'status', status)
   FROM holdfast_stages WHERE job_id = :id AND status = 'failed'
  UNION ALL
+SELECT id, finished_at, 'expired', CASE WHEN late_at IS NULL THEN '{}' ELSE json_object('late', json('true')) END
+  FROM holdfast_finished WHERE id = :id AND timed_out_at IS NOT NULL
+ UNION ALL
 SELECT id, finished_at, 'failed',
        json_patch(CASE WHEN failure IS NULL THEN '{}'
                        ELSE json_object('error_class', failure ->> 'error_class', 'code', failure ->> 'code',
                                         'message', failure ->> 'message', 'retryable', failure -> 'retryable') END,
                   json_object('stage', stage))
-  FROM holdfast_finished WHERE id = :id
+  FROM holdfast_finished WHERE id = :id AND timed_out_at IS NULL
  UNION ALL
 SELECT id, :now, 'replayed', json_object('generation', generation + 1) FROM holdfast_finished WHERE id = :id

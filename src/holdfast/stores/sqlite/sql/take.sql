@@ -4,6 +4,7 @@ UPDATE holdfast_jobs
    SET status = 'processing',
        attempt = attempt + 1,
        lease_token = lease_token + 1,
+       waiting = 0,
        leased_by = :worker,
        lease_expires_at = :now + :lease,
        started_at = coalesce(started_at, :now),

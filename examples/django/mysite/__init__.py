@@ -1,0 +1,1 @@
+"""The project: its settings and addresses."""

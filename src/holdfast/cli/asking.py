@@ -1,0 +1,49 @@
+"""How a command asks its store, and in whose name."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from holdfast.cli.target import ensure_file
+from holdfast.face import Holdfast
+from holdfast.telemetry.logs import StructuredJournal
+
+T = TypeVar("T")
+
+
+def _somebody(text: str) -> str:
+    if not text.strip():
+        raise typer.BadParameter("nobody is named; tell who decides")
+    return text
+
+
+ActorOption = Annotated[str, typer.Option("--actor", parser=_somebody, metavar="WHO", help="Who decides.")]
+
+
+def asked(hold: Holdfast, question: Callable[[Holdfast], Coroutine[Any, Any, T]]) -> T:
+    """Open the store, ask, and leave it again."""
+    ensure_file(hold)
+    _hush(hold)
+    return asyncio.run(_answered(hold, question))
+
+
+async def _answered(hold: Holdfast, question: Callable[[Holdfast], Awaitable[T]]) -> T:
+    try:
+        await hold.open()
+        return await question(hold)
+    finally:
+        await hold.close()
+
+
+def _hush(hold: Holdfast) -> None:
+    """Have nothing logged beside the answer but what went wrong; an application's own journal hears all."""
+    if isinstance(hold.parts.journal, StructuredJournal):
+        level = max(
+            hold.settings.log_level.upper(), "WARNING", key=logging.getLevelNamesMapping().__getitem__
+        )
+        quiet = StructuredJournal(level=level, as_json=hold.settings.log_format == "json")
+        hold.parts = replace(hold.parts, journal=quiet)

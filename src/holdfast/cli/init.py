@@ -1,0 +1,64 @@
+"""`holdfast init`: a small project to start from, which runs as it is."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.exits import ExitCode, say
+
+SUFFIX = ".txt"
+"""Ends the name of each file among our own, so that no tool takes it for code of this package."""
+
+
+def run(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="Where to write it; the current folder, if none is named."),
+    ] = Path(),
+) -> None:
+    """Write a small project with a job, a stage and a test, and overwrite nothing."""
+    files = {folder / name: text for name, text in starter().items()}
+    taken = [path for path in files if path.exists()]
+    if taken:
+        say(
+            f"{taken[0]} is there already, and nothing was written; name another folder: holdfast init FOLDER"
+        )
+        raise typer.Exit(ExitCode.REFUSED)
+    try:
+        _write(files)
+    except OSError as error:
+        say(f"cannot write {error.filename}, and nothing was left behind: {error.strerror}")
+        raise typer.Exit(ExitCode.REFUSED) from None
+    for path in files:
+        typer.echo(path)
+    say(f"{folder / 'README.md'} has the three commands to go on with")
+
+
+def starter() -> dict[str, str]:
+    """Give the files of the project, by their names."""
+    files = resources.files("holdfast.cli").joinpath("starter").iterdir()
+    return {
+        file.name.removesuffix(SUFFIX): file.read_text(encoding="utf-8")
+        for file in sorted(files, key=lambda file: file.name)
+        if file.name.endswith(SUFFIX)
+    }
+
+
+def _write(files: Mapping[Path, str]) -> None:
+    """Write all *files* or none of them; one that somebody made meanwhile stays as it is."""
+    written: list[Path] = []
+    try:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                written.append(path)
+                file.write(text)
+    except OSError:
+        for path in written:
+            with suppress(OSError):
+                path.unlink()
+        raise

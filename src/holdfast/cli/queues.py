@@ -1,0 +1,124 @@
+"""`holdfast queues`: what is in them, and how to stop them and let them go on."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, NamedTuple
+
+import typer
+
+from holdfast.cli.asking import ActorOption, asked
+from holdfast.cli.output import NOTHING, JsonOption, show_json
+from holdfast.cli.tables import Column, Room, moment, show_table
+from holdfast.cli.target import AppOption, UrlOption, chosen
+from holdfast.core.states import Status
+from holdfast.face import Holdfast
+from holdfast.ports.store import Pause
+
+app = typer.Typer(no_args_is_help=True, help="Look at queues, pause them, let them go on.")
+
+COLUMNS = (
+    Column("queue", Room.CUT),
+    Column("queued"),
+    Column("processing"),
+    Column("paused_by", Room.CUT, usual=(NOTHING,)),
+    Column("paused_at", usual=(NOTHING,)),
+    Column("reason", Room.FOLDED, usual=(NOTHING,)),
+)
+OUTCOME = (Column("queue"), Column("outcome", Room.FOLDED))
+
+QueueArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
+
+
+class _Queue(NamedTuple):
+    """A queue as it is listed."""
+
+    queue: str
+    queued: int
+    processing: int
+    paused_by: str | None = None
+    paused_at: datetime | None = None
+    reason: str | None = None
+
+
+class _Answer(NamedTuple):
+    """What became of a queue that was to be paused or resumed."""
+
+    queue: str
+    changed: bool
+    detail: str
+
+
+@app.command("list")
+def list_queues(
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List queues with their live jobs, and who paused them."""
+    found, now = asked(chosen(application, url), _queues)
+    if as_json:
+        show_json([queue._asdict() for queue in found])
+    else:
+        show_table(COLUMNS, [(*queue[:4], moment(queue.paused_at, now), queue.reason) for queue in found])
+
+
+@app.command("pause")
+def pause(
+    queue: QueueArgument,
+    *,
+    actor: ActorOption,
+    reason: Annotated[str, typer.Option("--reason", metavar="WHY", help="Why; the list shows it.")] = "",
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have no worker start jobs of a queue, while what runs goes on."""
+
+    async def ask(hold: Holdfast) -> _Answer:
+        if await hold.pause_queue(queue, actor=actor, reason=reason):
+            return _Answer(queue, changed=True, detail="paused")
+        return _Answer(queue, changed=False, detail="was paused before")
+
+    _tell(asked(chosen(application, url), ask), as_json=as_json)
+
+
+@app.command("resume")
+def resume(
+    queue: QueueArgument,
+    *,
+    actor: ActorOption,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let workers start jobs of a queue again."""
+
+    async def ask(hold: Holdfast) -> _Answer:
+        if await hold.resume_queue(queue, actor=actor):
+            return _Answer(queue, changed=True, detail="resumed")
+        return _Answer(queue, changed=False, detail="was not paused")
+
+    _tell(asked(chosen(application, url), ask), as_json=as_json)
+
+
+async def _queues(hold: Holdfast) -> tuple[list[_Queue], datetime]:
+    """Read every queue that has or had a job, or is paused, and the store's clock."""
+    counts = await hold.parts.store.counts()
+    pauses = {pause.queue: pause for pause in await hold.parts.store.paused_queues()}
+    names = sorted({queue for queue, _ in counts} | pauses.keys())
+    now, _ = await hold.parts.store.schedule_marks([])
+    return [_queue(name, counts, pauses.get(name)) for name in names], now
+
+
+def _queue(name: str, counts: Mapping[tuple[str, Status], int], paused: Pause | None) -> _Queue:
+    queued, processing = (counts.get((name, status), 0) for status in (Status.QUEUED, Status.PROCESSING))
+    if paused is None:
+        return _Queue(name, queued, processing)
+    return _Queue(name, queued, processing, paused.actor, paused.at, paused.reason)
+
+
+def _tell(answer: _Answer, *, as_json: bool) -> None:
+    if as_json:
+        show_json(answer._asdict())
+    else:
+        show_table(OUTCOME, [(answer.queue, answer.detail)])

@@ -1,0 +1,67 @@
+"""`holdfast schedules`: what an application submits by itself, and when."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import typer
+
+from holdfast.cli.asking import asked
+from holdfast.cli.output import JsonOption, show_json
+from holdfast.cli.tables import Column, Room, moment, show_table
+from holdfast.cli.target import ApplicationArgument, load, missing_file
+from holdfast.face import Holdfast
+
+COLUMNS = (
+    Column("name", Room.CUT),
+    Column("job", Room.CUT),
+    Column("when", Room.CUT),
+    Column("last"),
+    Column("next"),
+)
+
+app = typer.Typer(no_args_is_help=True, help="Look at recurring jobs.")
+
+
+class _Line(NamedTuple):
+    """A schedule as it is listed."""
+
+    name: str
+    job: str
+    when: str
+    last: datetime | None
+    next: datetime
+
+
+@app.command("list")
+def list_schedules(application: ApplicationArgument, as_json: JsonOption = False) -> None:
+    """List the recurring jobs of an application, with their last and next tick."""
+    hold = load(application)
+    # A file that is not there yet says as much as an empty one, and looking makes none.
+    now, marks = (hold.parts.clock.now(), {}) if missing_file(hold) else asked(hold, _marks)
+    found = _lines(hold, now, marks)
+    if as_json:
+        show_json([line._asdict() for line in found])
+    else:
+        show_table(COLUMNS, [(*line[:3], moment(line.last, now), moment(line.next, now)) for line in found])
+
+
+async def _marks(hold: Holdfast) -> tuple[datetime, Mapping[str, datetime]]:
+    """Look at each schedule by the store's clock, without beginning any: that is for workers."""
+    return await hold.parts.store.schedule_marks(
+        [each.schedule.name for each in hold.parts.registry.recurring]
+    )
+
+
+def _lines(hold: Holdfast, now: datetime, marks: Mapping[str, datetime]) -> list[_Line]:
+    recurring = sorted(hold.parts.registry.recurring, key=lambda each: each.schedule.name)
+    return [
+        _Line(
+            each.schedule.name,
+            each.job.name,
+            each.schedule.told,
+            marks.get(each.schedule.name),
+            next(each.schedule.ticks(now)),
+        )
+        for each in recurring
+    ]

@@ -1,0 +1,36 @@
+"""Queues on the command line: names in the order in which they are served, or each with its weight."""
+
+import re
+from collections.abc import Sequence
+
+from holdfast.core.errors import ConfigError
+
+_WEIGHTED = re.compile(r"(?P<name>.*):(?P<weight>[-+.\d]+)")
+
+
+def queues(words: Sequence[str]) -> list[str] | dict[str, int]:
+    """Read `mail` or `mail:3`. Raises `ConfigError` if only some have a weight.
+
+    What follows the last colon is a weight if it is a number; a name may hold other colons.
+
+    >>> queues(["mail:3", "reports:1"])
+    {'mail': 3, 'reports': 1}
+    >>> queues(["mail", "ada:reports"])
+    ['mail', 'ada:reports']
+    """
+    weighted = [found for word in words if (found := _WEIGHTED.fullmatch(word))]
+    if not weighted:
+        return list(words)
+    if len(weighted) < len(words):
+        raise ConfigError("some queues have a weight and some have none; write NAME:WEIGHT for each of them")
+    weights = {found["name"]: _whole(found["weight"]) for found in weighted}
+    if len(weights) < len(words):
+        raise ConfigError("a queue is named twice; give each of them one weight")
+    return weights
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no weight; write a whole number from 1 on") from None

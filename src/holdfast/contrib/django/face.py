@@ -1,0 +1,109 @@
+"""The `Holdfast` of a Django project."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, cast
+from weakref import WeakSet
+
+from django.db import close_old_connections
+from django.db.backends.base.base import NO_DB_ALIAS
+
+from holdfast import ConfigError, Holdfast
+from holdfast.config import Settings
+from holdfast.contrib.django.database import database_url
+from holdfast.contrib.django.following import FollowingStore
+from holdfast.engine.parts import Parts
+from holdfast.ports import Clock, Executor, Store
+from holdfast.wiring import assemble, open_store
+
+T = TypeVar("T")
+
+
+class DjangoHoldfast(Holdfast):
+    """A `Holdfast` whose jobs are in the database that Django knows as *alias*.
+
+    So `within=connections[alias]` puts a job into Django's own transactions, and tests, for which Django
+    has another database, keep their jobs there. All other options are those of `Holdfast`. Around each
+    plain job the connections that Django opened in its thread are looked after, as Django does around
+    each request: one that broke, or is older than `CONN_MAX_AGE`, is closed.
+
+    Raises nothing about the database until it is needed.
+    """
+
+    def __init__(self, alias: str = "default", **options: Any) -> None:
+        self._alias = alias
+        self._opened_at: str | None = None
+        super().__init__(f"django:{alias}", **{"assemble": partial(_assembled, alias), **options})
+        _KNOWN.add(self)
+
+    async def open(self) -> None:
+        """Connect to the store: once, and again if Django has another database since."""
+        if self._opened_at != self._url:
+            self._opened_at, self._opened = self._url, False
+        await super().open()
+
+    @property
+    def _url(self) -> str:
+        return database_url(self._alias)
+
+
+_KNOWN: WeakSet[DjangoHoldfast] = WeakSet()
+
+
+def the_projects() -> Holdfast:
+    """Give the project's own, or without one a bare one on Django's default database.
+
+    Raises `ConfigError` if there are several: each may have another database, and another codec.
+    """
+    match list(_KNOWN):
+        case []:
+            return DjangoHoldfast()
+        case [only]:
+            return only
+        case several:
+            raise ConfigError(
+                f"this project has {len(several)} DjangoHoldfast objects; say which is meant: --app module:name"
+            )
+
+
+def let_go(connection: Any, **_: object) -> None:
+    """Disconnect when Django connects to no database: it is about to make, copy or drop one.
+
+    PostgreSQL neither copies nor drops a database that somebody else is connected to.
+    """
+    if connection.alias == NO_DB_ALIAS:
+        for hold in list(_KNOWN):
+            hold.close_sync()
+
+
+def _assembled(alias: str, *args: Any, **kwargs: Any) -> Parts:
+    parts = assemble(*args, **kwargs, store_of=partial(_following, alias))
+    return replace(parts, executor=_Tidy(parts.executor))
+
+
+def _following(alias: str, settings: Settings, *, clock: Clock) -> Store:
+    def store_at(url: str) -> Store:
+        return open_store(settings.model_copy(update={"database_url": url}), clock=clock)
+
+    return cast("Store", FollowingStore(partial(database_url, alias), store_at))
+
+
+class _Tidy:
+    """Runs plain functions where *executor* does, with no old connection of Django's before or after."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def run(self, function: Callable[[], T]) -> Awaitable[T]:
+        def call() -> T:
+            close_old_connections()
+            try:
+                return function()
+            finally:
+                close_old_connections()
+
+        return self._executor.run(call)
+
+    def close(self) -> None:
+        self._executor.close()

@@ -1,0 +1,12 @@
+"""The schema as it was when Holdfast came to Django."""
+
+from django.db.migrations import Migration as DjangosMigration
+
+from holdfast.contrib.django.schema import apply_schema
+
+
+class Migration(DjangosMigration):  # type: ignore[misc]  # Django has no types
+    """Not in a transaction of Django's: with SQLite that would lock out the connection that does the work."""
+
+    atomic = False
+    operations = (apply_schema(),)

@@ -1,0 +1,10 @@
+-- Reads live jobs only: those that have ended stand elsewhere, and there are always more of them.
+SELECT job.queue,
+       CASE WHEN job.status = 'processing' THEN 'processing'
+            WHEN job.retry_after IS NULL THEN 'ready'
+            WHEN job.waiting THEN 'waiting'
+            ELSE 'scheduled' END AS state,
+       count(*),
+       max(greatest(clock.now - job.updated_at, interval '0'))
+  FROM holdfast.jobs AS job, holdfast.clock AS clock
+ GROUP BY 1, 2

@@ -1,0 +1,30 @@
+-- Ends jobs whose deadline has passed, wherever they are. The lease of one that runs ends here, its
+-- token raised and remembered: a result under it may still be kept as late, and nothing else.
+WITH clock AS MATERIALIZED (
+    SELECT now FROM holdfast.clock
+), overdue AS MATERIALIZED (
+    SELECT id
+      FROM holdfast.jobs
+     WHERE deadline_at <= (SELECT now FROM clock)
+     ORDER BY deadline_at
+     LIMIT $1
+       FOR UPDATE SKIP LOCKED
+), ended AS (
+    DELETE FROM holdfast.jobs AS job
+     USING overdue
+     WHERE job.id = overdue.id
+    RETURNING job.*
+), kept AS (
+    INSERT INTO holdfast.finished (
+        id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,
+        created_at, queued_at, finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token,
+        leased_by, subject, version, trace, failure, timed_out_at)
+    SELECT id, name, queue, owner, 'failed', priority, attempt, generation,
+           lease_token + (status = 'processing')::integer, losses, stages,
+           created_at, queued_at, clock.now, started_at, last_attempt, last_attempt_at, deadline_at,
+           CASE status WHEN 'processing' THEN lease_token END,
+           leased_by, subject, version, trace, $2, clock.now
+      FROM ended, clock
+)
+SELECT id::text, CASE WHEN awaited THEN pg_notify('holdfast', 'finished:' || id::text) END
+  FROM ended

@@ -1,0 +1,6 @@
+-- Why jobs went back to their queue, in the words of the last time; by the history's index.
+SELECT DISTINCT ON (job_id) job_id::text, coalesce(meta::json ->> 'reason', meta::json ->> 'error_class') AS reason
+  FROM holdfast.job_events
+ WHERE job_id = ANY ($1::uuid[])
+   AND kind IN ('queued', 'held', 'retry')
+ ORDER BY job_id, seq DESC

@@ -1,0 +1,1 @@
+DELETE FROM holdfast.paused_queues WHERE queue = $1 RETURNING queue

@@ -1,0 +1,22 @@
+-- Leaves a signal with a live job, and makes it ready if it waits. The count in the row is what a job that
+-- is just about to wait compares with, so that neither misses the other.
+WITH clock AS MATERIALIZED (
+    SELECT now FROM holdfast.clock
+), told AS (
+    UPDATE holdfast.jobs
+       SET signals = signals + 1,
+           retry_after = CASE WHEN NOT waiting THEN retry_after END,
+           waiting = false,
+           updated_at = clock.now
+      FROM clock
+     WHERE id = $1::uuid
+       AND ($2::text IS NULL OR owner = $2)
+    RETURNING id, queue, signals
+), kept AS (
+    INSERT INTO holdfast.signals (job_id, number, name, data, sent_at)
+    SELECT id, signals, $3, $4, clock.now FROM told, clock
+), history AS (
+    INSERT INTO holdfast.job_events (job_id, at, kind, meta)
+    SELECT id, clock.now, 'signalled', $5 FROM told, clock
+)
+SELECT pg_notify('holdfast', 'ready:' || queue) FROM told

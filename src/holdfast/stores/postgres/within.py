@@ -1,0 +1,196 @@
+"""The caller's own connection, of whatever driver, used as if it were one of ours."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+
+from holdfast.core.coroutines import run_here
+from holdfast.core.errors import SchemaMissing, SchemaTooOld, WithinUnsupported
+from holdfast.core.within import Kind, kind_of, no_transaction, wrong_database
+from holdfast.stores import sqlalchemy
+from holdfast.stores.postgres.connections import NO_SCHEMA, translated
+
+T = TypeVar("T")
+
+IDLE = 0
+"""The transaction status of libpq for a connection that is in no transaction."""
+
+
+class Link(Protocol):
+    """What submitting needs of a connection; asyncpg's has it by itself."""
+
+    async def fetch(self, query: str, /, *args: Any) -> Sequence[Any]:
+        """Run a statement and give its rows, which are read by name."""
+        ...
+
+    async def fetchrow(self, query: str, /, *args: Any) -> Any:
+        """Run a statement and give its first row, or `None`."""
+        ...
+
+    async def execute(self, query: str, /, *args: Any, timeout: float | None = None) -> Any:
+        """Run a statement for its effect. A *timeout* is for our own connections: the caller's has its own."""
+        ...
+
+
+Work = Callable[[Link], Coroutine[Any, Any, T]]
+
+
+async def lend(connection: Any, work: Work[T]) -> T:
+    """Run *work* on the caller's *connection*, in the transaction that it is in.
+
+    With a connection that blocks, this never waits for an event loop. Raises `WithinUnsupported`, or what
+    the caller's own driver raises: the transaction is the caller's, and so are its errors.
+    """
+    kind = kind_of(connection)
+    if kind is Kind.ASYNCPG:
+        if not connection.is_in_transaction():
+            raise no_transaction("open one with `async with connection.transaction():`")
+        with translated():
+            return await work(connection)
+    with _explained():
+        if kind in sqlalchemy.KINDS:
+            return await sqlalchemy.with_connection(
+                kind, connection, lambda plain: run_here(work(_by_sqlalchemy(kind, plain)))
+            )
+        return await work(_by_driver(kind, connection))
+
+
+def _by_driver(kind: Kind, connection: Any) -> Link:
+    match kind:
+        case Kind.PSYCOPG:
+            _ensure_in_transaction(connection, "open one with `with connection.transaction():`")
+            psycopg = import_module("psycopg")
+            # Not the connection's own cursors: they may be of another kind, with other placeholders and rows.
+            return Blocking(lambda: psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row))
+        case Kind.PSYCOPG_ASYNC:
+            _ensure_in_transaction(connection, "open one with `async with connection.transaction():`")
+            return AsyncPsycopg(connection)
+        case Kind.PSYCOPG2:
+            _ensure_in_transaction(connection, "set `connection.autocommit = False`, or execute BEGIN")
+            plain = import_module("psycopg2.extensions").cursor
+            return Blocking(lambda: connection.cursor(cursor_factory=plain))
+        case Kind.DJANGO if connection.vendor == "postgresql":
+            if not connection.in_atomic_block and connection.get_autocommit():
+                raise no_transaction("open one with `with transaction.atomic():`")
+            return Blocking(connection.cursor)
+        case _:
+            raise wrong_database(kind, "PostgreSQL")
+
+
+def _by_sqlalchemy(kind: Kind, connection: Any) -> Link:
+    if connection.dialect.name != "postgresql":
+        raise wrong_database(kind, "PostgreSQL")
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        raise no_transaction("choose another isolation level than AUTOCOMMIT for it")
+    return BySqlAlchemy(connection)
+
+
+def _ensure_in_transaction(connection: Any, how: str) -> None:
+    """Refuse autocommit outside a transaction; without it, the driver opens one with the next statement."""
+    if connection.autocommit and connection.info.transaction_status == IDLE:
+        raise no_transaction(how)
+
+
+class _Rows(ABC):
+    @abstractmethod
+    async def fetch(self, query: str, /, *args: Any) -> Sequence[Any]: ...
+
+    async def fetchrow(self, query: str, /, *args: Any) -> Any:
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
+
+    async def execute(self, query: str, /, *args: Any, timeout: float | None = None) -> None:
+        await self.fetch(query, *args)
+
+
+class Blocking(_Rows):
+    """Cursors of a driver that blocks, as PEP 249 describes them, with `%s` for a value."""
+
+    def __init__(self, cursor: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._cursor = cursor
+
+    async def fetch(self, query: str, /, *args: Any) -> Sequence[Any]:
+        with self._cursor() as cursor:
+            cursor.execute(*as_format(query, args))
+            return _named(cursor, cursor.fetchall()) if cursor.description else []
+
+
+class AsyncPsycopg(_Rows):
+    """Cursors of an async connection of psycopg."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._psycopg = import_module("psycopg")
+
+    async def fetch(self, query: str, /, *args: Any) -> Sequence[Any]:
+        tuples = self._psycopg.rows.tuple_row
+        async with self._psycopg.AsyncCursor(self._connection, row_factory=tuples) as cursor:
+            await cursor.execute(*as_format(query, args))
+            return _named(cursor, await cursor.fetchall()) if cursor.description else []
+
+
+class BySqlAlchemy(_Rows):
+    """A connection of SQLAlchemy, which knows its driver and shows our statements with its own."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def fetch(self, query: str, /, *args: Any) -> Sequence[Any]:
+        if self._connection.dialect.paramstyle != "numeric_dollar":
+            query, args = as_format(query, args)
+        result = self._connection.exec_driver_sql(query, args)
+        return list(result.mappings()) if result.returns_rows else []
+
+
+def _named(cursor: Any, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def as_format(query: str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Write a statement with `%s` in the place of `$1`, and give its values in the order of their places.
+
+    >>> as_format("SELECT $2, $1 || $1", ("a", "b"))
+    ('SELECT %s, %s || %s', ('b', 'a', 'a'))
+    """
+    text, order = _places(query)
+    return text, tuple(args[number] for number in order)
+
+
+@lru_cache(maxsize=64)
+def _places(query: str) -> tuple[str, tuple[int, ...]]:
+    order = tuple(int(number) - 1 for number in re.findall(r"\$(\d+)", query))
+    return re.sub(r"\$\d+", "%s", query.replace("%", "%%")), order
+
+
+_MEANINGS = {
+    "42P01": SchemaMissing(NO_SCHEMA),
+    "3F000": SchemaMissing(NO_SCHEMA),
+    "42883": SchemaMissing(NO_SCHEMA),
+    "42703": SchemaTooOld("the schema is older than this code; run `holdfast schema apply`"),
+}
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what to do about a schema that is not there; everything else is told in the driver's own words."""
+    try:
+        yield
+    except WithinUnsupported:
+        raise
+    except Exception as error:
+        meaning = _MEANINGS.get(_sqlstate(error))
+        if meaning is None:
+            raise
+        raise type(meaning)(*meaning.args) from error
+
+
+def _sqlstate(error: BaseException) -> str:
+    """Find the code that PostgreSQL gave: on the driver's error, perhaps inside that of a framework."""
+    told = [error, getattr(error, "orig", None), error.__cause__]
+    codes = [getattr(one, name, None) for one in told for name in ("sqlstate", "pgcode")]
+    return next((code for code in codes if code), "")

@@ -1,0 +1,1 @@
+DELETE FROM holdfast_paused_queues WHERE queue = :queue

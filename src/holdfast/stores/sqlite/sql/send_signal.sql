@@ -1,0 +1,6 @@
+-- Leaves a signal with a live job. send_signal, wake_signalled and signal_history run in one transaction.
+INSERT INTO holdfast_signals (job_id, number, name, data, sent_at)
+SELECT id, signals + 1, :name, :data, :now
+  FROM holdfast_jobs
+ WHERE id = :id
+   AND (:owner IS NULL OR owner = :owner)

@@ -1,0 +1,153 @@
+"""The caller's own connection to the file with the jobs, of whatever driver, used as if it were one of ours."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from holdfast.core.errors import SchemaMissing, WithinUnsupported
+from holdfast.core.within import Kind, kind_of, no_transaction, wrong_database
+from holdfast.stores import sqlalchemy
+from holdfast.stores.sqlite.database import NO_SCHEMA, translated
+
+T = TypeVar("T")
+
+
+class Runs(Protocol):
+    """What a statement runs on: a connection, or a cursor for a caller with row factories of its own."""
+
+    def execute(self, sql: str, parameters: Any = ..., /) -> Any:
+        """Run a statement; what comes back has its rows."""
+        ...
+
+
+Work = Callable[[Runs], T]
+
+
+async def lend(connection: Any, path: str, work: Work[T]) -> T:
+    """Run *work* on the caller's *connection* to the file *path*, in the transaction that it is in.
+
+    With a connection that blocks, this never waits for an event loop. Raises `WithinUnsupported`.
+    """
+    kind = kind_of(connection)
+    if kind in sqlalchemy.KINDS:
+        with _explained():
+            return await sqlalchemy.with_connection(
+                kind, connection, lambda plain: work(_by_sqlalchemy(kind, plain, path))
+            )
+    with translated(path):
+        match kind:
+            case Kind.SQLITE3:
+                return work(_begun(connection, _plain_rows(connection), path))
+            case Kind.AIOSQLITE:
+                return await _beside_the_loop(lambda loop: _by_aiosqlite(connection, loop, path), work)
+            case Kind.DJANGO if connection.vendor == "sqlite":
+                return work(_by_django(connection, path))
+            case _:
+                raise wrong_database(kind, "SQLite")
+
+
+def _plain_rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    cursor = connection.cursor()
+    cursor.row_factory = None  # the caller's may give rows that cannot be read by position
+    return cursor
+
+
+def _begun(driver: Any, runs: Runs, path: str) -> Runs:
+    """See to it that the connection leads to *path* and is in a transaction, where its driver would begin one."""
+    _, _, found = runs.execute("PRAGMA database_list").fetchone()  # the first is the connection's own file
+    if os.path.realpath(found) != os.path.realpath(path):
+        raise WithinUnsupported(
+            f"within= got a connection to {found or 'a database in memory'!r}, and the jobs are in {path!r}; "
+            "pass a connection to that file"
+        )
+    if not driver.in_transaction:
+        if not _begins_by_itself(driver):
+            raise no_transaction("execute BEGIN IMMEDIATE first")
+        runs.execute("BEGIN IMMEDIATE")
+    return runs
+
+
+def _begins_by_itself(driver: Any) -> bool:
+    """Whether the driver begins a transaction before the first change; it does so unless told otherwise."""
+    return driver.isolation_level is not None and getattr(driver, "autocommit", None) is not True
+
+
+def _by_django(connection: Any, path: str) -> Runs:
+    if not connection.in_atomic_block and connection.get_autocommit():
+        raise no_transaction("open one with `with transaction.atomic():`")
+    with connection.cursor() as cursor:  # Django's own checks are made here: thread, broken transaction
+        driver = cursor.connection
+    return _begun(driver, _plain_rows(driver), path)
+
+
+class BySqlAlchemy:
+    """A connection of SQLAlchemy, which knows its driver and shows our statements with its own."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: Any = None, /) -> Any:
+        return self._connection.exec_driver_sql(sql, parameters)
+
+
+def _by_sqlalchemy(kind: Kind, connection: Any, path: str) -> Runs:
+    if connection.dialect.name != "sqlite":
+        raise wrong_database(kind, "SQLite")
+    return _begun(connection.connection.driver_connection, BySqlAlchemy(connection), path)
+
+
+class ByAiosqlite:
+    """A connection of aiosqlite, used from a thread beside its event loop."""
+
+    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._loop = loop
+
+    def execute(self, sql: str, parameters: Any = (), /) -> "Fetched":
+        return asyncio.run_coroutine_threadsafe(self._fetched(sql, parameters), self._loop).result()
+
+    async def _fetched(self, sql: str, parameters: Any) -> "Fetched":
+        async with self._connection.cursor() as cursor:
+            cursor.row_factory = None
+            await cursor.execute(sql, parameters)
+            return Fetched(await cursor.fetchall())
+
+
+class Fetched:
+    """Rows that are here already."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = iter(rows)
+
+    def fetchone(self) -> Any:
+        return next(self._rows, None)
+
+
+def _by_aiosqlite(connection: Any, loop: asyncio.AbstractEventLoop, path: str) -> Runs:
+    return _begun(connection, ByAiosqlite(connection, loop), path)
+
+
+async def _beside_the_loop(make: Callable[[asyncio.AbstractEventLoop], Runs], work: Work[T]) -> T:
+    """Run *work* in a thread. Whoever gives up waits for its end: a statement after a rollback would stay."""
+    loop = asyncio.get_running_loop()
+    working = asyncio.ensure_future(asyncio.to_thread(lambda: work(make(loop))))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what to do about a schema that is not there; everything else is told in SQLAlchemy's own words."""
+    try:
+        yield
+    except Exception as error:
+        cause = getattr(error, "orig", None)
+        if isinstance(cause, sqlite3.OperationalError) and "no such table: holdfast" in str(cause):
+            raise SchemaMissing(NO_SCHEMA) from error
+        raise

@@ -1,0 +1,31 @@
+"""Cron expressions, read by a library that keeps to what crontab(5) says, daylight saving included."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from holdfast.core.errors import ConfigError
+from holdfast.core.schedules import Ticks
+
+
+def cron(expression: str, zone: str) -> Ticks:
+    """Tick when *expression* says so in *zone*. Raises `ConfigError` if either cannot be read."""
+    try:
+        from cronsim import CronSim, CronSimError  # noqa: PLC0415 - an extra, loaded when it is used
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "cron schedules need cronsim; install it with: pip install 'holdfast[cron]'"
+        ) from error
+    try:
+        place = ZoneInfo(zone)
+        CronSim(expression, datetime.now(place))
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: it names a folder of zones
+        raise ConfigError(f"{zone!r} is no time zone; write for example Europe/Berlin") from error
+    except CronSimError as error:
+        raise ConfigError(f"{expression!r} is no cron expression: {error}") from error
+
+    def ticks(after: datetime) -> Iterator[datetime]:
+        for tick in CronSim(expression, after.astimezone(place)):
+            yield tick.astimezone(UTC)
+
+    return ticks

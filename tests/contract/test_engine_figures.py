@@ -1,0 +1,281 @@
+"""What workers and submitters count, once per batch."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from holdfast import Backoff, Holdfast, JobCancelled, JobFailed, Status
+from holdfast.core.jobs import EventKind
+from holdfast.core.transitions import (
+    Finish,
+    Requeue,
+    Transition,
+    cancel,
+    complete,
+    park,
+    release,
+    time_out,
+)
+from holdfast.engine.options import WorkerOptions
+from holdfast.engine.patience import Patience
+from holdfast.engine.settling import Outcome, Settler
+from holdfast.engine.submitting import Submitter
+from holdfast.engine.sweeper import Sweeper
+from holdfast.ports import Store
+from holdfast.telemetry.figures import Figures, Key, Labels
+from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.names import COUNTERS, OUTCOMES, SPREADS
+from holdfast.wiring.system import SystemClock, SystemDice
+from tests.builders import a_failure, a_job
+from tests.contract.conftest import Database, DatabaseClock
+from tests.contract.steps import PATIENCE
+
+
+def answered(status: int) -> httpx.HTTPStatusError:
+    request = httpx.Request("POST", "https://gateway.test/v1")
+    return httpx.HTTPStatusError("no", request=request, response=httpx.Response(status, request=request))
+
+
+class Counting(Figures):
+    """Figures that tell when they change, and how often they were called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.changed = asyncio.Event()
+
+    def count(self, name: str, amount: int = 1, **labels: str) -> None:
+        super().count(name, amount, **labels)
+        self.calls += 1
+        self.changed.set()
+
+    async def reach(self, amount: int, name: str, **labels: str) -> None:
+        """Wait until a counter has come so far; a settled job is counted a moment later."""
+        async with asyncio.timeout(PATIENCE):
+            while self.value(name, **labels) < amount:
+                self.changed.clear()
+                await self.changed.wait()
+
+    def lengths(self, outcome: str) -> int:
+        spread = self.spreads().get(("attempt_seconds", (("outcome", outcome),)))
+        return 0 if spread is None else sum(spread.classes)
+
+    def all(self) -> set[Key]:
+        """Name everything that was counted or measured, with its labels."""
+        return {*self.counts(), *self.spreads()}
+
+
+NO_LABELS: list[Labels] = [()]
+SERIES: set[Key] = {
+    (name, labels)
+    for name, figure in {**COUNTERS, **SPREADS}.items()
+    for labels in [((label, value),) for label in figure.labels for value in figure.values] or NO_LABELS
+}
+"""Every series that the engine's figures may have, as they are listed for those who show them."""
+
+
+@pytest.fixture
+def figures() -> Iterator[Counting]:
+    counting = Counting()
+    yield counting
+    assert counting.all() <= SERIES, "the engine counts what is listed, and nothing else"
+
+
+@pytest.fixture
+def hold(database: Database, figures: Counting) -> Holdfast:
+    return Holdfast(database.url, attempts=3, backoff=Backoff.none(), metrics=figures)
+
+
+@pytest.mark.clause("OBS-2")
+async def test_jobs_are_counted_when_they_are_created_and_when_they_complete(
+    hold: Holdfast, figures: Counting
+) -> None:
+    @hold.job("quick")
+    async def quick(number: int) -> int:
+        return number
+
+    async with hold, hold.worker(poll=0.05):
+        for job in await quick.submit_many([(number,) for number in range(20)]):
+            await job.result(timeout=PATIENCE)
+        await figures.reach(20, "jobs_completed")
+
+    assert figures.value("jobs_created") == 20
+    assert figures.lengths("completed") == 20
+
+
+@pytest.mark.clause("OBS-2")
+async def test_failures_and_retries_are_counted_by_code(hold: Holdfast, figures: Counting) -> None:
+    @hold.job("flaky", attempts=3)
+    async def flaky() -> None:
+        raise answered(503)
+
+    @hold.job("hopeless")
+    async def hopeless() -> None:
+        raise answered(404)
+
+    async with hold, hold.worker(poll=0.05):
+        for job in (await flaky.submit(), await hopeless.submit()):
+            with pytest.raises(JobFailed):
+                await job.result(timeout=PATIENCE)
+        await figures.reach(1, "jobs_failed", code="GW_5XX")
+        await figures.reach(1, "jobs_failed", code="GW_4XX")
+
+    assert figures.value("retries_scheduled", code="GW_5XX") == 2
+    assert figures.value("retries_scheduled", code="GW_4XX") == 0
+    assert (figures.lengths("retry"), figures.lengths("failed")) == (2, 2)
+
+
+@pytest.mark.clause("OBS-2")
+async def test_a_cancelled_job_is_counted(hold: Holdfast, figures: Counting) -> None:
+    begun = asyncio.Event()
+
+    @hold.job("long")
+    async def long() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with hold, hold.worker(poll=0.05):
+        job = await long.submit()
+        await begun.wait()
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=PATIENCE)
+        await figures.reach(1, "jobs_cancelled")
+
+    assert figures.lengths("cancelled") == 1
+
+
+@pytest.mark.clause("OBS-2")
+async def test_a_job_that_times_out_while_it_runs_is_counted_once(hold: Holdfast, figures: Counting) -> None:
+    @hold.job("long", deadline=0.2)
+    async def long() -> None:
+        await asyncio.Event().wait()
+
+    async with hold, hold.worker(poll=0.05):
+        job = await long.submit()
+        with pytest.raises(JobFailed):
+            await job.result(timeout=PATIENCE)
+        await figures.reach(1, "jobs_timed_out")
+
+    assert figures.value("jobs_timed_out") == 1
+    assert figures.value("jobs_failed", code="EXPIRED") == 0
+
+
+@pytest.mark.clause("OBS-2")
+async def test_a_late_result_is_counted_and_its_job_timed_out_once(hold: Holdfast, figures: Counting) -> None:
+    over = asyncio.Event()
+
+    @hold.job("late", deadline=0.2, on_deadline="finish")
+    async def late() -> int:
+        await over.wait()
+        return 1
+
+    async with hold, hold.worker(poll=0.05):
+        job = await late.submit()
+        with pytest.raises(JobFailed):
+            await job.result(timeout=PATIENCE)
+        over.set()
+        await figures.reach(1, "results_late")
+
+    assert figures.value("jobs_timed_out") == 1
+    assert figures.value("jobs_completed") == 0
+    assert figures.lengths("late") == 1
+
+
+async def test_waiting_jobs_are_counted_as_parked(hold: Holdfast, figures: Counting) -> None:
+    @hold.job("sleepy")
+    async def sleepy() -> None:
+        await hold.sleep(timedelta(milliseconds=50))
+
+    async with hold, hold.worker(poll=0.05):
+        await (await sleepy.submit()).result(timeout=PATIENCE)
+        await figures.reach(1, "jobs_completed")
+
+    assert figures.value("jobs_parked") == 1
+    assert figures.lengths("parked") == 1
+
+
+async def test_the_sink_is_called_per_batch_and_not_per_job(hold: Holdfast, figures: Counting) -> None:
+    @hold.job("quick")
+    async def quick(number: int) -> int:
+        return number
+
+    async with hold:
+        await quick.submit_many([(number,) for number in range(500)])
+        async with hold.worker(poll=0.05):
+            await figures.reach(500, "jobs_completed")
+
+    assert figures.calls < 100
+
+
+@pytest.mark.clause("OBS-2")
+async def test_everything_that_is_listed_is_counted(
+    hold: Holdfast, store: Store, clock: DatabaseClock, figures: Counting
+) -> None:
+    """A figure that is listed and documented but never counted would be zero for ever, and nobody would know."""
+    jobs = [a_job() for _ in range(8)] + [a_job(deadline=HOUR) for _ in range(3)]
+    await Submitter(store, patience(), journal=QUIET, metrics=figures).submit_many(jobs)
+    claims = await store.claim("worker", "default", limit=len(jobs), lease=2 * HOUR)
+    async with hold:
+        await hold.signal(jobs[0].id, "go")
+
+    done, failed, again, cancelled, parked, released, lost, lost_too, *due = claims
+    await settle(
+        store,
+        figures,
+        complete(done, "1"),
+        Finish(failed.id, failed.token, Status.FAILED, failure=a_failure()),
+        Requeue(again.id, again.token, EventKind.RETRY, delay=HOUR, failure=a_failure()),
+        cancel(cancelled),
+        park(parked, "asleep", delay=2 * HOUR, seen=0, awaits=False),
+        release(released, "worker shut down"),
+        complete(lost._replace(token=lost.token - 1), "1"),
+    )
+    await clock.advance(HOUR)
+    timed_out, late, _ = due
+    await settle(
+        store,
+        figures,
+        time_out(timed_out),
+        complete(late, "1"),
+    )
+    await sweeper(store, figures).run_once()  # it ends one that is overdue, ...
+    await clock.advance(2 * HOUR)
+    await sweeper(store, figures).run_once()  # ... and takes back two whose leases are over
+
+    assert figures.value("jobs_timed_out") == len(due)
+    assert figures.value("jobs_reclaimed") == len([lost, lost_too])
+    assert {name for name, _ in figures.all()} == {*COUNTERS, *SPREADS}
+    assert {outcome for outcome in OUTCOMES if figures.lengths(outcome)} == set(OUTCOMES)
+
+
+HOUR = timedelta(hours=1)
+QUIET = StructuredJournal(level="CRITICAL")
+
+
+def patience() -> Patience:
+    return Patience(SystemClock(), SystemDice())
+
+
+def sweeper(store: Store, figures: Counting) -> Sweeper:
+    return Sweeper(store, WorkerOptions(), asyncio.Event(), dice=SystemDice(), journal=QUIET, metrics=figures)
+
+
+async def settle(store: Store, figures: Counting, *changes: Transition) -> None:
+    """Have *changes* written as a worker has it done, and told."""
+    settler = Settler(
+        store,
+        "worker",
+        patience(),
+        written=lambda: None,
+        parked=lambda: None,
+        describe=str,
+        journal=QUIET,
+        metrics=figures,
+    )
+    for change in changes:
+        settler.post(Outcome(change, 1, 0.1))
+    await settler.drain()

@@ -1,0 +1,133 @@
+"""Recurring jobs are submitted once for each tick, over all workers; queues can be paused."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from holdfast import ConfigError, Holdfast, JobFilter, Status
+from holdfast.ports import Store
+from tests.builders import a_job
+from tests.contract.conftest import DatabaseClock
+from tests.contract.steps import PATIENCE, eventually
+
+MINUTE = timedelta(minutes=1)
+
+
+async def test_a_schedule_begins_when_it_is_first_heard_of(store: Store, clock: DatabaseClock) -> None:
+    now, none = await store.schedule_marks(["hourly"])
+    await store.begin_schedules(["hourly"])
+    _, marks = await store.schedule_marks(["hourly"])
+    await clock.advance(MINUTE)
+    await store.begin_schedules(["hourly", "daily"])
+
+    later, both = await store.schedule_marks(["hourly", "daily"])
+
+    assert none == {}
+    assert abs(marks["hourly"] - now) < timedelta(seconds=5)
+    assert both["hourly"] == marks["hourly"]
+    assert both["daily"] - both["hourly"] >= MINUTE
+    assert later - now >= MINUTE
+
+
+async def test_of_many_workers_that_see_a_tick_one_submits_it(store: Store, other_store: Store) -> None:
+    await store.begin_schedules(["hourly"])
+    _, marks = await store.schedule_marks(["hourly"])
+    old = marks["hourly"]
+
+    moved = await asyncio.gather(
+        *[
+            each.advance_schedule("hourly", old, old + MINUTE, [a_job(name="tick")])
+            for each in (store, other_store) * 5
+        ]
+    )
+
+    assert sorted(moved) == [False] * 9 + [True]
+    assert len(await store.find(JobFilter(name="tick"))) == 1
+    assert (await store.schedule_marks(["hourly"]))[1]["hourly"] == old + MINUTE
+
+
+async def test_a_recurring_job_runs_by_itself(hold: Holdfast) -> None:
+    ran = asyncio.Event()
+
+    @hold.every("1s")
+    @hold.job("beat")
+    async def beat() -> None:
+        ran.set()
+
+    async with hold.worker(poll=0.05), asyncio.timeout(PATIENCE):
+        await ran.wait()
+
+
+async def test_a_schedule_that_cannot_be_kept_is_refused(hold: Holdfast) -> None:
+    @hold.job("greet")
+    async def greet(name: str) -> None: ...
+
+    @hold.job("beat")
+    async def beat() -> None: ...
+
+    with pytest.raises(ConfigError, match="too often"):
+        hold.every("10ms")
+    with pytest.raises(ConfigError, match="Not a length of time: 'now and then'"):
+        hold.every("now and then")
+    with pytest.raises(ConfigError, match="no cron expression"):
+        hold.cron("every morning")
+    with pytest.raises(ConfigError, match="no time zone"):
+        hold.cron("0 9 * * *", tz="Middle/Earth")
+    with pytest.raises(ConfigError, match="missed="):
+        hold.every("1h", missed="never")  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="name"):
+        hold.every("1h")(greet)  # type: ignore[arg-type]
+    hold.every("1h")(beat)
+    with pytest.raises(ConfigError, match="declared twice"):
+        hold.every("2h")(beat)
+
+
+async def test_a_paused_queue_starts_nothing_until_it_is_resumed(hold: Holdfast) -> None:
+    @hold.job("greet", queue="letters")
+    async def greet() -> str:
+        return "hello"
+
+    @hold.job("other")
+    async def other() -> None: ...
+
+    assert await hold.pause_queue("letters", actor="ada", reason="the printer is on fire")
+    assert not await hold.pause_queue("letters", actor="bob")
+    job = await greet.submit()
+    async with hold.worker(queues=["letters", "default"], poll=0.05):
+        await (await other.submit()).result(timeout=PATIENCE)
+        assert await job.status() is Status.QUEUED
+        [pause] = await hold.parts.store.paused_queues()
+        assert (pause.queue, pause.actor, pause.reason) == ("letters", "ada", "the printer is on fire")
+
+        assert await hold.resume_queue("letters", actor="ada")
+
+        assert await job.result(timeout=PATIENCE) == "hello"
+    assert not await hold.resume_queue("letters", actor="ada")
+
+
+async def test_with_weights_every_queue_is_served(hold: Holdfast) -> None:
+    @hold.job("greet")
+    async def greet() -> None: ...
+
+    jobs = [await greet.options(queue=queue).submit() for queue in ("a", "b") * 10]
+    async with hold.worker(slots=1, queues={"a": 9, "b": 1}, poll=0.05):
+        for job in jobs:
+            await job.result(timeout=PATIENCE)
+
+    with pytest.raises(ConfigError, match="weight"):
+        async with hold.worker(queues={"a": 0}):
+            pass
+
+
+async def test_a_renamed_job_runs_what_was_stored_under_its_old_name(hold: Holdfast, store: Store) -> None:
+    [job_id] = [receipt.id for receipt in await store.submit([a_job(name="old name")])]  # type: ignore[union-attr]
+
+    @hold.job("new name", aliases=["old name"])
+    async def renamed() -> str:
+        return "found"
+
+    async with hold.worker(poll=0.05):
+        job = hold.handle(job_id, "new name")
+        assert await job.result(timeout=PATIENCE) == "found"
+    await eventually(job.read, lambda found: found.name == "old name")

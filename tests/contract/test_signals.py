@@ -1,0 +1,69 @@
+"""A signal leaves a trace: in the job's history, in the log, and in the figures."""
+
+import pytest
+
+from holdfast import Backoff, EventKind, Holdfast, StateRefused
+from holdfast.ports import Store
+from holdfast.telemetry.figures import Figures
+from tests.builders import a_job
+from tests.contract.conftest import Database, Journal
+from tests.contract.steps import a_completed_job, submitted
+
+
+@pytest.fixture
+def figures() -> Figures:
+    return Figures()
+
+
+@pytest.fixture
+def hold(database: Database, journal: Journal, figures: Figures) -> Holdfast:
+    return Holdfast(database.url, backoff=Backoff.none(), journal=journal.writer, metrics=figures)
+
+
+@pytest.mark.clause("JOB-11")
+async def test_the_history_names_each_signal_and_who_sent_it(store: Store) -> None:
+    [job_id] = await submitted(store, a_job())
+
+    await store.signal(job_id, "approved", "1", actor="ada")
+    await store.signal(job_id, "approved", "2")
+
+    told = [(event.kind, dict(event.meta)) for event in await store.events(job_id)]
+    assert told == [
+        (EventKind.QUEUED, {}),
+        (EventKind.SIGNALLED, {"signal": "approved", "actor": "ada"}),
+        (EventKind.SIGNALLED, {"signal": "approved"}),
+    ]
+
+
+async def test_a_signal_that_is_refused_leaves_no_trace(
+    hold: Holdfast, store: Store, journal: Journal, figures: Figures
+) -> None:
+    ended = await a_completed_job(store)
+    before = await store.events(ended.id)
+
+    async with hold:
+        with pytest.raises(StateRefused):
+            await hold.signal(ended.id, "approved")
+
+    assert await store.events(ended.id) == before
+    assert journal.lines("signalled") == []
+    assert figures.value("signals_sent") == 0
+
+
+async def test_a_signal_is_logged_and_counted(
+    hold: Holdfast, store: Store, journal: Journal, figures: Figures
+) -> None:
+    [job_id] = await submitted(store, a_job())
+
+    async with hold:
+        await hold.signal(job_id, "approved", {"secret": "hunter2"}, actor="ada")
+
+    [line] = journal.lines("signalled")
+    assert (line["job_id"], line["signal"], line["actor"], line["level"]) == (
+        job_id,
+        "approved",
+        "ada",
+        "info",
+    )
+    assert "hunter2" not in journal.stream.getvalue()
+    assert figures.value("signals_sent") == 1

@@ -1,0 +1,104 @@
+"""A worker that meets a job it does not know leaves it, unspent, to one that does."""
+
+from datetime import timedelta
+
+from holdfast import Backoff, EventKind, Holdfast, Retryable, Status
+from holdfast.core.transitions import put_aside, release
+from holdfast.ports import Store
+from tests.builders import a_job
+from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.steps import PATIENCE, a_claim, eventually, submitted
+
+
+async def double(n: int) -> int:
+    return 2 * n
+
+
+async def test_a_job_of_an_unknown_name_is_put_aside_with_its_attempt(hold: Holdfast, store: Store) -> None:
+    [job_id] = await submitted(store, a_job(name="from-tomorrow"))
+
+    async with hold.worker(poll=0.05) as worker:
+        job = await eventually(lambda: store.get(job_id), lambda job: job.retry_after is not None)
+
+    assert (job.status, job.attempt, job.losses) == (Status.QUEUED, 0, 0)
+    assert job.retry_after == job.updated_at + timedelta(seconds=30)
+    last = (await store.events(job_id))[-1]
+    assert (last.kind, last.meta) == (
+        EventKind.HELD,
+        {"reason": f"{worker.name} knows no job named 'from-tomorrow'"},
+    )
+
+
+async def test_a_worker_that_knows_the_job_takes_it_afterwards(
+    hold: Holdfast, store: Store, database: Database, clock: DatabaseClock
+) -> None:
+    [job_id] = await submitted(store, a_job(name="double", args='{"n":21}'))
+    async with hold.worker(poll=0.05):
+        await eventually(lambda: store.get(job_id), lambda job: job.retry_after is not None)
+
+    await clock.advance(timedelta(seconds=31))
+    await store.promote(limit=10)
+    async with Holdfast(database.url, journal=hold.parts.journal) as newer:
+        newer.job("double")(double)
+        async with newer.worker(poll=0.05):
+            job = await newer.wait(job_id, timeout=PATIENCE)
+
+    assert (job.result, job.last_attempt) == ("42", 1)
+
+
+async def test_unknown_jobs_do_not_keep_others_from_their_turn(hold: Holdfast, store: Store) -> None:
+    await submitted(store, *[a_job(name="from-tomorrow", priority=9) for _ in range(40)])
+    known = await hold.job("double")(double).submit(3)
+
+    async with hold.worker(slots=2, poll=0.05):
+        assert await known.result(timeout=PATIENCE) == 6
+
+
+async def test_a_name_is_warned_of_once_with_what_to_do(
+    hold: Holdfast, store: Store, journal: Journal
+) -> None:
+    ids = await submitted(store, *[a_job(name=name) for name in ("late", "early", "late", "late")])
+
+    async with hold.worker(poll=0.05):
+        for job_id in ids:
+            await eventually(lambda it=job_id: store.get(it), lambda job: job.retry_after is not None)  # type: ignore[misc]  # bound here
+
+    warnings = journal.lines("unknown job")
+    assert sorted(line["name"] for line in warnings) == ["early", "late"]
+    assert {line["level"] for line in warnings} == {"warning"}
+    assert all("aliases=" in line["message"] for line in warnings)
+
+
+async def test_a_job_that_is_cancelled_while_it_is_put_aside_is_cancelled(
+    hold: Holdfast, store: Store
+) -> None:
+    [job_id] = await submitted(store, a_job(name="from-tomorrow"))
+    async with hold.worker(poll=0.05):
+        await eventually(lambda: store.get(job_id), lambda job: job.retry_after is not None)
+
+    assert await store.cancel(job_id) is Status.CANCELLED
+
+
+async def test_the_store_tells_why_a_job_went_back(hold: Holdfast, store: Store) -> None:
+    aside = await a_claim(store)
+    await store.settle("worker", [put_aside(aside, "a stranger", delay=timedelta(hours=1))])
+    given_back = await a_claim(store)
+    await store.settle("worker", [release(given_back, "worker shut down", delay=timedelta(hours=1))])
+    [fresh] = await submitted(store, a_job(delay=timedelta(hours=1)))
+
+    assert await store.reasons([aside.id, given_back.id, fresh]) == {
+        aside.id: "a stranger",
+        given_back.id: "worker shut down",
+    }
+
+
+async def test_the_reason_for_a_retry_is_the_class_of_its_failure(hold: Holdfast, store: Store) -> None:
+    @hold.job("flaky", attempts=2, backoff=Backoff.constant("5m"))
+    async def flaky() -> None:
+        raise Retryable("not yet")
+
+    job = await flaky.submit()
+    async with hold.worker(poll=0.05):
+        await eventually(lambda: store.get(job.id), lambda job: job.retry_after is not None)
+
+    assert await store.reasons([job.id]) == {job.id: "UNKNOWN"}

@@ -1,0 +1,55 @@
+"""A sweep that has met as much as it takes at a time is followed by another at once."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from holdfast.core.transitions import complete
+from holdfast.engine.options import WorkerOptions
+from holdfast.engine.sweeper import BATCH, Sweeper
+from holdfast.ports import Store
+from holdfast.telemetry.figures import Figures
+from holdfast.telemetry.logs import StructuredJournal
+from holdfast.wiring.system import SystemDice
+from tests.builders import a_job
+from tests.contract.conftest import DatabaseClock
+from tests.contract.steps import LEASE, a_claim, submitted
+
+SOON = timedelta(minutes=5)
+
+
+def a_sweeper(store: Store, figures: Figures) -> Sweeper:
+    quiet = StructuredJournal(level="CRITICAL")
+    return Sweeper(store, WorkerOptions(), asyncio.Event(), dice=SystemDice(), journal=quiet, metrics=figures)
+
+
+@pytest.mark.clause("SLA-2")
+async def test_many_deadlines_at_once_do_not_wait_for_a_poll_each_thousand(
+    store: Store, clock: DatabaseClock
+) -> None:
+    figures = Figures()
+    sweeper = a_sweeper(store, figures)
+    await submitted(store, *[a_job(deadline=SOON) for _ in range(BATCH + 1)])
+    await clock.advance(SOON)
+
+    pauses = [await sweeper.run_once() for _ in range(2)]
+
+    assert pauses[0] == 0
+    assert pauses[1] > 0
+    assert figures.value("jobs_timed_out") == BATCH + 1
+
+
+async def test_many_ends_at_once_do_not_wait_for_a_poll_each_thousand(store: Store) -> None:
+    sweeper = a_sweeper(store, Figures())
+    parent = await a_claim(store)
+    children = await submitted(store, *[a_job() for _ in range(BATCH + 1)])
+    claims = await store.claim("worker", "default", limit=BATCH + 1, lease=LEASE)
+    await store.await_jobs(parent.id, parent.token, children)
+    await store.settle("worker", [complete(claim, "1") for claim in claims])
+
+    pauses = [await sweeper.run_once() for _ in range(2)]
+
+    assert pauses[0] == 0
+    assert pauses[1] > 0
+    assert (await store.get(parent.id)).pending == 0

@@ -1,0 +1,8 @@
+"""Every scenario that the walk tells, by name."""
+
+from __future__ import annotations
+
+from tests.crashpoints.scenarios import scenario as untimed
+from tests.crashpoints.timed_scenarios import scenario as timed
+
+SCENARIOS = untimed | timed

@@ -1,0 +1,48 @@
+"""Each example project passes its own tests, with the built wheel and without the source tree."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.examples.conftest import Installed, run
+from tests.pages import DOCS, ROOT, blocks
+
+EXAMPLES = ROOT / "examples"
+NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
+
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestDeprecationWarning")
+
+
+def test_holdfast_comes_from_the_wheel(installed: Installed, tmp_path: Path) -> None:
+    place = run(
+        installed.python,
+        "-c",
+        "import holdfast; print(holdfast.__file__)",
+        cwd=tmp_path,
+        env=installed.settings,
+    )
+
+    assert Path(place.strip()).is_relative_to(installed.python.parent.parent)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_passes_its_own_tests(name: str, installed: Installed, tmp_path: Path) -> None:
+    project = shutil.copytree(EXAMPLES / name, tmp_path / name)
+    words = ("manage.py", "test") if (project / "manage.py").exists() else PYTEST
+
+    said = run(installed.python, *words, cwd=project, env=installed.settings | {"LOG_LEVEL": "ERROR"})
+
+    assert "3 passed" in said or "Ran 3 tests" in said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_files_on_an_examples_page_are_those_of_the_example(name: str) -> None:
+    shown = {
+        block.title: block.text
+        for block in blocks(DOCS / f"guides/{name}.md")
+        if block.title is not None and block.title != "mysite/settings.py"
+    }
+
+    assert shown == {title: (EXAMPLES / name / title).read_text(encoding="utf-8") for title in shown}
+    assert shown

@@ -1,0 +1,172 @@
+"""The parent of several processes: it replaces those that end, passes orders on, and asks how each fares."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections import Counter
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.cli.processes import Supervisor
+from holdfast.cli.processes_health import ProcessesHealth
+from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.probes import ProbeServer, told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from holdfast.telemetry.probes import Answer
+
+PATIENCE = 30.0
+
+
+def a_process(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+UNTIL_TOLD = a_process("import sys; sys.stdin.buffer.read(1)")
+ENDS_AT_ONCE = a_process("raise SystemExit(1)")
+FINDS_NO_WORDS = a_process("raise SystemExit(2)")
+
+
+class Told(StructuredJournal):
+    """A journal that can be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__(level="ERROR")
+        self._seen: Counter[str] = Counter()
+        self._more = asyncio.Event()
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._seen[event] += 1
+        self._more.set()
+
+    warning = info
+
+    async def reach(self, times: int, event: str) -> None:
+        """Wait until *event* was told so many times."""
+        async with asyncio.timeout(PATIENCE):
+            while self._seen[event] < times:
+                self._more.clear()
+                await self._more.wait()
+
+
+class Pauses:
+    """Remembers for which try a pause was asked, and gives none."""
+
+    def __init__(self) -> None:
+        self.tries: list[int] = []
+
+    def __call__(self, tries: int) -> float:
+        self.tries.append(tries)
+        return 0.0
+
+
+def a_supervisor(journal: Told, command: Sequence[str], *, count: int, pause: Pauses) -> Supervisor:
+    sockets = {str(number): f"{number}.sock" for number in range(1, count + 1)}
+    return Supervisor(sockets, journal, command=command, pause=pause)  # type: ignore[arg-type]  # nobody asks there
+
+
+async def test_processes_that_were_told_to_stop_are_not_replaced() -> None:
+    journal, pauses = Told(), Pauses()
+    supervisor = a_supervisor(journal, UNTIL_TOLD, count=2, pause=pauses)
+    running = asyncio.create_task(supervisor.run())
+    await journal.reach(2, "process started")
+
+    supervisor.order(signal.SIGTERM)
+
+    assert await asyncio.wait_for(running, PATIENCE) == 0
+    assert pauses.tries == []
+
+
+async def test_a_process_that_keeps_dying_is_replaced_after_longer_and_longer_pauses() -> None:
+    journal, pauses = Told(), Pauses()
+    supervisor = a_supervisor(journal, ENDS_AT_ONCE, count=1, pause=pauses)
+    running = asyncio.create_task(supervisor.run())
+
+    await journal.reach(4, "process started")
+    supervisor.order(signal.SIGTERM)
+    await asyncio.wait_for(running, PATIENCE)
+
+    assert pauses.tries[:3] == [1, 2, 3]
+
+
+async def test_a_process_that_the_machine_has_no_room_for_is_tried_again() -> None:
+    journal, pauses = Told(), Pauses()
+    supervisor = a_supervisor(journal, ["/nowhere/python"], count=1, pause=pauses)
+    running = asyncio.create_task(supervisor.run())
+
+    await journal.reach(3, "process not started")
+    supervisor.order(signal.SIGTERM)
+
+    assert await asyncio.wait_for(running, PATIENCE) == 0
+    assert pauses.tries[:2] == [1, 2]
+
+
+async def test_what_one_process_cannot_work_with_ends_all() -> None:
+    journal = Told()
+    supervisor = a_supervisor(journal, FINDS_NO_WORDS, count=3, pause=Pauses())
+
+    assert await asyncio.wait_for(supervisor.run(), PATIENCE) == 2
+
+
+def answers(answer: Answer) -> Mapping[str, Any]:
+    async def same() -> Answer:
+        return answer
+
+    return {"/live": same, "/ready": same}
+
+
+@pytest.fixture
+def sockets(tmp_path: Path) -> dict[str, Path]:
+    """Three processes: one is up, one hangs, and of one nothing is there."""
+    return {name: tmp_path / f"{name}.sock" for name in ("up", "hanging", "gone")}
+
+
+@pytest.mark.clause("OBS-2")
+async def test_a_process_that_hangs_makes_all_of_them_not_live(sockets: dict[str, Path]) -> None:
+    server = ProbeServer(answers(told(HTTPStatus.OK, live=True)), journal=Told())
+    await server.open_at(sockets["up"])
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind(str(sockets["hanging"]))
+        hanging.listen()
+
+        answer = await ProcessesHealth(sockets, patience=0.3).live()
+
+    await server.close()
+    assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
+    assert json.loads(answer.body) == {"live": False, "stuck": ["hanging"]}
+
+
+async def test_a_process_that_is_gone_is_no_reason_to_end_all(sockets: dict[str, Path]) -> None:
+    server = ProbeServer(answers(told(HTTPStatus.OK, live=True)), journal=Told())
+    await server.open_at(sockets["up"])
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(sockets["hanging"]))  # its file is left behind, and nobody listens
+
+    answer = await ProcessesHealth(sockets).live()
+
+    await server.close()
+    assert json.loads(answer.body) == {"live": True}
+
+
+async def test_one_process_that_takes_jobs_is_enough_to_be_ready(sockets: dict[str, Path]) -> None:
+    server = ProbeServer(answers(told(HTTPStatus.OK, ready=True)), journal=Told())
+    await server.open_at(sockets["up"])
+
+    answer = await ProcessesHealth(sockets).ready()
+
+    await server.close()
+    assert answer.status is HTTPStatus.OK
+    assert json.loads(answer.body)["processes"] == {
+        "up": {"ready": True},
+        "hanging": {"ready": False, "why": "the process is not up"},
+        "gone": {"ready": False, "why": "the process is not up"},
+    }

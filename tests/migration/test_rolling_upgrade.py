@@ -1,0 +1,292 @@
+"""Workers and clients of the earlier version and of this one work side by side, over the migration between them.
+
+The earlier ones are its real code in processes of their own; the jobs leave a line in a file for each time that
+a stage of theirs runs. Nobody is killed here, so each line has to be there exactly once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import Holdfast, Status
+from tests.acceptance.harness.pacing import until
+from tests.migration.conftest import Place, PostgresPlace, SqlitePlace
+from tests.migration.earlier import ROOT, NoHistoryError, code_before
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast import Job
+
+PATIENCE = 120.0
+FEW = 15
+"""Jobs that each side must have done at each step before the story goes on."""
+
+APPLICATION = """
+import os
+from pathlib import Path
+
+from holdfast import Holdfast
+
+hold = Holdfast()
+HERE, WHO = Path(__file__).parent, os.environ["WHO"]
+
+
+def leave(line):
+    # One write in append mode: lines of several processes do not mix.
+    with (HERE / "effects").open("ab", buffering=0) as file:
+        file.write(f"{WHO} {line}\\n".encode())
+
+
+@hold.stage()
+async def pack(number: int) -> int:
+    leave(f"pack {number}")
+    return number
+
+
+@hold.stage()
+async def send(number: int) -> int:
+    leave(f"send {number}")
+    return number
+
+
+@hold.job("order")
+async def order(number: int) -> int:
+    return await send(await pack(number))
+
+
+if hasattr(hold, "wait_for"):  # what the earlier version cannot do
+    import asyncio
+
+    @hold.job("family", queue="new")
+    async def family(first: int) -> list[int]:
+        children = [await order.options(queue="old").submit(first + n) for n in range(3)]
+        return list(await asyncio.gather(*[child.result() for child in children]))
+"""
+
+SUBMITTER = """
+import asyncio
+from itertools import count
+
+from app import HERE, WHO, hold, order
+
+
+async def main():
+    async with hold:
+        for number in count(10_000 if WHO == "old" else 20_000):
+            if (HERE / f"enough {WHO}").exists():
+                return
+            job = await order.options(key=f"{WHO}-{number}").submit(number)
+            with (HERE / "acknowledged").open("ab", buffering=0) as file:
+                file.write(f"{WHO} {job.id}\\n".encode())
+            await asyncio.sleep(0.01)
+
+
+asyncio.run(main())
+"""
+
+
+@dataclass
+class Version:
+    """One version of the code: its commands, run on the database of the test."""
+
+    who: str
+    source: Path
+    url: str
+    folder: Path
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a process, whose output goes to a file of its own."""
+        with (self.folder / f"{self.who}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *words], cwd=self.folder, env=self._environment, stdout=log, stderr=log
+            )
+        self.running.append(process)
+        return process
+
+    def work(self, *queues: str) -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        named = [word for queue in queues for word in ("--queue", queue)]
+        return self.start("-m", "holdfast", "worker", "app:hold", "--slots", "4", *named)
+
+    def said(self) -> str:
+        return (self.folder / f"{self.who}.log").read_text(errors="replace")
+
+    def end(self) -> None:
+        """End what still runs."""
+        for process in self.running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {
+            "WHO": self.who,
+            "DATABASE_URL": self.url,
+            "PYTHONPATH": str(self.source),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+
+@dataclass
+class Scene:
+    """What the processes left behind so far."""
+
+    folder: Path
+
+    def effects(self) -> list[tuple[str, str]]:
+        """Who did what, in order."""
+        return [(who, what) for who, what in self._lines("effects")]
+
+    def acknowledged(self) -> list[str]:
+        """The ids of the jobs that somebody was told to be stored."""
+        return [job_id for _, job_id in self._lines("acknowledged")]
+
+    def done_by(self, who: str) -> int:
+        return sum(by == who and what.startswith("send") for by, what in self.effects())
+
+    def enough(self, who: str) -> None:
+        (self.folder / f"enough {who}").touch()
+
+    def _lines(self, name: str) -> Iterator[tuple[str, str]]:
+        path = self.folder / name
+        for line in path.read_text().splitlines() if path.exists() else []:
+            who, _, what = line.partition(" ")
+            yield who, what
+
+
+@pytest.fixture(scope="session")
+def earlier_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of the version before this schema."""
+    try:
+        return code_before("0002", tmp_path_factory.mktemp("earlier"))
+    except NoHistoryError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "app.py").write_text(APPLICATION)
+    (folder / "submitting.py").write_text(SUBMITTER)
+    return Scene(folder)
+
+
+@pytest.fixture
+def versions(place: Place, scene: Scene, earlier_source: Path) -> Iterator[tuple[Version, Version]]:
+    """The earlier version and this one, on one database."""
+    url = f"sqlite:///{place.path}" if isinstance(place, SqlitePlace) else _dsn(place)
+    old = Version("old", earlier_source, url, scene.folder)
+    new = Version("new", ROOT / "src", url, scene.folder)
+    with ExitStack() as stack:
+        stack.callback(old.end)
+        stack.callback(new.end)
+        yield old, new
+
+
+def _dsn(place: Place) -> str:
+    assert isinstance(place, PostgresPlace)
+    return place.dsn
+
+
+async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_database(
+    versions: tuple[Version, Version], scene: Scene
+) -> None:
+    old, new = versions
+    assert version_of(old) == 0
+    assert old.run("-m", "holdfast", "schema", "apply").returncode == 0
+    old_workers = [old.work("default"), old.work("default", "old")]
+    submitters = [old.start("submitting.py")]
+    until(lambda: scene.done_by("old") > FEW, within=PATIENCE, what="work of the earlier version")
+
+    refused = new.run("-m", "holdfast", "worker", "app:hold")
+    assert refused.returncode == 2
+    assert "run `holdfast schema apply`" in refused.stderr
+
+    applied = new.run("-m", "holdfast", "schema", "apply", "--json")
+    assert json.loads(applied.stdout)["before"] == 1, applied.stderr
+    before = scene.done_by("old")
+    new_worker = new.work("default", "new")
+    submitters.append(new.start("submitting.py"))
+    parent = await families(new.url)
+    until(
+        lambda: min(scene.done_by("old") - before, scene.done_by("new")) > FEW,
+        within=PATIENCE,
+        what="work of both versions, side by side",
+    )
+    [waited_for_old_workers] = await ended(new.url, [parent])
+
+    for worker in old_workers:
+        worker.send_signal(signal.SIGTERM)
+    assert [worker.wait(PATIENCE) for worker in old_workers] == [0, 0]
+    for who in ("old", "new"):
+        scene.enough(who)
+    assert [submitter.wait(PATIENCE) for submitter in submitters] == [0, 0]
+    jobs = await ended(new.url, scene.acknowledged())
+    new_worker.send_signal(signal.SIGTERM)
+    assert new_worker.wait(PATIENCE) == 0
+
+    assert {job.status for job in [*jobs, waited_for_old_workers]} == {Status.COMPLETED}
+    assert waited_for_old_workers.result == json.dumps(CHILDREN, separators=(",", ":"))
+    assert Counter(what for _, what in scene.effects()) == Counter(expected(jobs))
+    assert [line for line in (old.said() + new.said()).splitlines() if '"level": "error"' in line] == []
+
+
+def expected(jobs: list[Job]) -> list[str]:
+    """The effects that these jobs have, and those of the family's children, each once."""
+    numbers = [json.loads(job.args)["number"] for job in jobs] + CHILDREN
+    return [f"{stage} {number}" for number in numbers for stage in ("pack", "send")]
+
+
+CHILDREN = [30_000, 30_001, 30_002]
+
+
+def version_of(version: Version) -> int:
+    """Ask which schema the database has; only code of the earlier version wants the first."""
+    status = json.loads(version.run("-m", "holdfast", "schema", "status", "--json").stdout)
+    assert status["wanted"] == 1
+    found: int = status["found"]
+    return found
+
+
+async def families(url: str) -> str:
+    """Submit a job of the new version that waits for jobs which only workers of the earlier one take."""
+    async with Holdfast(url) as hold:
+
+        @hold.job("family", queue="new")
+        async def family(first: int) -> list[int]:
+            return [first]
+
+        return (await family.submit(CHILDREN[0])).id
+
+
+async def ended(url: str, job_ids: list[str]) -> list[Job]:
+    """Wait until all of these have ended, and read them."""
+    async with Holdfast(url) as hold:
+        return [await hold.wait(job_id, timeout=PATIENCE) for job_id in job_ids]

@@ -1,0 +1,69 @@
+"""Mistakes of jobs that wait: they are run again, and what they did and heard has to be the same."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.failures import ErrorClass, Failure
+from holdfast.core.stages import StageKey, StageRow, StageStatus
+from holdfast.engine.context import CURRENT
+from holdfast.engine.waits import TIMED_OUT, Waits
+from holdfast.face import jobs
+from holdfast.face.current import current
+from tests.planted.planting import Bug, Swap
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+_healthy_hearing = Waits._heard
+
+
+def _known_by_its_order(name: str, owner: str, mark: str) -> str | None:
+    running = CURRENT.get()
+    return None if running is None else f"{current().key}:submit#{running.count(current().key)}"
+
+
+class _Left(list[Any]):
+    """Signals that stay where they are."""
+
+    def remove(self, value: Any, /) -> None:
+        return
+
+
+async def _leave_the_signal(self: Any, place: StageKey, name: str, timeout: timedelta | None) -> StageRow:
+    """Hear what no wait has written down so far."""
+    taken = {
+        json.loads(row.result or "{}").get("number")
+        for row in self._stages.stored.values()
+        if row.key.name == f"@signal {name}"
+    }
+    self._unheard = _Left(signal for signal in self._unheard if signal.number not in taken)
+    return await _healthy_hearing(self, place, name, timeout)
+
+
+async def _say_that_the_time_is_over(self: Any, place: StageKey, message: str) -> StageRow:
+    failure = Failure.of(ErrorClass.TIMEOUT, message)
+    return StageRow(self._attempt.claim.id, place, StageStatus.FAILED, 1, "", TIMED_OUT, failure)
+
+
+BUGS = (
+    Bug(
+        "child-known-by-its-order",
+        "The first that a job submits is its first child.",
+        (),
+        (Swap(jobs, "next_key", _known_by_its_order),),
+    ),
+    Bug(
+        "signal-left-for-the-next",
+        "What a wait took is in the store; whoever waits beside it will see that.",
+        (),
+        (Swap(Waits, "_heard", _leave_the_signal),),
+    ),
+    Bug(
+        "time-over-and-not-written",
+        "If the time is over now, it will be over the next time as well.",
+        (),
+        (Swap(Waits, "_ran_out", _say_that_the_time_is_over),),
+    ),
+)

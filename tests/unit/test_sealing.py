@@ -1,0 +1,54 @@
+"""What is encoded is told apart from what is not, and a text that nobody can decode stays as it is."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import PayloadSealed
+from holdfast.core.sealing import ensure_open, is_sealed, seal, unseal
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists)
+
+
+def backwards(text: str) -> str:
+    return text[::-1]
+
+
+def refuse(text: str) -> str:
+    raise LookupError(text)
+
+
+@given(JSON)
+def test_a_text_comes_back_as_it_was(value: object) -> None:
+    text = json.dumps(value)
+
+    sealed = seal(text, backwards)
+
+    assert is_sealed(sealed)
+    assert unseal(sealed, backwards) == text
+
+
+@given(JSON)
+def test_no_json_is_taken_for_an_encoded_text(value: object) -> None:
+    text = json.dumps(value)
+
+    assert not is_sealed(text)
+    assert unseal(text, refuse) == text
+    ensure_open(text, "the result")
+
+
+def test_what_cannot_be_decoded_stays_as_it_is_and_is_refused_by_whoever_needs_it() -> None:
+    kept = unseal("~secret", refuse)
+
+    assert kept == "~secret"
+    assert is_sealed(kept)
+    with pytest.raises(PayloadSealed, match=r"^the result is encoded, .* give Holdfast\(codec=…\) the codec"):
+        ensure_open(kept, "the result")
+
+
+def test_nothing_stays_nothing() -> None:
+    assert seal(None, backwards) is None
+    assert unseal(None, backwards) is None
+    assert not is_sealed(None)

@@ -1,0 +1,50 @@
+"""How long a job of an unknown name is put aside."""
+
+import io
+from datetime import timedelta
+
+import pytest
+
+from holdfast.core.jobs import Claim, EventKind
+from holdfast.engine.strangers import Strangers
+from holdfast.telemetry.logs import StructuredJournal
+from holdfast.wiring.system import SystemClock
+
+
+class SteadyClock(SystemClock):
+    """A clock whose steady side moves when a test says so."""
+
+    seconds = 100.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def a_claim(name: str) -> Claim:
+    return Claim("id", name, "default", "", "{}", 1, 1, 7, 0, 0, False, None)
+
+
+@pytest.mark.parametrize(
+    ("later", "delay"),
+    [(0, 30), (29, 30), (31, 31), (120, 120), (300, 300), (9_000, 300)],
+)
+def test_the_longer_a_name_is_unknown_the_longer_its_jobs_wait(later: float, delay: float) -> None:
+    clock = SteadyClock()
+    strangers = Strangers("worker", clock, StructuredJournal(stream=io.StringIO()))
+    strangers.unknown(a_claim("new"))
+    clock.seconds += later
+
+    change = strangers.unknown(a_claim("new"))
+
+    assert change.delay == timedelta(seconds=delay)
+    assert (change.event, change.gives_back, change.token) == (EventKind.HELD, True, 7)
+
+
+def test_each_name_is_counted_by_itself() -> None:
+    clock = SteadyClock()
+    strangers = Strangers("worker", clock, StructuredJournal(stream=io.StringIO()))
+    strangers.unknown(a_claim("old"))
+    clock.seconds += 200
+
+    assert strangers.unknown(a_claim("new")).delay == timedelta(seconds=30)
+    assert strangers.unknown(a_claim("old")).delay == timedelta(seconds=200)
