@@ -157,6 +157,34 @@ SELECT count(*) FROM pg_stat_activity
 """
 
 
+async def test_on_postgres_a_migration_that_deadlocks_with_a_worker_begins_anew(
+    postgres_dsn: str, release: Release
+) -> None:
+    store = PostgresStore(postgres_dsn)
+    found = (await store.apply_schema()).wanted
+    await store.close()
+    steps = "LOCK TABLE holdfast.jobs; LOCK TABLE holdfast.finished"
+    release([*((version, "") for version in range(1, found + 1)), (found + 1, steps)])
+    store = PostgresStore(postgres_dsn)
+    watcher, worker = await asyncpg.connect(postgres_dsn), await asyncpg.connect(postgres_dsn)
+    # Of two that wait for each other, the first to look is the one that gives way.
+    await worker.execute(
+        "SET deadlock_timeout = '1min'; BEGIN; LOCK TABLE holdfast.finished IN ROW EXCLUSIVE MODE"
+    )
+
+    applying = asyncio.create_task(store.apply_schema())
+    async with asyncio.timeout(PATIENCE):
+        while not await watcher.fetchval(WAITING):
+            await asyncio.sleep(0.01)
+    await worker.execute("LOCK TABLE holdfast.jobs IN ROW EXCLUSIVE MODE; COMMIT")
+
+    assert (await applying).found == found
+    assert (await store.schema_state()).found == found + 1
+    await store.close()
+    await watcher.close()
+    await worker.close()
+
+
 @pytest.mark.skipif("HOLDFAST_LONG" not in os.environ, reason="takes a minute; HOLDFAST_LONG=1 runs it")
 async def test_on_postgres_a_migration_may_take_longer_than_any_statement(
     postgres_dsn: str, release: Release

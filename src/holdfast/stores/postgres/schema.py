@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+import asyncpg
+
+from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import SchemaState
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.sqlfiles import migrations
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection
 
 _LOCK = 0x686F6C64  # "hold": two machines that apply at once take turns
+_TRIES = 10
 _PATIENCE = 3_600.0  # seconds; the connection's own limit is for the short statements of a worker
 
 
@@ -39,7 +43,20 @@ class Schema:
         return SchemaState(version, self._wanted, min_compatible)
 
     async def apply(self) -> SchemaState:
-        """Run what is missing in one transaction, and tell what was found before."""
+        """Run what is missing in one transaction, and tell what was found before.
+
+        Workers go on meanwhile. One that has what the migration needs next, and needs what that has locked, may
+        cost it the transaction: then nothing was changed, and it begins anew.
+        """
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._apply()
+            except StoreUnavailable as error:
+                if not isinstance(error.__cause__, asyncpg.DeadlockDetectedError):
+                    raise
+        return await self._apply()
+
+    async def _apply(self) -> SchemaState:
         async with self._connections.borrow() as connection, connection.transaction():
             await connection.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_PATIENCE)

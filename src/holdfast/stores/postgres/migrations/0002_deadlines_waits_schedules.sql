@@ -1,3 +1,7 @@
+-- All at once, before anything else, and in the order in which workers take them: whoever has a weaker lock and
+-- asks for a stronger one meets others that do the same.
+LOCK TABLE holdfast.jobs, holdfast.finished IN ACCESS EXCLUSIVE MODE;
+
 -- Deadlines: a job that has not ended by then fails, and a result that comes later is kept as late.
 
 CREATE INDEX jobs_deadline ON holdfast.jobs (deadline_at) WHERE deadline_at IS NOT NULL;
