@@ -51,18 +51,6 @@ def prepare_postgres() -> Prepare:
     return apply_schema
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
-    return str(request.getfixturevalue("postgres_dsn"))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return an_application(tmp_path)
-
-
 def test_a_worker_that_asks_for_jobs_is_live_and_ready(url: str, folder: Path) -> None:
     with a_worker(*ANY_PORT, cwd=folder, settings={"DATABASE_URL": url}) as worker:
         health = Health(worker)

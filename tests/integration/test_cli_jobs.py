@@ -38,13 +38,6 @@ def prepare_postgres() -> Prepare:
     return apply_schema
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
-    return str(request.getfixturevalue("postgres_dsn"))
-
-
 async def failed_jobs(url: str, folder: Path, *whys: str, **options: Any) -> list[str]:
     """Submit jobs and have a worker fail them."""
     ids = [await submit(url, "refused", why, **options) for why in whys]

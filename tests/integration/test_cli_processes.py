@@ -35,18 +35,6 @@ def prepare_postgres() -> Prepare:
     return apply_schema
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
-    return str(request.getfixturevalue("postgres_dsn"))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return an_application(tmp_path)
-
-
 def pids(worker: Running) -> list[int]:
     """Name the processes that were started so far, in their order."""
     return [int(pid) for pid in re.findall(r'"pid": (\d+), "event": "process started"', worker.output)]

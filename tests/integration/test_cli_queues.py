@@ -40,13 +40,6 @@ def prepare_postgres() -> Prepare:
     return apply_schema
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
-    return str(request.getfixturevalue("postgres_dsn"))
-
-
 async def test_queues_are_listed_with_their_live_jobs_and_who_paused_them(url: str, tmp_path: Path) -> None:
     for queue in ("mail", "mail", "reports"):
         await submit(url, "sum", 1, queue=queue)

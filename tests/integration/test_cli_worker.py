@@ -32,18 +32,6 @@ def prepare_postgres() -> Prepare:
     return apply_schema
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
-    return str(request.getfixturevalue("postgres_dsn"))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return an_application(tmp_path)
-
-
 @pytest.mark.clause("JOB-7")
 async def test_a_job_that_ends_within_the_grace_time_is_completed_after_sigterm(
     url: str, folder: Path

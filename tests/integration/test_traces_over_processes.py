@@ -68,13 +68,6 @@ def prepare_postgres() -> Prepare:
     return apply_schema
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
-    return str(request.getfixturevalue("postgres_dsn"))
-
-
 def spans(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Give what the worker traced, by name."""
     found: dict[str, list[dict[str, Any]]] = {}

@@ -17,9 +17,9 @@ import typer
 
 from holdfast.cli.exits import ExitCode, say
 from holdfast.cli.lengths import length
-from holdfast.cli.serving import serve
+from holdfast.cli.serving import SlotsOption, serve
 from holdfast.cli.target import ApplicationArgument, load
-from holdfast.cli.weights import queues
+from holdfast.cli.weights import QueueOption, queues
 from holdfast.telemetry.logs import StructuredJournal
 
 LOOK = 0.3
@@ -31,17 +31,8 @@ NO_CODE_OF_YOURS = frozenset({"__pycache__", "node_modules", "site-packages"})
 def run(
     application: ApplicationArgument,
     *,
-    slots: Annotated[
-        int | None, typer.Option("--slots", min=1, max=100_000, help="How many jobs to run at once.")
-    ] = None,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="NAME[:WEIGHT]",
-            help="Work on this queue; give it again for more, all with a weight or none.",
-        ),
-    ] = None,
+    slots: SlotsOption = None,
+    queue: QueueOption = None,
     grace: Annotated[
         timedelta,
         typer.Option(

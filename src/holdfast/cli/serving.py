@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 from holdfast.cli.exits import ExitCode, NotNow, complain
 from holdfast.cli.health import WorkerHealth, live
@@ -22,6 +24,10 @@ from holdfast.engine.worker import Worker
 from holdfast.face import Holdfast
 from holdfast.ports import Journal
 from holdfast.telemetry.probes import ProbeServer, Route
+
+SlotsOption = Annotated[
+    int | None, typer.Option("--slots", min=1, max=100_000, help="How many jobs to run at once.")
+]
 
 STRAGGLERS = 3.0
 """Seconds that threads get which a handler left behind, once every job is settled."""

@@ -2,8 +2,20 @@
 
 import re
 from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from holdfast.core.errors import ConfigError
+
+QueueOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue",
+        metavar="NAME[:WEIGHT]",
+        help="Work on this queue; give it again for more, all with a weight or none.",
+    ),
+]
 
 _WEIGHTED = re.compile(r"(?P<name>.*):(?P<weight>[-+.\d]+)")
 

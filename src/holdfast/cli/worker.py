@@ -10,9 +10,9 @@ import typer
 
 from holdfast.cli.lengths import length, positive_length
 from holdfast.cli.processes import supervise
-from holdfast.cli.serving import Address, serve
+from holdfast.cli.serving import Address, SlotsOption, serve
 from holdfast.cli.target import ApplicationArgument, load
-from holdfast.cli.weights import queues
+from holdfast.cli.weights import QueueOption, queues
 from holdfast.config import Settings
 from holdfast.core.errors import ConfigError
 from holdfast.face import Holdfast
@@ -39,17 +39,8 @@ class LogFormat(StrEnum):
 def run(
     application: ApplicationArgument,
     *,
-    slots: Annotated[
-        int | None, typer.Option("--slots", min=1, max=100_000, help="How many jobs to run at once.")
-    ] = None,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="NAME[:WEIGHT]",
-            help="Work on this queue; give it again for more, all with a weight or none.",
-        ),
-    ] = None,
+    slots: SlotsOption = None,
+    queue: QueueOption = None,
     lease: Annotated[
         timedelta | None,
         typer.Option("--lease", parser=positive_length, metavar="TIME", help="How long a claim lasts."),
