@@ -59,6 +59,18 @@ def test_a_subclass_is_taken_for_what_it_is(tmp_path: Path) -> None:
         assert kind_of(connection).value == "a sqlite3 connection"
 
 
+async def refuses(caller: Caller, greet: JobFunction[[str], str], why: str) -> None:
+    """Try to submit in a transaction of *caller*, which must be told *why* not."""
+    await caller.open()
+    try:
+        await caller.begin()
+        with pytest.raises(WithinUnsupported, match=why):
+            await caller.submit(greet, "Ada")
+        await caller.rollback()
+    finally:
+        await caller.close()
+
+
 async def no_transaction_on_sqlite3(database: Any) -> tuple[Any, str]:
     return sqlite3.connect(database.path, isolation_level=None), "execute BEGIN IMMEDIATE first"
 
@@ -159,15 +171,11 @@ async def test_django_outside_atomic_is_told_how_to_open_a_transaction(
 async def test_a_connection_to_sqlite_is_refused_when_the_jobs_are_in_postgresql(
     greet: JobFunction[[str], str], tmp_path: Path, name: str
 ) -> None:
-    caller = a_caller(name, path=str(tmp_path / "own.db"))
-    await caller.open()
-    try:
-        await caller.begin()
-        with pytest.raises(WithinUnsupported, match="and the jobs are in PostgreSQL; pass a connection to"):
-            await caller.submit(greet, "Ada")
-        await caller.rollback()
-    finally:
-        await caller.close()
+    await refuses(
+        a_caller(name, path=str(tmp_path / "own.db")),
+        greet,
+        "and the jobs are in PostgreSQL; pass a connection to",
+    )
 
 
 @pytest.mark.parametrize("name", POSTGRES)
@@ -175,15 +183,7 @@ async def test_a_connection_to_sqlite_is_refused_when_the_jobs_are_in_postgresql
 async def test_a_connection_to_postgresql_is_refused_when_the_jobs_are_in_sqlite(
     greet: JobFunction[[str], str], postgres_dsn: str, name: str
 ) -> None:
-    caller = a_caller(name, dsn=postgres_dsn)
-    await caller.open()
-    try:
-        await caller.begin()
-        with pytest.raises(WithinUnsupported, match="and the jobs are in SQLite; pass a connection to"):
-            await caller.submit(greet, "Ada")
-        await caller.rollback()
-    finally:
-        await caller.close()
+    await refuses(a_caller(name, dsn=postgres_dsn), greet, "and the jobs are in SQLite; pass a connection to")
 
 
 @pytest.mark.parametrize("name", SQLITE)
@@ -191,15 +191,11 @@ async def test_a_connection_to_postgresql_is_refused_when_the_jobs_are_in_sqlite
 async def test_a_connection_to_another_file_is_refused_since_no_worker_would_look_there(
     greet: JobFunction[[str], str], tmp_path: Path, name: str
 ) -> None:
-    caller = a_caller(name, path=str(tmp_path / "other.db"))
-    await caller.open()
-    try:
-        await caller.begin()
-        with pytest.raises(WithinUnsupported, match=r"got a connection to '.*other.db', and the jobs are in"):
-            await caller.submit(greet, "Ada")
-        await caller.rollback()
-    finally:
-        await caller.close()
+    await refuses(
+        a_caller(name, path=str(tmp_path / "other.db")),
+        greet,
+        r"got a connection to '.*other.db', and the jobs are in",
+    )
 
 
 @pytest.mark.parametrize("name", POSTGRES)
