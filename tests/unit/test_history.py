@@ -121,6 +121,14 @@ def test_a_stage_is_told_by_its_name_its_attempt_and_how_it_ended() -> None:
     assert stage == Event(EventKind.STAGE, at(4), {"stage": "fetch[#2]", "attempt": 5, "status": "failed"})
 
 
+def test_a_stage_that_a_provider_computed_names_it() -> None:
+    mark = StageMark(at(4), StageKey("fetch", "#1"), 1, StageStatus.DONE, provider="llm")
+
+    [_, stage] = history(a_row(), [], [mark])
+
+    assert stage.meta == {"stage": "fetch", "attempt": 1, "status": "done", "provider": "llm"}
+
+
 def test_events_are_told_in_the_order_in_which_they_happened() -> None:
     row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=at(6))
     stored = [Event(EventKind.RETRY, at(5)), Event(EventKind.PROCESSING, at(2))]

@@ -19,6 +19,7 @@ from holdfast.core.transitions import (
     exhausted,
     fail,
     has_result,
+    hold,
     park,
     put_aside,
     release,
@@ -139,6 +140,18 @@ def test_a_parked_job_waits_without_a_worker_and_gets_its_attempt_back() -> None
     )
 
 
+def test_a_held_job_gets_its_attempt_back_and_waits_for_whoever_holds_it() -> None:
+    assert hold(CLAIM, "its breaker is open", held_by="llm") == Requeue(
+        "j1",
+        7,
+        EventKind.HELD,
+        delay=timedelta(days=36_500),
+        gives_back=True,
+        reason="its breaker is open",
+        held_by="llm",
+    )
+
+
 def test_a_job_that_is_put_aside_gets_its_attempt_back_and_waits_for_nothing_but_time() -> None:
     assert put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)) == Requeue(
         "j1", 7, EventKind.HELD, delay=timedelta(seconds=30), gives_back=True, reason="unknown"
@@ -165,6 +178,7 @@ def test_a_job_that_was_timed_out_too_early_gets_its_attempt_back_and_may_run_at
         (time_out(CLAIM), AttemptEnd.TIMED_OUT),
         (Requeue("j1", 7, EventKind.RETRY), AttemptEnd.RETRY),
         (put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)), AttemptEnd.PARKED),
+        (hold(CLAIM, "its breaker is open", held_by="llm"), AttemptEnd.HELD),
         (release(CLAIM, "worker shut down"), AttemptEnd.RELEASED),
     ],
 )

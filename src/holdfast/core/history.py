@@ -17,12 +17,13 @@ _LAP_ENDS = {EventKind.QUEUED, EventKind.RETRY, EventKind.HELD, EventKind.FAILED
 
 
 class StageMark(NamedTuple):
-    """When a stage was stored, done or failed."""
+    """When a stage was stored, done or failed, and which provider computed it, if one did."""
 
     at: datetime
     key: StageKey
     attempt: int
     status: StageStatus
+    provider: str | None = None
 
 
 def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> list[Event]:
@@ -75,4 +76,4 @@ def _end(job: Job, at: datetime) -> Event:
 
 def _stage_event(mark: StageMark) -> Event:
     meta = {"stage": str(mark.key), "attempt": mark.attempt, "status": mark.status.value}
-    return Event(EventKind.STAGE, mark.at, meta)
+    return Event(EventKind.STAGE, mark.at, meta | ({"provider": mark.provider} if mark.provider else {}))

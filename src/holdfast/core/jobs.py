@@ -71,6 +71,7 @@ class Claim(NamedTuple):
     *attempt* counts claims since the last stored stage result, this one included.
     *losses* counts leases lost in a row: a job that lost two is run alone.
     *time_left* is the length from the claim to the job's deadline, in seconds.
+    *held_by* names who held the job before, if it was let out since it last went back to its queue.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Claim(NamedTuple):
     trace: str | None
     time_left: float | None = None
     signals: int = 0
+    held_by: str | None = None
 
 
 class Signal(NamedTuple):
@@ -112,7 +114,8 @@ class End(NamedTuple):
 class Job:
     """A job as its row tells it, live or ended.
 
-    `waiting` says that it sleeps, or waits for a signal or for other jobs, `pending` for how many of those.
+    `waiting` says that it sleeps, or waits for a signal or for other jobs, `pending` for how many of those. `held_by`
+    names who holds it, as long as it is held.
     """
 
     id: str
@@ -143,6 +146,7 @@ class Job:
     cancel_requested: bool = False
     waiting: bool = False
     pending: int = 0
+    held_by: str | None = None
     subject: str | None = None
     version: int | None = None
     trace: str | None = None

@@ -14,6 +14,9 @@ from holdfast.core.jobs import Claim, EventKind
 from holdfast.core.stages import StageKey, StageStatus
 from holdfast.core.states import Status
 
+FOR_EVER = timedelta(days=36_500)
+"""Longer than anybody waits: a job is parked for that long whose wait has no end of its own."""
+
 
 class Finish(NamedTuple):
     """The job ends: completed with a result, failed with a failure, or cancelled."""
@@ -43,6 +46,8 @@ class Requeue(NamedTuple):
     """Set if the job waits: how many signals it has seen. One more wakes it."""
     awaits: bool = False
     """Whether it waits for other jobs: when none is pending, it is woken."""
+    held_by: str | None = None
+    """Who holds the job, if somebody does: it is not claimed until they let it out."""
 
 
 class StageWrite(NamedTuple):
@@ -56,6 +61,8 @@ class StageWrite(NamedTuple):
     fingerprint: str
     result: str | None = None
     failure: Failure | None = None
+    provider: str | None = None
+    """Which provider computed it, if one did."""
 
 
 Transition = Finish | Requeue | StageWrite
@@ -72,6 +79,8 @@ class AttemptEnd(StrEnum):
     """It had a result, and its job had timed out: nobody but the store can tell."""
     RETRY = "retry"
     PARKED = "parked"
+    HELD = "held"
+    """Its provider, or a limit, let no call through."""
     RELEASED = "released"
 
 
@@ -85,7 +94,7 @@ _GIVEN_BACK = {
 def end_of(change: Finish | Requeue) -> AttemptEnd:
     """Name what came of an attempt, as far as its worker knows."""
     if isinstance(change, Requeue):
-        return _GIVEN_BACK[change.event]
+        return _GIVEN_BACK[change.event] if change.held_by is None else AttemptEnd.HELD
     return AttemptEnd.TIMED_OUT if change.if_overdue else AttemptEnd(change.status.value)
 
 
@@ -144,6 +153,19 @@ def park(claim: Claim, reason: str, *, delay: timedelta, seen: int, awaits: bool
         reason=reason,
         seen=seen,
         awaits=awaits,
+    )
+
+
+def hold(claim: Claim, reason: str, *, held_by: str) -> Requeue:
+    """Keep the job from being claimed until *held_by* lets it out; its attempt is given back."""
+    return Requeue(
+        claim.id,
+        claim.token,
+        EventKind.HELD,
+        delay=FOR_EVER,
+        gives_back=True,
+        reason=reason,
+        held_by=held_by,
     )
 
 

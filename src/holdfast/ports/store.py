@@ -14,6 +14,7 @@ from holdfast.core.jobs import Claim, End, Event, Job, JobFilter, Receipt, Signa
 from holdfast.core.stages import StageRow
 from holdfast.core.states import Status
 from holdfast.core.transitions import Transition
+from holdfast.ports.providers import ProviderStore
 
 
 class HintKind(StrEnum):
@@ -78,7 +79,8 @@ class Pause(NamedTuple):
 class Depth(NamedTuple):
     """How many jobs of a queue are in one state, and how long the first of them has been in it.
 
-    *state* is `ready`, `scheduled` for a later time, `waiting` for something, or `processing`.
+    *state* is `ready`, `scheduled` for a later time, `waiting` for something, `held` because its provider cannot be
+    called, or `processing`.
     """
 
     queue: str
@@ -106,7 +108,7 @@ class Refusal(NamedTuple):
     error: Exception
 
 
-class Store(Protocol):
+class Store(ProviderStore, Protocol):
     """What every store can do. One contract suite runs against all of them."""
 
     async def open(self) -> None:

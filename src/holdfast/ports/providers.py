@@ -1,0 +1,60 @@
+"""What is shared about providers, kept beside the jobs.
+
+A provider's state is one row with a version. Whoever changes it says which version it has read, and tries
+again if that is no longer the one that is there: no lock is held between reading and writing, so a worker
+that stops in between holds nobody up.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+
+class ProviderRow(NamedTuple):
+    """The state of a provider as stored; version 0: nothing is stored yet."""
+
+    version: int
+    state: str
+
+
+class ProviderEvent(NamedTuple):
+    """Something that happened to a provider: a transition, or an operator's order. *meta* is JSON."""
+
+    name: str
+    at: datetime
+    kind: str
+    meta: str
+
+
+class ProviderStore(Protocol):
+    """The part of a store that is about providers, and about the jobs that are held for one."""
+
+    async def providers(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
+        """Read what is stored of these, and the store's time in seconds; what is not there is left out."""
+        ...
+
+    async def swap_provider(
+        self, name: str, version: int, state: str, events: Sequence[tuple[str, str]] = ()
+    ) -> bool:
+        """Replace the state if *version* is still the one that is stored, and note *events* with it; else false."""
+        ...
+
+    async def provider_names(self) -> list[str]:
+        """Name everything of which a state is stored."""
+        ...
+
+    async def provider_events(self, name: str, *, limit: int) -> list[ProviderEvent]:
+        """Read what happened to a provider, the newest first."""
+        ...
+
+    async def holders(self) -> list[str]:
+        """Name those who hold jobs. The cost grows with their number, and not with that of the jobs."""
+        ...
+
+    async def held(self) -> dict[str, int]:
+        """Count the jobs that are held, by what holds them. The cost grows with those that are held."""
+        ...
+
+    async def let_out(self, holder: str, *, limit: int) -> int:
+        """Make up to *limit* jobs ready that are held by *holder*, the longest held first; count them."""
+        ...

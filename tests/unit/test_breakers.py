@@ -1,0 +1,926 @@
+"""When calls to a provider are let through, and what the ends of calls make of that."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.core.breakers import (
+    LARGEST_RELEASE,
+    LONGEST_PAUSE,
+    SHORTEST_PAUSE,
+    STATES,
+    Breaker,
+    Cause,
+    Change,
+    Command,
+    Gate,
+    Order,
+    Outcome,
+    Ramp,
+    Report,
+    Seen,
+    Shut,
+    Trial,
+    Way,
+    all_released,
+    broken,
+    calls_for_backup,
+    failure_rate,
+    failures,
+    heard,
+    is_as_calm,
+    keep_trials,
+    lets_through,
+    news_of,
+    next_move,
+    ordered,
+    probed,
+    release,
+    shut_for,
+    state_of,
+    take_trial,
+    way,
+)
+
+NOW = 1_000.0
+LEASE = 10.0
+COOLDOWN = 30.0
+BREAKER = Breaker()
+
+GOOD, BAD, IGNORED = Outcome.SUCCESS, Outcome.FAILURE, Outcome.IGNORED
+LIMITED, DENIED, EXHAUSTED = Outcome.LIMITED, Outcome.DENIED, Outcome.EXHAUSTED
+
+OPEN = Gate(generation=2, shut=Shut(Cause.FAILURES, NOW, NOW + COOLDOWN, failed=11, seen=20))
+HALF_OPEN = replace(OPEN, shut=Shut(Cause.FAILURES, NOW - COOLDOWN, NOW, failed=11, seen=20))
+PAUSED_FOR_A_HINT = Gate(generation=2, shut=Shut(Cause.LIMITED, NOW, NOW + 8))
+BLOCKED = Gate(generation=2, shut=Shut(Cause.BLOCKED, NOW, NOW + LONGEST_PAUSE))
+
+
+def an_order(command: Command) -> Order:
+    return Order(command, "alice", "maintenance", NOW)
+
+
+def under(command: Command, gate: Gate | None = None) -> Gate:
+    return ordered(gate or Gate(), an_order(command), NOW)
+
+
+def told(
+    gate: Gate, *outcomes: Outcome, now: float = NOW, breaker: Breaker = BREAKER, wait: float | None = None
+) -> Gate:
+    """The gate after calls that it let through ended so, whatever became of it meanwhile."""
+    for outcome in outcomes:
+        gate, _ = heard(gate, breaker, [Report(outcome, gate.generation, wait=wait)], now)
+    return gate
+
+
+def with_trial(gate: Gate, slot: str = "a 1", now: float = NOW, breaker: Breaker = BREAKER) -> Gate:
+    taken = take_trial(gate, breaker, now, slot=slot, lease=LEASE)
+    assert taken is not None
+    return taken
+
+
+def judged(
+    gate: Gate, slot: str, outcome: Outcome, now: float = NOW, breaker: Breaker = BREAKER
+) -> tuple[Gate, list[Change]]:
+    return heard(gate, breaker, [Report(outcome, gate.generation, trial=slot)], now)
+
+
+def kinds(changes: Iterable[Change]) -> list[str]:
+    return [change.kind for change in changes]
+
+
+def calls(good: int, bad: int, slow: int = 0) -> list[Seen]:
+    return [Seen(NOW, number < bad, number < slow) for number in range(good + bad)]
+
+
+@pytest.mark.clause("BRK-1")
+@pytest.mark.parametrize(
+    ("good", "bad", "opens"),
+    [
+        (9, 11, True),
+        (10, 10, False),
+        (4, 6, True),
+        (5, 5, False),
+        (0, 9, False),
+        (0, 10, True),
+        (20, 0, False),
+    ],
+)
+def test_more_than_half_of_at_least_ten_calls_have_to_fail(good: int, bad: int, opens: bool) -> None:
+    assert broken(calls(good, bad), BREAKER) is opens
+
+
+@pytest.mark.clause("BRK-1")
+@given(st.lists(st.sampled_from([GOOD, BAD]), max_size=60))
+def test_it_opens_with_the_first_call_that_leaves_more_than_half_of_the_last_twenty_failed(
+    outcomes: list[Outcome],
+) -> None:
+    gate, opened = Gate(), []
+    for number, outcome in enumerate(outcomes):
+        gate, changes = heard(gate, BREAKER, [Report(outcome, 1)], NOW)
+        opened += [number] * len(changes)
+
+    windows = (outcomes[max(0, last - 19) : last + 1] for last in range(len(outcomes)))
+    bad = [
+        last
+        for last, window in enumerate(windows)
+        if len(window) >= 10 < 2 * window.count(BAD) - len(window) + 10
+    ]
+    assert opened == bad[:1]
+
+
+@pytest.mark.clause("BRK-1")
+def test_the_twenty_first_outcome_drives_the_first_out() -> None:
+    bad_ones_first = Gate(seen=tuple(calls(good=10, bad=10)))
+    good_ones_first = Gate(seen=bad_ones_first.seen[::-1])
+
+    assert failure_rate(told(bad_ones_first, GOOD)) == 9 / 20
+    assert lets_through(told(bad_ones_first, BAD)), "still ten of twenty"
+    assert not lets_through(told(good_ones_first, BAD)), "eleven of twenty"
+
+
+@pytest.mark.clause("BRK-1")
+def test_nine_calls_never_open_it_though_all_of_them_failed() -> None:
+    gate = told(Gate(), *[BAD] * 9)
+
+    assert way(gate, BREAKER, NOW) is Way.FREE
+    assert way(told(gate, BAD), BREAKER, NOW) is Way.NONE
+
+
+def test_calls_older_than_the_age_do_not_count() -> None:
+    old = told(Gate(), *[BAD] * 9, now=NOW)
+
+    assert lets_through(told(old, BAD, now=NOW + 120)), "two minutes are too long ago"
+    assert not lets_through(told(old, BAD, now=NOW + 119))
+
+
+@pytest.mark.clause("BRK-1")
+@pytest.mark.parametrize("nothing", [IGNORED, DENIED])
+def test_a_call_that_says_nothing_about_failing_is_not_counted(nothing: Outcome) -> None:
+    gate = told(Gate(), *[BAD] * 9, nothing)
+
+    assert lets_through(gate)
+    assert len(gate.seen) == 9
+
+
+@pytest.mark.clause("BRK-1")
+@given(st.lists(st.sampled_from([LIMITED, GOOD, IGNORED]), max_size=80), st.floats(0, 400))
+def test_a_storm_of_requests_to_slow_down_never_opens_it_by_failures(
+    outcomes: list[Outcome], wait: float
+) -> None:
+    gate, now, causes = Gate(), NOW, set()
+    for outcome in outcomes:
+        if gate.shut is not None:
+            causes.add(gate.shut.cause)
+            now = gate.shut.until
+            gate, _ = judged(with_trial(gate, now=now), "a 1", outcome, now)
+        else:
+            gate = told(gate, outcome, now=now, wait=wait)
+
+    assert causes <= {Cause.LIMITED}
+
+
+def test_slow_calls_open_it_where_that_was_asked_for() -> None:
+    sleepy = Breaker(slow_after="2s", slow_threshold=0.5)
+
+    assert broken(calls(20, 0, slow=11), sleepy)
+    assert not broken(calls(20, 0, slow=10), sleepy)
+    assert not broken(calls(20, 0, slow=20), BREAKER)
+    assert [sleepy.is_slow(seconds) for seconds in (2.0, 2.1)] == [False, True]
+    assert not BREAKER.is_slow(1e9)
+
+
+def test_a_success_that_was_slow_can_be_the_call_that_opens_it() -> None:
+    sleepy = Breaker(slow_after=2)
+
+    gate, changes = heard(Gate(), sleepy, [Report(GOOD, 1, slow=True)] * 10, NOW)
+
+    assert state_of(gate, NOW) == "open"
+    assert changes == [Change("opened", Cause.FAILURES, COOLDOWN, failed=0, seen=10)]
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Breaker(minimum=0), "between 1 and its window of 20, not at 0"),
+        (lambda: Breaker(minimum=21), "between 1 and its window of 20, not at 21"),
+        (lambda: Breaker(threshold=1), "from 0 to below 1, not 1"),
+        (lambda: Breaker(threshold=-0.1), "from 0 to below 1, not -0.1"),
+        (lambda: Breaker(slow_threshold=float("nan")), "from 0 to below 1, not nan"),
+        (lambda: Breaker(trials=0), "at least one trial"),
+        (lambda: Breaker(cooldown=0), "longer than nothing"),
+        (lambda: Breaker(age="0s"), "longer than nothing"),
+        (lambda: Breaker(slow_after=0), "longer than nothing"),
+        (lambda: Breaker(slow_after="soon"), "Not a length of time"),
+        (lambda: Breaker(cooldown=-1), "negative"),
+    ],
+)
+def test_a_breaker_that_could_never_open_or_never_close_is_refused(
+    make: Callable[[], Breaker], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        make()
+
+
+def test_the_least_a_breaker_can_be_is_allowed() -> None:
+    strict = Breaker(window=1, minimum=1, threshold=0, trials=1, slow_threshold=0)
+
+    assert broken([Seen(NOW, failed=True, slow=False)], strict)
+    assert not broken([Seen(NOW, failed=False, slow=False)], strict)
+
+
+@pytest.mark.clause("BRK-2")
+def test_an_open_gate_lets_nobody_through_before_its_cooldown_is_over() -> None:
+    assert way(OPEN, BREAKER, NOW + COOLDOWN - 0.001) is Way.NONE
+    assert way(OPEN, BREAKER, NOW + COOLDOWN - 0.001, released=True) is Way.NONE
+    assert take_trial(OPEN, BREAKER, NOW, slot="a 1", lease=LEASE) is None
+    assert way(OPEN, BREAKER, NOW + COOLDOWN) is Way.TRIAL
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("gate", [OPEN, HALF_OPEN, PAUSED_FOR_A_HINT, BLOCKED])
+def test_a_call_that_was_let_through_before_changes_nothing_any_more(gate: Gate, outcome: Outcome) -> None:
+    late = Report(outcome, gate.generation - 1)
+
+    assert heard(gate, BREAKER, [late] * 20, NOW + 1) == (gate, [])
+
+
+@pytest.mark.clause("BRK-4")
+def test_two_workers_that_see_it_break_at_once_open_it_once_and_shut_it_no_longer() -> None:
+    nine = told(Gate(), *[BAD] * 9)
+    first, _ = heard(nine, BREAKER, [Report(BAD, 1)], NOW)
+    also, _ = heard(nine, BREAKER, [Report(BAD, 1)], NOW + 0.01)
+    assert not lets_through(first)
+    assert not lets_through(also), "each alone would open it"
+
+    # The other comes second with its write, reads anew and decides again.
+    again, changes = heard(first, BREAKER, [Report(BAD, 1)], NOW + 0.01)
+
+    assert (again, changes) == (first, [])
+
+
+def test_what_comes_after_the_opening_within_one_report_is_dropped() -> None:
+    gate, changes = heard(Gate(), BREAKER, [Report(BAD, 1)] * 40, NOW)
+
+    assert gate.generation == 2
+    assert changes == [Change("opened", Cause.FAILURES, COOLDOWN, failed=10, seen=10)]
+
+
+@pytest.mark.clause("BRK-3")
+def test_fifty_workers_at_the_end_of_the_cooldown_get_three_trials_between_them() -> None:
+    gate, slots = HALF_OPEN, 0
+    for worker in range(50):
+        taken = take_trial(gate, BREAKER, NOW, slot=f"{worker}", lease=LEASE)
+        gate, slots = taken or gate, slots + (taken is not None)
+
+    assert slots == 3
+    assert way(gate, BREAKER, NOW) is Way.NONE
+
+
+@pytest.mark.clause("BRK-3")
+def test_three_successes_close_it_and_two_do_not() -> None:
+    gate = with_trial(with_trial(with_trial(HALF_OPEN, "a 1"), "b 1"), "c 1")
+
+    gate, first = judged(gate, "a 1", GOOD)
+    gate, second = judged(gate, "b 1", GOOD)
+    assert state_of(gate, NOW) == "half-open"
+    assert way(gate, BREAKER, NOW) is Way.NONE, "two have succeeded, and the third is under way"
+    gate, third = judged(gate, "c 1", GOOD, NOW + 5)
+
+    assert lets_through(gate)
+    assert kinds(first + second + third) == ["tried", "tried", "tried", "closed"]
+    assert third[-1] == Change("closed", Cause.FAILURES, 35.0), "shut for its cooldown and for the trials"
+
+
+@pytest.mark.clause("BRK-3")
+def test_one_failure_opens_it_for_another_cooldown_and_the_other_trials_count_no_more() -> None:
+    gate = with_trial(with_trial(HALF_OPEN, "a 1"), "b 1")
+    gate, _ = judged(gate, "a 1", GOOD)
+    before = gate
+
+    gate, changes = judged(gate, "b 1", BAD, NOW + 1)
+    late = Report(GOOD, before.generation, trial="a 1")
+
+    assert kinds(changes) == ["tried", "opened"]
+    assert way(gate, BREAKER, NOW + COOLDOWN) is Way.NONE
+    assert way(gate, BREAKER, NOW + 1 + COOLDOWN) is Way.TRIAL
+    assert gate.shut is not None
+    assert gate.shut.passed == 0
+    assert gate.shut.since == NOW - COOLDOWN, "since when calls are turned away"
+    assert heard(gate, BREAKER, [late], NOW + 2) == (gate, [])
+
+
+def test_a_trial_that_says_nothing_frees_its_slot_without_a_verdict() -> None:
+    full = with_trial(with_trial(with_trial(HALF_OPEN, "a 1"), "b 1"), "c 1")
+
+    gate, changes = judged(full, "a 1", IGNORED)
+
+    assert changes == [Change("tried", Cause.FAILURES, outcome=IGNORED)]
+    assert (gate.generation, gate.shut) == (full.generation, full.shut)
+    assert way(gate, BREAKER, NOW) is Way.TRIAL
+
+
+@pytest.mark.clause("BRK-3")
+def test_the_slot_of_a_trial_whose_worker_died_goes_to_another_and_its_late_verdict_is_dropped() -> None:
+    full = with_trial(with_trial(with_trial(HALF_OPEN, "dead 1"), "b 1"), "c 1")
+    later = NOW + LEASE
+    full = keep_trials(full, {"b 1", "c 1"}, later - 1, lease=LEASE)
+    assert take_trial(full, BREAKER, later - 0.001, slot="d 1", lease=LEASE) is None
+
+    gate = with_trial(full, "d 1", later)
+
+    assert [trial.id for trial in gate.trials] == ["b 1", "c 1", "d 1"]
+    for verdict in (GOOD, BAD):
+        assert judged(gate, "dead 1", verdict, later) == (gate, [])
+
+
+def test_a_trial_whose_lease_ran_out_is_too_old_to_judge_by_even_if_nobody_took_its_slot() -> None:
+    gate = with_trial(HALF_OPEN)
+    later = NOW + LEASE
+
+    assert judged(gate, "a 1", BAD, later) == (gate, [])
+    assert keep_trials(gate, {"a 1"}, later, lease=LEASE) == gate
+    assert with_trial(gate, "a 1", later).trials == (Trial("a 1", later + LEASE),), "it is taken anew"
+
+
+def test_a_trial_that_takes_long_keeps_its_slot_while_its_worker_lives() -> None:
+    gate, now = with_trial(with_trial(HALF_OPEN, "a 1"), "b 1"), NOW
+    for _ in range(20):
+        now += LEASE / 3
+        gate = keep_trials(gate, {"a 1"}, now, lease=LEASE)
+
+    gate, changes = judged(gate, "a 1", GOOD, now)
+
+    assert kinds(changes) == ["tried"]
+    assert judged(gate, "b 1", GOOD, now) == (gate, []), "nobody kept the other"
+
+
+def test_a_lease_is_extended_in_good_time_and_not_each_time() -> None:
+    gate = with_trial(HALF_OPEN)
+
+    assert keep_trials(gate, {"a 1"}, NOW + 1, lease=LEASE) == gate
+    assert keep_trials(gate, {"a 1"}, NOW + 6, lease=LEASE).trials == (Trial("a 1", NOW + 16),)
+
+
+def test_asked_again_under_the_same_name_it_is_the_same_slot() -> None:
+    gate = with_trial(HALF_OPEN)
+
+    assert take_trial(gate, BREAKER, NOW + 1, slot="a 1", lease=LEASE) == gate
+
+
+def test_other_workers_may_have_declared_fewer_trials() -> None:
+    gate = with_trial(with_trial(HALF_OPEN, "a 1"), "b 1")
+
+    assert way(gate, Breaker(trials=1), NOW) is Way.NONE
+
+
+@pytest.mark.parametrize("gate", [PAUSED_FOR_A_HINT, BLOCKED])
+def test_after_a_pause_or_a_block_one_trial_decides(gate: Gate) -> None:
+    assert gate.shut is not None
+    until = gate.shut.until
+
+    trying = with_trial(gate, "a 1", until)
+    opened, changes = judged(trying, "a 1", GOOD, until)
+
+    assert take_trial(trying, BREAKER, until, slot="b 1", lease=LEASE) is None
+    assert lets_through(opened)
+    assert kinds(changes) == ["tried", "closed"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "length"),
+    [
+        (BAD, "open", COOLDOWN),
+        (DENIED, "blocked", 300.0),
+        (EXHAUSTED, "blocked", 300.0),
+    ],
+)
+@pytest.mark.parametrize("gate", [HALF_OPEN, PAUSED_FOR_A_HINT, BLOCKED])
+def test_a_trial_that_fails_in_another_way_shuts_it_for_that(
+    gate: Gate, outcome: Outcome, state: str, length: float
+) -> None:
+    assert gate.shut is not None
+    until = gate.shut.until
+
+    shut, changes = judged(with_trial(gate, now=until), "a 1", outcome, until)
+
+    assert state_of(shut, until) == state
+    assert next_move(shut, until) == length
+    assert kinds(changes) == ["tried", "opened"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "least"), [(HALF_OPEN, COOLDOWN), (PAUSED_FOR_A_HINT, SHORTEST_PAUSE), (BLOCKED, LONGEST_PAUSE)]
+)
+@pytest.mark.parametrize("wait", [None, 0.5, 60.0])
+def test_a_trial_that_is_told_to_slow_down_only_moves_the_next_one(
+    gate: Gate, least: float, wait: float | None
+) -> None:
+    assert gate.shut is not None
+    until = gate.shut.until
+    trial = Report(LIMITED, gate.generation, wait=wait, trial="a 1")
+
+    shut, changes = heard(with_trial(gate, now=until), BREAKER, [trial], until)
+
+    assert shut.shut is not None
+    assert shut.shut == gate.shut._replace(until=until + max(least, wait or 0.0)), "for the reason it had"
+    assert [change.again for change in changes] == [False, True], "nobody is called for that"
+
+
+def test_a_request_to_slow_down_takes_nothing_away_of_what_is_known_of_failures() -> None:
+    gate = told(Gate(), DENIED, DENIED, *[BAD] * 9)
+
+    paused = told(gate, LIMITED)
+    opened, _ = judged(with_trial(paused, now=NOW + 1), "a 1", GOOD, NOW + 1)
+
+    assert (paused.seen, paused.denials) == (gate.seen, gate.denials)
+    assert opened.seen == gate.seen
+    assert not lets_through(told(opened, BAD, now=NOW + 1)), "the tenth"
+
+
+def test_whatever_else_shuts_it_begins_a_new_window() -> None:
+    gate = told(Gate(), DENIED, DENIED, *[BAD] * 9)
+
+    assert [(shut.seen, shut.denials) for shut in (told(gate, BAD), told(gate, DENIED))] == [((), 0)] * 2
+
+
+class Workers(RuleBasedStateMachine):
+    """Any number of workers at one gate: they call, trial, sleep, die, and report late, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.now, self.numbers = Gate(), NOW, count(1)
+        self.calls: list[Report] = []
+        self.leases: dict[str, float] = {}
+
+    @initialize(trials=st.integers(1, 4))
+    def declare(self, trials: int) -> None:
+        self.breaker = Breaker(window=6, minimum=3, trials=trials)
+
+    @rule()
+    def begin(self) -> None:
+        match way(self.gate, self.breaker, self.now, released=True):
+            case Way.FREE:
+                self.calls.append(Report(GOOD, self.gate.generation))
+            case Way.TRIAL:
+                slot = f"slot {next(self.numbers)}"
+                self.gate = with_trial(self.gate, slot, self.now, self.breaker)
+                self.leases[slot] = self.now + LEASE
+                self.calls.append(Report(GOOD, self.gate.generation, trial=slot))
+            case Way.NONE:
+                pass  # the job is held
+
+    @precondition(lambda self: self.calls)
+    @rule(choice=st.integers(0), outcome=st.sampled_from(Outcome), wait=st.none() | st.floats(0, 60))
+    def end(self, choice: int, outcome: Outcome, wait: float | None) -> None:
+        call = self.calls.pop(choice % len(self.calls))
+        before = self.gate
+        expired = call.trial is not None and self.leases.pop(call.trial) <= self.now
+
+        self.gate, changes = heard(
+            before, self.breaker, [call._replace(outcome=outcome, wait=wait)], self.now
+        )
+
+        moved = [kind for kind in kinds(changes) if kind != "tried"]
+        assert len(moved) == self.gate.generation - before.generation <= 1
+        if expired or call.generation != before.generation:
+            assert (self.gate, changes) == (before, [])
+        if moved == ["closed"]:
+            assert (outcome, call.trial is None) == (GOOD, False)
+
+    @precondition(lambda self: self.leases)
+    @rule(choice=st.integers(0))
+    def keep(self, choice: int) -> None:
+        slot = sorted(self.leases)[choice % len(self.leases)]
+        self.gate = keep_trials(self.gate, {slot}, self.now, lease=LEASE)
+        if self.now < self.leases[slot] < self.now + LEASE / 2:
+            self.leases[slot] = self.now + LEASE
+
+    @precondition(lambda self: self.leases)
+    @rule(choice=st.integers(0))
+    def die(self, choice: int) -> None:
+        slot = sorted(self.leases)[choice % len(self.leases)]
+        self.calls = [call for call in self.calls if call.trial != slot]
+
+    @rule(seconds=st.sampled_from([0.0625, 1.0, 6.0, 31.0, 301.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def probe(self) -> None:
+        self.gate = probed(self.gate)
+
+    @invariant()
+    def no_more_trials_are_alive_than_are_allowed(self) -> None:
+        under_way = [call for call in self.calls if call.generation == self.gate.generation and call.trial]
+        alive = [call for call in under_way if self.leases[str(call.trial)] > self.now]
+        assert len(alive) <= self.breaker.trials
+
+    @invariant()
+    def a_gate_never_stays_shut_for_longer_than_the_longest_pause(self) -> None:
+        move = next_move(self.gate, self.now)
+        assert lets_through(self.gate) or (move is not None and move <= LONGEST_PAUSE)
+
+    @invariant()
+    def trials_are_there_only_where_they_are_needed(self) -> None:
+        assert not (lets_through(self.gate) and (self.gate.trials or self.gate.probes))
+
+
+Workers.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestAnyNumberOfWorkersAtOneGate = pytest.mark.clause("BRK-3")(Workers.TestCase)
+
+
+@pytest.mark.clause("BRK-1")
+@pytest.mark.clause("RET-4")
+@pytest.mark.parametrize(
+    ("wait", "length"),
+    [
+        (8.0, 8.0),
+        (None, SHORTEST_PAUSE),
+        (0.0, SHORTEST_PAUSE),
+        (-5.0, SHORTEST_PAUSE),
+        (float("nan"), SHORTEST_PAUSE),
+        (1e9, LONGEST_PAUSE),
+        (float("inf"), LONGEST_PAUSE),
+    ],
+)
+def test_a_request_to_slow_down_pauses_the_provider_for_as_long_as_it_asks(
+    wait: float | None, length: float
+) -> None:
+    gate, changes = heard(Gate(), BREAKER, [Report(LIMITED, 1, wait=wait)], NOW)
+
+    assert changes == [Change("opened", Cause.LIMITED, length)]
+    assert way(gate, BREAKER, NOW + length - 0.001) is Way.NONE
+    assert way(gate, BREAKER, NOW + length) is Way.TRIAL
+    assert state_of(gate, NOW + length) == "limited"
+
+
+def test_a_spent_quota_blocks_the_provider_at_once() -> None:
+    gate = told(Gate(), EXHAUSTED)
+
+    assert state_of(gate, NOW) == "blocked"
+    assert next_move(gate, NOW) == LONGEST_PAUSE
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state"),
+    [
+        ([DENIED, DENIED], "closed"),
+        ([DENIED, DENIED, DENIED], "blocked"),
+        ([DENIED, DENIED, GOOD, DENIED, DENIED], "closed"),
+        ([DENIED, DENIED, GOOD, DENIED, DENIED, DENIED], "blocked"),
+        ([DENIED, IGNORED, DENIED, BAD, DENIED], "blocked"),
+    ],
+)
+def test_refused_credentials_block_it_after_three_without_a_success_between(
+    outcomes: list[Outcome], state: str
+) -> None:
+    assert state_of(told(Gate(), *outcomes), NOW) == state
+
+
+@pytest.mark.clause("BRK-5")
+def test_held_jobs_go_out_in_steps_that_double_every_two_seconds() -> None:
+    gate = told(with_trial(BLOCKED, now=NOW + 300), now=NOW)
+    gate, _ = judged(gate, "a 1", GOOD, NOW + 300)
+
+    sizes = []
+    for tenth in range(61):
+        gate, size = release(gate, BREAKER, NOW + 300 + tenth / 10)
+        sizes += [(tenth / 10, size)] * bool(size)
+
+    assert sizes == [(0.0, 3), (2.0, 6), (4.0, 12), (6.0, 24)]
+
+
+@pytest.mark.clause("BRK-5")
+@given(st.lists(st.floats(0, 3_600), min_size=1, max_size=12))
+def test_however_late_somebody_looks_one_step_is_taken_at_a_time(pauses: list[float]) -> None:
+    gate, now, taken_at = Gate(ramp=Ramp(NOW, 3)), NOW, -1e9
+    steps: list[int] = []
+    for pause in pauses:
+        now += pause
+        gate, size = release(gate, BREAKER, now)
+        if size:
+            assert now - taken_at >= 2
+            steps, taken_at = [*steps, size], now
+
+    assert steps == [3 * 2**number for number in range(len(steps))]
+
+
+@pytest.mark.clause("BRK-5")
+def test_whoever_comes_new_stands_in_line_behind_those_who_are_held() -> None:
+    recovering = Gate(ramp=Ramp(NOW, 3))
+
+    assert way(recovering, BREAKER, NOW) is Way.NONE
+    assert way(recovering, BREAKER, NOW, released=True) is Way.FREE
+    assert way(all_released(recovering), BREAKER, NOW) is Way.FREE
+    assert (state_of(recovering, NOW), state_of(all_released(recovering), NOW)) == ("recovering", "closed")
+
+
+def test_a_job_held_just_as_the_release_ended_begins_another() -> None:
+    gate, size = release(Gate(), BREAKER, NOW)
+
+    assert (size, gate.ramp) == (3, Ramp(NOW + 2, 6))
+
+
+@pytest.mark.clause("BRK-5")
+def test_towards_a_shut_gate_only_those_go_who_may_be_trials() -> None:
+    trying = with_trial(HALF_OPEN)
+
+    assert [release(gate, BREAKER, NOW)[1] for gate in (OPEN, HALF_OPEN, trying, BLOCKED)] == [0, 3, 2, 0]
+    assert release(BLOCKED, BREAKER, NOW + LONGEST_PAUSE)[1] == 1
+
+
+def test_towards_a_shut_gate_too_one_step_is_taken_at_a_time() -> None:
+    once, size = release(HALF_OPEN, BREAKER, NOW)
+    assert size == 3
+
+    assert release(once, BREAKER, NOW + 1.9) == (once, 0)
+    assert next_move(once, NOW) == 2.0
+    assert release(once, BREAKER, NOW + 2)[1] == 3, "nobody came: others may try"
+
+
+def test_jobs_that_can_go_to_a_backup_go_in_growing_steps_past_a_gate_that_is_shut() -> None:
+    gate, first = release(OPEN, BREAKER, NOW, elsewhere=True)
+    gate, too_early = release(gate, BREAKER, NOW + 1, elsewhere=True)
+    gate, second = release(gate, BREAKER, NOW + 2, elsewhere=True)
+
+    assert (first, too_early, second) == (3, 0, 6)
+    assert way(gate, BREAKER, NOW + 2, released=True) is Way.NONE, "not through it"
+
+
+def test_a_release_that_never_ends_stays_within_what_a_store_can_count() -> None:
+    gate, now, size = Gate(), NOW, 0
+    for _ in range(100):
+        gate, size = release(gate, BREAKER, now)
+        now += 2
+
+    assert size == LARGEST_RELEASE
+
+
+@pytest.mark.parametrize(
+    "gate", [Gate(ramp=Ramp(NOW + 3_600, 6)), replace(HALF_OPEN, ramp=Ramp(NOW + 3_600, 3))]
+)
+def test_a_step_that_is_further_off_than_steps_are_was_noted_by_a_clock_that_went_back(gate: Gate) -> None:
+    after, size = release(gate, BREAKER, NOW)
+
+    assert size > 0
+    assert after.ramp is not None
+    assert after.ramp.at == NOW + 2
+
+
+def test_a_gate_that_was_shut_later_than_now_was_shut_by_a_clock_that_went_back() -> None:
+    hour_ago = NOW - 3_600
+
+    assert way(OPEN, BREAKER, hour_ago) is Way.TRIAL
+    assert next_move(OPEN, hour_ago) == 0.0
+    assert way(OPEN, BREAKER, NOW) is Way.NONE, "the moment it was shut is none of those"
+
+
+def test_a_trial_that_was_lent_its_slot_for_too_long_has_it_from_a_clock_that_went_back() -> None:
+    lent = replace(HALF_OPEN, trials=tuple(Trial(f"a {number}", NOW + 61) for number in range(3)))
+
+    assert way(lent, BREAKER, NOW) is Way.TRIAL
+    assert judged(lent, "a 1", BAD, NOW) == (lent, [])
+    assert way(lent, BREAKER, NOW + 1) is Way.NONE, "so long it can be"
+
+
+def test_opening_again_ends_the_ramp() -> None:
+    recovering = Gate(ramp=Ramp(NOW, 24))
+
+    assert told(recovering, *[BAD] * 10).ramp is None
+
+
+def test_when_the_next_held_jobs_can_go_follows_from_the_gate() -> None:
+    moves = [
+        (Gate(), None),
+        (Gate(ramp=Ramp(NOW + 2, 6)), 2.0),
+        (Gate(ramp=Ramp(NOW - 5, 6)), 0.0),
+        (OPEN, COOLDOWN),
+        (HALF_OPEN, 0.0),
+        (probed(OPEN), 0.0),
+        (under(Command.PAUSE, OPEN), None),
+        (probed(under(Command.PAUSE)), 0.0),
+        (replace(probed(OPEN), ramp=Ramp(NOW + 2, 3)), 2.0),
+        (replace(OPEN, ramp=Ramp(NOW + 2, 3)), COOLDOWN),
+        (under(Command.OBSERVE, OPEN), 0.0),
+    ]
+
+    assert [next_move(gate, NOW) for gate, _ in moves] == [move for _, move in moves]
+
+
+@pytest.mark.parametrize("beneath", [Gate(), OPEN, BLOCKED, PAUSED_FOR_A_HINT])
+@pytest.mark.parametrize(
+    ("command", "expected", "state"),
+    [
+        (Command.OPEN, Way.NONE, "forced open"),
+        (Command.CLOSED, Way.FREE, "forced closed"),
+        (Command.OBSERVE, Way.FREE, "observed"),
+        (Command.PAUSE, Way.NONE, "paused"),
+    ],
+)
+def test_an_order_stands_whatever_the_breaker_says(
+    beneath: Gate, command: Command, expected: Way, state: str
+) -> None:
+    gate = under(command, beneath)
+
+    assert way(gate, BREAKER, NOW + 1e6) is expected
+    assert state_of(gate, NOW) == state
+    assert release(gate, BREAKER, NOW)[1] == (3 if expected is Way.FREE else 0)
+
+
+def test_only_a_gate_without_orders_or_a_release_is_open_to_all() -> None:
+    others = [OPEN, Gate(ramp=Ramp(NOW, 3)), *(under(command) for command in Command)]
+
+    assert Gate().is_open_to_all
+    assert not any(gate.is_open_to_all for gate in others)
+
+
+@pytest.mark.parametrize("command", [Command.CLOSED, Command.OBSERVE])
+def test_an_order_that_lets_everybody_through_holds_nobody_when_it_is_lifted(command: Command) -> None:
+    lifted = ordered(under(command), None, NOW + 1)
+
+    assert way(lifted, BREAKER, NOW + 1) is Way.FREE
+    assert state_of(lifted, NOW + 1) == "closed"
+
+
+@pytest.mark.parametrize("command", [Command.OPEN, Command.PAUSE])
+def test_an_order_that_let_nobody_through_is_lifted_step_by_step(command: Command) -> None:
+    lifted = ordered(under(command), None, NOW + 1)
+
+    assert lifted.ramp == Ramp(NOW + 1, 3)
+
+
+def test_an_order_leaves_a_release_under_way_as_it_is() -> None:
+    recovering = Gate(ramp=Ramp(NOW + 1, 24))
+
+    assert under(Command.OBSERVE, recovering).ramp == recovering.ramp
+    assert under(Command.PAUSE, recovering).ramp is None
+
+
+def test_calls_under_way_say_nothing_about_what_follows_an_order() -> None:
+    gate = under(Command.OBSERVE)
+
+    assert heard(gate, BREAKER, [Report(EXHAUSTED, gate.generation - 1)], NOW) == (gate, [])
+
+
+def test_whoever_closes_it_says_that_the_provider_is_well() -> None:
+    suspected = replace(told(Gate(), *[BAD] * 9, DENIED, DENIED), shut=OPEN.shut)
+
+    gate = ordered(under(Command.CLOSED, suspected), None, NOW)
+
+    assert (gate.shut, gate.seen, gate.denials) == (None, (), 0)
+    assert state_of(gate, NOW) == "recovering", "those who were held go out step by step"
+
+
+def test_while_it_is_forced_closed_no_outcome_counts() -> None:
+    gate = under(Command.CLOSED)
+
+    assert told(gate, *[BAD] * 20, EXHAUSTED) == gate
+
+
+def test_an_order_that_is_lifted_leaves_the_breaker_as_it_was() -> None:
+    gate = ordered(under(Command.PAUSE, OPEN), None, NOW + 1)
+
+    assert (gate.shut, gate.ramp, gate.order) == (OPEN.shut, None, None)
+    assert gate.generation == OPEN.generation + 2
+
+
+def test_under_observation_the_breaker_opens_and_closes_on_paper_while_every_call_is_made() -> None:
+    gate, opened = heard(under(Command.OBSERVE), BREAKER, [Report(BAD, 2)] * 10, NOW)
+    before_the_cooldown = told(gate, GOOD, GOOD, GOOD, now=NOW + 1)
+    closed = told(gate, GOOD, GOOD, GOOD, now=NOW + COOLDOWN)
+
+    assert kinds(opened) == ["opened"]
+    assert before_the_cooldown == gate
+    assert (gate.shut is None, closed.shut is None) == (False, True)
+    assert {way(one, BREAKER, NOW) for one in (gate, closed)} == {Way.FREE}
+
+
+@pytest.mark.parametrize("beneath", [OPEN, BLOCKED, under(Command.OPEN), under(Command.PAUSE, OPEN)])
+def test_a_probe_lets_one_job_through_a_gate_that_is_shut(beneath: Gate) -> None:
+    gate = probed(beneath)
+
+    assert release(gate, BREAKER, NOW + 1)[1] == 1
+    trying = with_trial(gate, "a 1", NOW + 1)
+
+    assert way(trying, BREAKER, NOW + 1) is Way.NONE
+    assert release(trying, BREAKER, NOW + 1) == (trying, 0)
+
+
+def test_a_probe_that_succeeds_lets_the_other_trials_begin() -> None:
+    gate, _ = judged(with_trial(probed(OPEN)), "a 1", GOOD)
+
+    assert state_of(gate, NOW) == "half-open"
+    assert release(gate, BREAKER, NOW)[1] == 2
+
+
+def test_a_probe_that_succeeds_opens_a_blocked_provider_and_those_left_over_are_forgotten() -> None:
+    gate, changes = judged(with_trial(probed(probed(BLOCKED))), "a 1", GOOD)
+
+    assert kinds(changes) == ["tried", "closed"]
+    assert (gate.probes, way(gate, BREAKER, NOW, released=True)) == (0, Way.FREE)
+
+
+def test_an_order_stands_whatever_a_probe_finds_out() -> None:
+    trying = with_trial(probed(under(Command.OPEN)))
+
+    assert [state_of(judged(trying, "a 1", outcome)[0], NOW) for outcome in Outcome] == ["forced open"] * 6
+    good, bad = (judged(trying, "a 1", outcome)[0] for outcome in (GOOD, BAD))
+    assert state_of(ordered(good, None, NOW), NOW) == "recovering"
+    assert state_of(ordered(bad, None, NOW), NOW) == "open"
+
+
+@pytest.mark.parametrize(
+    "gate", [Gate(), Gate(ramp=Ramp(NOW, 3)), under(Command.CLOSED), under(Command.OBSERVE)]
+)
+def test_where_calls_go_through_anyway_there_is_nothing_to_probe(gate: Gate) -> None:
+    assert probed(gate) == gate
+
+
+@pytest.mark.clause("BRK-6")
+@pytest.mark.parametrize(
+    ("gate", "wanted"),
+    [
+        (Gate(), False),
+        (Gate(ramp=Ramp(NOW, 3)), False),
+        (OPEN, True),
+        (HALF_OPEN, True),
+        (BLOCKED, True),
+        (PAUSED_FOR_A_HINT, False),
+        (under(Command.OPEN), True),
+        (under(Command.PAUSE, OPEN), False),
+        (under(Command.OBSERVE, OPEN), False),
+        (under(Command.CLOSED, OPEN), False),
+    ],
+)
+def test_a_backup_takes_over_from_a_provider_that_is_broken_and_not_from_one_that_asks_for_patience(
+    gate: Gate, wanted: bool
+) -> None:
+    assert calls_for_backup(gate) is wanted
+
+
+def test_every_state_has_a_name() -> None:
+    shut = [OPEN, HALF_OPEN, PAUSED_FOR_A_HINT, BLOCKED]
+    gates = [Gate(), Gate(ramp=Ramp(NOW, 3)), *shut, *(under(command) for command in Command)]
+
+    assert [state_of(gate, NOW) for gate in gates] == list(STATES)
+
+
+def test_the_failure_rate_is_that_of_the_window_and_while_it_is_shut_that_which_shut_it() -> None:
+    assert failure_rate(Gate()) == 0.0
+    assert failure_rate(told(Gate(), BAD, GOOD, GOOD, GOOD)) == 0.25
+    assert failures(OPEN) == (11, 20)
+    again, changes = judged(with_trial(HALF_OPEN), "a 1", BAD)
+    assert failures(again) == (11, 20)
+    stays = Change("opened", Cause.FAILURES, COOLDOWN, again=True)
+    assert changes[-1] == stays, "the calls were told before"
+
+
+@pytest.mark.parametrize(
+    ("gate", "seconds"),
+    [
+        (Gate(), 0),
+        (OPEN, 60),
+        (HALF_OPEN, 90),
+        (under(Command.OBSERVE, OPEN), 0),
+        (under(Command.PAUSE), 60),
+        (under(Command.PAUSE, HALF_OPEN), 90),
+    ],
+)
+def test_how_long_calls_are_turned_away_counts_from_the_first_reason(gate: Gate, seconds: float) -> None:
+    assert shut_for(gate, NOW + 60) == seconds
+
+
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        (
+            Change("opened", Cause.FAILURES, 30.0004, failed=11, seen=20),
+            {"cause": "failures", "seconds": 30.0, "failed": 11, "calls": 20},
+        ),
+        (Change("closed", Cause.BLOCKED, 301.5), {"cause": "blocked", "seconds": 301.5}),
+        (Change("tried", Cause.LIMITED, outcome=GOOD), {"cause": "limited", "outcome": "success"}),
+        (Change("tried", None, outcome=BAD), {"outcome": "failure"}),
+        (
+            Change("opened", Cause.LIMITED, 1.0, again=True),
+            {"cause": "limited", "seconds": 1.0, "again": True},
+        ),
+    ],
+)
+def test_a_change_is_told_in_plain_words_and_figures(change: Change, news: dict[str, object]) -> None:
+    assert news_of(change) == news
+
+
+def test_a_window_full_of_good_calls_that_stays_so_is_not_worth_a_write() -> None:
+    calm = told(Gate(), *[GOOD] * 20)
+
+    assert is_as_calm(calm, told(calm, GOOD, now=NOW + 59), BREAKER, NOW + 59)
+    assert not is_as_calm(calm, told(calm, GOOD, now=NOW + 60), BREAKER, NOW + 60), "it would grow too old"
+    assert not is_as_calm(calm, told(calm, BAD), BREAKER, NOW)
+    assert not is_as_calm(calm, told(calm, DENIED), BREAKER, NOW)
+    assert not is_as_calm(told(Gate(), *[GOOD] * 19), calm, BREAKER, NOW), "it is not full yet"
