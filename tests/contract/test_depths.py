@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Status
-from holdfast.core.transitions import park
+from holdfast.core.transitions import hold, park
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
@@ -35,6 +35,8 @@ async def test_live_jobs_are_counted_by_queue_and_state(store: Store) -> None:
     claim = await a_claim(store)
     waiting = park(claim, "sleeps", delay=timedelta(hours=1), seen=0, awaits=False)
     await store.settle("worker", [waiting])
+    held = hold(await a_claim(store), "its breaker is open", held_by="llm")
+    await store.settle("worker", [held])
     await submitted(store, a_job(), a_job(queue="slow"))
     await claimed(store, queue="slow")
     await submitted(store, a_job(), a_job(delay=MINUTE), a_job(queue="slow"))
@@ -43,6 +45,7 @@ async def test_live_jobs_are_counted_by_queue_and_state(store: Store) -> None:
         ("default", "ready"): 2,
         ("default", "scheduled"): 1,
         ("default", "waiting"): 1,
+        ("default", "held"): 1,
         ("slow", "ready"): 1,
         ("slow", "processing"): 1,
     }

@@ -10,7 +10,7 @@ from holdfast.core.backoff import Backoff, RetryPolicy
 from holdfast.core.failures import ErrorClass
 from holdfast.core.jobs import Claim, Event
 from holdfast.core.stages import StageRow, StageStatus
-from holdfast.core.transitions import Transition, cancel, complete, fail, release
+from holdfast.core.transitions import Transition, cancel, complete, fail, hold, release
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_stage
@@ -34,6 +34,7 @@ WRITES: dict[str, Callable[[Claim], Transition]] = {
     "retry": a_retry,
     "release": lambda claim: release(claim, "worker shut down"),
     "release-parked": lambda claim: release(claim, "held", delay=timedelta(seconds=30)),
+    "hold": lambda claim: hold(claim, "its breaker is open", held_by="llm"),
     "cancel": cancel,
     "stage-done": a_stage,
     "stage-started": lambda claim: a_stage(claim, status=StageStatus.STARTED),

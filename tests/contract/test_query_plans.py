@@ -14,7 +14,7 @@ from tests.contract.steps import LEASE
 
 FILES = {file.stem for file in Path(stores.__path__[0]).glob("sqlite/sql/*.sql")}
 
-IN_ORDER = ["claimable", "promote", "next_due", "lost", "cancel_requests", "overdue", "at_risk"]
+IN_ORDER = ["claimable", "promote", "next_due", "lost", "cancel_requests", "overdue", "at_risk", "let_out"]
 """Questions about many jobs: the index has them in the order in which they are wanted."""
 
 ELSEWHERE = {
@@ -28,6 +28,9 @@ ELSEWHERE = {
     "stage_events",
     "retry",
     "retry_history",
+    "held_jobs",
+    "provider_names",
+    "add_provider",
 }
 """What people ask now and then."""
 
@@ -56,6 +59,9 @@ VALUES = {
     "children": "[]",
     "names": "[]",
     **dict.fromkeys(("name", "token", "data", "result", "failure", "timeout", "meta", "actor", "reason"), ""),
+    **dict.fromkeys(("holder", "state"), ""),
+    "version": 1,
+    "events": "[]",
     **dict.fromkeys(("status", "before", "late_at"), None),
     **dict.fromkeys(("old", "new", "at_risk"), 0),
 }

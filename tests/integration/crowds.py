@@ -20,9 +20,9 @@ STRIDE = 100_000_000
 _JOB = """
 INSERT INTO holdfast.jobs (
     id, name, queue, owner, priority, created_at, queued_at, updated_at, retry_after, status, attempt,
-    last_attempt, last_attempt_at, lease_token, leased_by, lease_expires_at)
+    last_attempt, last_attempt_at, lease_token, leased_by, lease_expires_at, held_by)
 SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'default', '', {priority}, now(), now(), now(), {retry_after}, '{status}',
-       1, 1, now(), 1, {leased_by}, {lease_expires_at}
+       1, 1, now(), 1, {leased_by}, {lease_expires_at}, {held_by}
   FROM generate_series($1::bigint, $2::bigint) AS n
 """
 
@@ -55,6 +55,7 @@ def _job(
     retry_after: str = "NULL",
     leased_by: str = "NULL",
     expires: str = "NULL",
+    held_by: str = "NULL",
 ) -> str:
     return _JOB.format(
         priority=priority,
@@ -62,6 +63,7 @@ def _job(
         retry_after=retry_after,
         leased_by=leased_by,
         lease_expires_at=expires,
+        held_by=held_by,
     )
 
 
@@ -94,7 +96,11 @@ LOST = Kind(
     (_job(status="processing", leased_by="'gone'", expires="now() - interval '1 minute'"), _PAYLOAD),
 )
 URGENT = Kind(7 * STRIDE, (_job(priority=1), _PAYLOAD))
-KINDS = (FINISHED, PARKED, READY, LEASED, DUE, LOST)
+HELD = Kind(
+    8 * STRIDE,
+    (_job(retry_after="now() + interval '36500 days'", held_by="'provider ' || (n % 3)"), _PAYLOAD),
+)
+KINDS = (FINISHED, PARKED, READY, LEASED, DUE, LOST, HELD)
 
 
 async def prepared(dsn: str) -> Connection:

@@ -86,7 +86,7 @@ async def connect(dsn: str) -> Connection:
 async def carry_out(connection: Connection, name: str, *values: Value | Sequence[Value]) -> Plan:
     """Run a statement of the store as the store does, prepared and with a generic plan; then take it back."""
     statement = await connection.prepare(SQL[name])
-    call = f"{statement.get_name()}({', '.join(map(_literal, values))})"
+    call = statement.get_name() + (f"({', '.join(map(_literal, values))})" if values else "")
     change = connection.transaction()
     await change.start()
     try:

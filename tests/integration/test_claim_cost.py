@@ -73,6 +73,7 @@ async def databases(postgres_server: PostgresServer) -> AsyncIterator[Databases]
         await crowds.analyse_while_tiny(connection)
         await crowds.fill(connection, crowds.FINISHED, crowd)
         await crowds.fill(connection, crowds.PARKED, crowd)
+        await crowds.fill(connection, crowds.HELD, crowd // 100)
         await crowds.fill(connection, crowds.READY, READY)
         await connection.close()
     yield made

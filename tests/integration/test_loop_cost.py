@@ -39,12 +39,14 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
     "stages": (lambda n: [crowds.LEASED.ids(n, n)], {"stages_pkey"}),
     "finish": (lambda n: [*held(n, "1"), None, None, None, ["completed"], "{}"], {"jobs_pkey"}),
     "fates": (held, {"finished_pkey", "jobs_pkey"}),
-    "requeue": (lambda n: [*held(n, "5 s", 0, "retry", "{}"), None, None], {"jobs_pkey"}),
-    "store_stages": (lambda n: [*held(n, "fetch", "#1", "done", 1, "", "1"), None], {"jobs_pkey"}),
+    "requeue": (lambda n: [*held(n, "5 s", 0, "retry", "{}"), None, None, None], {"jobs_pkey"}),
+    "store_stages": (lambda n: [*held(n, "fetch", "#1", "done", 1, "", "1"), None, None], {"jobs_pkey"}),
     "extend": (lambda n: [*held(n), "90 s"], {"jobs_pkey"}),
     "recount": (lambda n: held(n, 1), {"jobs_pkey"}),
     "promote": (lambda n: [n], {"jobs_parked", "jobs_pkey"}),
     "reclaim": (lambda n: [n], {"jobs_leased", "jobs_pkey"}),
+    "let_out": (lambda n: ["provider 1", n], {"jobs_held", "jobs_pkey"}),
+    "holders": (lambda _: [], {"jobs_held"}),
     "cancel_requests": (lambda _: ["worker"], {"jobs_to_cancel"}),
     "await_ends": (lambda n: [crowds.LEASED.ids(n, n)], {"jobs_pkey"}),
     "ended": (ended, {"finished_pkey"}),
@@ -55,7 +57,8 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
 
 async def filled(connection: crowds.Connection) -> None:
     await crowds.fill(connection, crowds.FINISHED, CROWD)
-    await crowds.fill(connection, crowds.PARKED, CROWD)
+    for kind in (crowds.PARKED, crowds.HELD):
+        await crowds.fill(connection, kind, CROWD)
     for kind in (crowds.READY, crowds.DUE, crowds.LOST):
         await crowds.fill(connection, kind, LARGE)
     await crowds.fill(connection, crowds.LEASED, 2 * LARGE)
@@ -95,7 +98,7 @@ async def test_what_a_worker_asks_is_found_by_index(crowded_dsn: str, name: str)
     assert plan.most_sorted <= SMALL  # the batch may be put in order, never a table
 
 
-@pytest.mark.parametrize("name", [name for name in LOOP if name != "cancel_requests"])
+@pytest.mark.parametrize("name", [name for name in LOOP if name not in ("cancel_requests", "holders")])
 async def test_twice_the_batch_is_twice_the_work(crowded_dsn: str, name: str) -> None:
     small, large = [await carried_out(crowded_dsn, name, count) for count in (SMALL, LARGE)]
 
@@ -111,3 +114,9 @@ async def test_a_batch_asks_the_clock_once(crowded_dsn: str, name: str) -> None:
 
     reads = [node["Actual Loops"] for node in plan.nodes() if node.get("Relation Name") == "meta"]
     assert reads == [1]
+
+
+async def test_holders_are_found_without_looking_at_their_jobs(crowded_dsn: str) -> None:
+    plan = await carried_out(crowded_dsn, "holders", SMALL)
+
+    assert plan.visits < 50

@@ -25,10 +25,10 @@ PACKAGE = "holdfast.stores.sqlite"
 SQL = Statements(PACKAGE)
 NAMES = sorted(file.name.removesuffix(".sql") for file in resources.files(PACKAGE).joinpath("sql").iterdir())
 
-FOR_PEOPLE = {"counts", "depths", "find"}
+FOR_PEOPLE = {"counts", "depths", "find", "held_jobs"}
 """Asked by people and those who watch, not by workers: these may look at everything."""
 
-SHORT = {"paused_queues", "untold_ends", "take_lock"}
+SHORT = {"paused_queues", "untold_ends", "take_lock", "provider_names"}
 """These read a table from its beginning that is always short, or no further than their limit, or not at all."""
 
 OF_ONE_JOB_OR_BATCH = {
@@ -54,17 +54,23 @@ _PAYLOAD = f"{_COUNTER} INSERT INTO holdfast_payloads (job_id, args) SELECT {_ID
 
 
 def _jobs(
-    *, status: str = "queued", retry_after: str = "NULL", worker: str = "NULL", expires: str = "NULL"
+    *,
+    status: str = "queued",
+    retry_after: str = "NULL",
+    worker: str = "NULL",
+    expires: str = "NULL",
+    holder: str = "NULL",
 ) -> str:
     return f"""{_COUNTER}
         INSERT INTO holdfast_jobs (
             id, name, queue, owner, priority, created_at, queued_at, updated_at, status, retry_after, attempt,
-            last_attempt, last_attempt_at, lease_token, leased_by, lease_expires_at)
-        SELECT {_ID}, 'work', 'default', '', 0, 0, 0, 0, '{status}', {retry_after}, 1, 1, 0, 1, {worker}, {expires}
+            last_attempt, last_attempt_at, lease_token, leased_by, lease_expires_at, held_by)
+        SELECT {_ID}, 'work', 'default', '', 0, 0, 0, 0, '{status}', {retry_after}, 1, 1, 0, 1, {worker}, {expires},
+               {holder}
           FROM numbers"""
 
 
-READY, PARKED, DUE, LEASED, LOST, FINISHED = (number * 10_000_000 for number in range(1, 7))
+READY, PARKED, DUE, LEASED, LOST, FINISHED, HELD = (number * 10_000_000 for number in range(1, 8))
 NOW = 1_000_000_000
 
 KINDS = {
@@ -81,6 +87,7 @@ KINDS = {
         SELECT {_ID}, 'work', 'default', '', 'completed', 0, 1, 1, 1, 0, 0, 0, 0, 0 FROM numbers""",
         _PAYLOAD,
     ),
+    HELD: (_jobs(retry_after=f"{NOW} + n", holder="'provider ' || (n % 3)"), _PAYLOAD),
 }
 """Where the ids of each kind of jobs begin, and what makes them."""
 
@@ -136,7 +143,8 @@ def test_no_statement_of_a_worker_scans_a_table(analysed: sqlite3.Connection, na
     assert [
         step
         for step in scans
-        if "VIRTUAL TABLE" not in step and not re.search(r"\(subquery|want$|told$", step)
+        if "VIRTUAL TABLE" not in step
+        and not re.search(r"\(subquery|want$|told$|holders$|CONSTANT ROW$", step)
     ] == []
 
 
@@ -157,7 +165,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connec
         connection.execute(f"DELETE FROM holdfast_{table}")
     connection = reopened(connection, path)
     for first in KINDS:
-        fill(connection, first, CROWD if first in (PARKED, FINISHED) else 2 * LARGE)
+        fill(connection, first, CROWD if first in (PARKED, FINISHED, HELD) else 2 * LARGE)
     yield connection
     connection.close()
 
@@ -245,6 +253,7 @@ LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
     "lost": lambda n: {"limit": n, "now": NOW},
     "reclaim": lambda n: {"ids": json.dumps(ids(LOST, n)), "now": NOW},
     "reclaim_history": lambda n: {"ids": json.dumps(ids(LOST, n)), "now": NOW},
+    "let_out": lambda n: {"holder": "provider 1", "limit": n, "now": NOW},
     "ended": lambda n: {"ids": json.dumps(ids(FINISHED, n))},
     "known_jobs": lambda n: {"ids": json.dumps(ids(FINISHED, n))},
 }
@@ -258,7 +267,7 @@ def test_twice_the_batch_takes_twice_the_steps(crowded: sqlite3.Connection, name
     assert large <= 2.5 * small
 
 
-@pytest.mark.parametrize("name", ["next_due", "cancel_requests"])
+@pytest.mark.parametrize("name", ["next_due", "cancel_requests", "holders"])
 def test_a_question_without_a_batch_takes_few_steps(crowded: sqlite3.Connection, name: str) -> None:
     assert steps(crowded, asking(name, {"now": NOW, "worker": "worker"})) < 1_000
 

@@ -1,4 +1,4 @@
-"""The code of the earlier schema version, as it was: taken out of the repository's history.
+"""The code of an earlier schema version, as it was: taken out of the repository's history.
 
 Nothing stands for it here. A frozen copy would be ours to keep in step with a release that it is meant to
 test, and today's code with yesterday's statements would be neither. So the tests want the history: a clone
@@ -23,12 +23,10 @@ class NoHistoryError(Exception):
 def code_before(migration: str, folder: Path) -> Path:
     """Unpack the sources as they were before *migration* (such as "0002") was added; give what to import from.
 
-    Raises `NoHistoryError`.
+    Before one that is not committed yet, they were as they are in the last commit. Raises `NoHistoryError`.
     """
     added = _git("log", "--format=%H", "--diff-filter=A", "--", f"{MIGRATIONS}/{migration}_*").decode()
-    if not added.strip():
-        raise NoHistoryError(f"{HOW} (no commit adds migration {migration})")
-    archive = _git("archive", f"{added.split()[-1]}^", "src")
+    archive = _git("archive", f"{added.split()[-1]}^" if added.strip() else "HEAD", "src")
     with tarfile.open(fileobj=io.BytesIO(archive)) as tree:
         tree.extractall(folder, filter="data")
     return folder / "src"

@@ -1,4 +1,4 @@
-"""Workers and clients of the earlier version and of this one work side by side, over the migration between them.
+"""Workers and clients of an earlier version and of this one work side by side, over the migrations between them.
 
 The earlier ones are its real code in processes of their own; the jobs leave a line in a file for each time that
 a stage of theirs runs. Nobody is killed here, so each line has to be there exactly once.
@@ -14,11 +14,13 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from holdfast import Holdfast, Status
+from holdfast.core import transitions
 from tests.acceptance.harness.pacing import until
 from tests.migration.conftest import Place, PostgresPlace, SqlitePlace
 from tests.migration.earlier import ROOT, NoHistoryError, code_before
@@ -66,7 +68,7 @@ async def order(number: int) -> int:
     return await send(await pack(number))
 
 
-if hasattr(hold, "wait_for"):  # what the earlier version cannot do
+if hasattr(hold, "wait_for"):  # what the first version cannot do
     import asyncio
 
     @hold.job("family", queue="new")
@@ -180,11 +182,19 @@ class Scene:
             yield who, what
 
 
-@pytest.fixture(scope="session")
-def earlier_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of the version before this schema."""
+class Earlier(NamedTuple):
+    """An earlier version of the code."""
+
+    schema: int
+    source: Path
+
+
+@pytest.fixture(scope="session", params=[1, 2], ids="from schema {}".format)
+def earlier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Earlier:
+    """The version that wants this schema, as it was before the next one."""
+    schema: int = request.param
     try:
-        return code_before("0002", tmp_path_factory.mktemp("earlier"))
+        return Earlier(schema, code_before(f"{schema + 1:04}", tmp_path_factory.mktemp("earlier")))
     except NoHistoryError as missing:
         pytest.skip(str(missing))
 
@@ -199,10 +209,10 @@ def scene(tmp_path: Path) -> Scene:
 
 
 @pytest.fixture
-def versions(place: Place, scene: Scene, earlier_source: Path) -> Iterator[tuple[Version, Version]]:
+def versions(place: Place, scene: Scene, earlier: Earlier) -> Iterator[tuple[Version, Version]]:
     """The earlier version and this one, on one database."""
     url = f"sqlite:///{place.path}" if isinstance(place, SqlitePlace) else _dsn(place)
-    old = Version("old", earlier_source, url, scene.folder)
+    old = Version("old", earlier.source, url, scene.folder)
     new = Version("new", ROOT / "src", url, scene.folder)
     with ExitStack() as stack:
         stack.callback(old.end)
@@ -216,10 +226,10 @@ def _dsn(place: Place) -> str:
 
 
 async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_database(
-    versions: tuple[Version, Version], scene: Scene
+    versions: tuple[Version, Version], earlier: Earlier, scene: Scene
 ) -> None:
     old, new = versions
-    assert version_of(old) == 0
+    assert schema_of(old) == {"found": 0, "wanted": earlier.schema}
     assert old.run("-m", "holdfast", "schema", "apply").returncode == 0
     old_workers = [old.work("default"), old.work("default", "old")]
     submitters = [old.start("submitting.py")]
@@ -230,7 +240,11 @@ async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_da
     assert "run `holdfast schema apply`" in refused.stderr
 
     applied = new.run("-m", "holdfast", "schema", "apply", "--json")
-    assert json.loads(applied.stdout)["before"] == 1, applied.stderr
+    assert json.loads(applied.stdout)["before"] == earlier.schema, applied.stderr
+    held = await a_held_order(new.url)
+    before = scene.done_by("old")
+    until(lambda: scene.done_by("old") - before > FEW, within=PATIENCE, what="work beside a held job")
+    assert await let_out(new.url, held)
     before = scene.done_by("old")
     new_worker = new.work("default", "new")
     submitters.append(new.start("submitting.py"))
@@ -240,7 +254,7 @@ async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_da
         within=PATIENCE,
         what="work of both versions, side by side",
     )
-    [waited_for_old_workers] = await ended(new.url, [parent])
+    [waited_for_old_workers, let_go] = await ended(new.url, [parent, held])
 
     for worker in old_workers:
         worker.send_signal(signal.SIGTERM)
@@ -252,27 +266,49 @@ async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_da
     new_worker.send_signal(signal.SIGTERM)
     assert new_worker.wait(PATIENCE) == 0
 
-    assert {job.status for job in [*jobs, waited_for_old_workers]} == {Status.COMPLETED}
+    assert {job.status for job in [*jobs, waited_for_old_workers, let_go]} == {Status.COMPLETED}
     assert waited_for_old_workers.result == json.dumps(CHILDREN, separators=(",", ":"))
     assert Counter(what for _, what in scene.effects()) == Counter(expected(jobs))
     assert [line for line in (old.said() + new.said()).splitlines() if '"level": "error"' in line] == []
 
 
 def expected(jobs: list[Job]) -> list[str]:
-    """The effects that these jobs have, and those of the family's children, each once."""
-    numbers = [json.loads(job.args)["number"] for job in jobs] + CHILDREN
+    """The effects that these jobs have, and those of the family's children and of the held order, each once."""
+    numbers = [json.loads(job.args)["number"] for job in jobs] + [*CHILDREN, HELD]
     return [f"{stage} {number}" for number in numbers for stage in ("pack", "send")]
 
 
 CHILDREN = [30_000, 30_001, 30_002]
 
 
-def version_of(version: Version) -> int:
-    """Ask which schema the database has; only code of the earlier version wants the first."""
+HELD = 40_000
+
+
+def schema_of(version: Version) -> dict[str, int]:
+    """Ask which schema the database has, and which the code wants: it is the code of that version."""
     status = json.loads(version.run("-m", "holdfast", "schema", "status", "--json").stdout)
-    assert status["wanted"] == 1
-    found: int = status["found"]
-    return found
+    return {name: status[name] for name in ("found", "wanted")}
+
+
+async def a_held_order(url: str) -> str:
+    """Submit an order where nobody works yet, take it as a worker would, and have it held."""
+    async with Holdfast(url) as hold:
+
+        @hold.job("order", queue="new")
+        async def order(number: int) -> int:
+            return number
+
+        job, store = await order.submit(HELD), hold.parts.store
+        [claim] = await store.claim("tester", "new", limit=1, lease=timedelta(minutes=1))
+        await store.settle("tester", [transitions.hold(claim, "its breaker is open", held_by="llm")])
+        return job.id
+
+
+async def let_out(url: str, job_id: str) -> bool:
+    """Let a job out that must still be held; whether it was."""
+    async with Holdfast(url) as hold:
+        held_by = (await hold.read(job_id)).held_by
+        return held_by == "llm" and await hold.parts.store.let_out("llm", limit=1) == 1
 
 
 async def families(url: str) -> str:

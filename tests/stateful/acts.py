@@ -24,6 +24,7 @@ from holdfast.core.transitions import (
     Transition,
     cancel,
     complete,
+    hold,
     park,
     release,
     time_out,
@@ -40,6 +41,7 @@ NOBODYS = "00000000-0000-7000-8000-ffffffffffff"
 
 WORKERS = ("host:1:a", "host:2:b", "host:3:c")
 QUEUES = ("default", "slow")
+HOLDERS = ("llm", "llm\nada")
 OWNERS = ("", "ada")
 LEASES = (timedelta(seconds=10), timedelta(seconds=90))
 DELAYS = (None, timedelta(0), timedelta(seconds=5), timedelta(minutes=1))
@@ -91,6 +93,7 @@ def of_anybody(draw: st.DrawFn) -> Act:
     doers += [of_claimers] * 4 if scene.ready_queues() else []
     doers += [of_holders] * 4 + [of_operators] if scene.held() else []
     doers += [of_sweepers] * 4 if any(end <= scene.model.now for end in scene.ends()) else []
+    doers += [of_sweepers] if scene.model.holders() else []
     doers += [of_operators] * 2 if scene.ids(Status.FAILED) else []
     doers += [of_onlookers] if scene.marked() else []
     doers += [of_latecomers] * 2 if scene.cut_off() or scene.with_late_results() else []
@@ -214,6 +217,8 @@ def returns(draw: st.DrawFn, claim: Claim, kind: str) -> Transition:
         case "parked":
             seen = draw(any_of(claim.signals, len(draw(scenes()).model.told[claim.id])))
             return park(claim, "waits", delay=draw(any_of(*PAUSES)), seen=seen, awaits=False)
+        case "held":
+            return hold(claim, "its breaker is open", held_by=draw(any_of(*HOLDERS)))
         case _:
             return release(claim, "never begun")._replace(gives_back=False)
 
@@ -221,7 +226,17 @@ def returns(draw: st.DrawFn, claim: Claim, kind: str) -> Transition:
 def _likely_ends(scene: Scene, claim: Claim) -> list[str]:
     """Name the ends of a lease, more than once those that are likelier for this job than for another."""
     job = scene.model.jobs[claim.id]
-    names = ["completed", "failed", "cancelled", "retry", "released", "never begun", "parked", "parked"]
+    names = [
+        "completed",
+        "failed",
+        "cancelled",
+        "retry",
+        "released",
+        "never begun",
+        "parked",
+        "parked",
+        "held",
+    ]
     names += ["overdue"] if job.deadline_at else []
     names += ["completed", "cancelled", "retry"] * 2 if job.cancel_requested else ["failed", "retry"]
     return names + ["released", "never begun"] * 2 if job.losses else names
@@ -240,6 +255,7 @@ def stage_writes(draw: st.DrawFn, claim: Claim) -> Transition:
         STAGE_ARGS,
         result=draw(any_of(*RESULTS)) if status is StageStatus.DONE else None,
         failure=FAILURES[0] if status is StageStatus.FAILED else None,
+        provider=draw(any_of(None, "llm")),
     )
 
 
@@ -268,16 +284,22 @@ def _makes_sense(scene: Scene, change: Transition) -> bool:
 
 @st.composite
 def of_sweepers(draw: st.DrawFn) -> Act:
-    """Wake what is due, reclaim what is lost and end what is late, a few or all of them."""
+    """Wake what is due, let out what is held, reclaim what is lost and end what is late, a few or all of them."""
     model, limit = draw(scenes()).model, draw(any_of(1, 2, ALL))
     lost, (due, _), late = model.overdue(), model.parked(), model.late()
-    kinds = ["reclaim", "promote", "expire"]
-    kinds += ["reclaim"] * len(lost) + ["promote"] * len(due) + ["expire"] * len(late)
+    holder = draw(st.sampled_from(model.holders() or HOLDERS))
+    held = model.held_by(holder)
+    kinds = ["reclaim", "promote", "expire", "let out"]
+    kinds += (
+        ["reclaim"] * len(lost) + ["promote"] * len(due) + ["expire"] * len(late) + ["let out"] * len(held)
+    )
     match draw(st.sampled_from(kinds)):
         case "reclaim":
             return act("reclaim", limit=_fair(limit, [job.lease_expires_at for job in lost]))
         case "promote":
             return act("promote", limit=_fair(limit, [job.retry_after for job in due]))
+        case "let out":
+            return act("let_out", holder, limit=_fair(limit, [job.retry_after for job in held]))
         case _:
             return act("expire", limit=_fair(limit, [job.deadline_at for job in late]))
 
@@ -336,9 +358,11 @@ def of_people_who_tell(draw: st.DrawFn) -> Act:
 @st.composite
 def of_onlookers(draw: st.DrawFn) -> Act:
     """Ask without changing anything."""
-    match draw(any_of("find", "await_ends", "cancel_requests")):
+    match draw(any_of("find", "await_ends", "cancel_requests", "holders", "held")):
         case "find":
             return act("find", draw(filters()))
+        case "holders" | "held" as question:
+            return act(question)
         case "await_ends":
             return act("await_ends", draw(st.lists(jobs(*ENDED), max_size=3, unique=True)))
         case _:

@@ -1,6 +1,6 @@
 """What came of an act, in words: a run that never met a thing has shown nothing about it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
@@ -47,6 +47,8 @@ def _claimed(_: Act, claims: list[Claim], __: Jobs) -> Iterator[str]:
         yield "taken"
         if claim.losses:
             yield "after a lost lease"
+        if claim.held_by is not None:
+            yield "after a hold"
         if claim.generation > 1:
             yield "in a later generation"
         if claim.stages:
@@ -78,7 +80,7 @@ def _kind(change: Transition) -> str:
         case Requeue(event=EventKind.RETRY):
             return "back for a retry"
         case Requeue(event=EventKind.HELD):
-            return "parked"
+            return "parked" if change.held_by is None else "held"
         case Requeue():
             return "back, released" if change.gives_back else "back, never begun"
         case StageWrite():
@@ -107,6 +109,13 @@ def _promoted(act: Act, promotion: Promotion, _: Jobs) -> Iterator[str]:
         yield "as many as allowed"
 
 
+def _let_out(act: Act, count: int, _: Jobs) -> Iterator[str]:
+    if count:
+        yield "made ready"
+    if count == act.options["limit"]:
+        yield "as many as allowed"
+
+
 def _reclaimed(act: Act, lost: list[str], _: Jobs) -> Iterator[str]:
     if lost:
         yield "given back"
@@ -117,6 +126,8 @@ def _reclaimed(act: Act, lost: list[str], _: Jobs) -> Iterator[str]:
 def _expired(act: Act, late: list[str], before: Jobs) -> Iterator[str]:
     for job_id in late:
         yield f"ended while {before[job_id].status}"
+        if before[job_id].held_by is not None:
+            yield "ended while held"
     if len(late) == act.options["limit"]:
         yield "as many as allowed"
 
@@ -127,6 +138,8 @@ def _accepted(_: Act, __: Job, ___: Jobs) -> Iterator[str]:
 
 def _signalled(act: Act, _: None, before: Jobs) -> Iterator[str]:
     job = before[act.args[0]]
+    if job.held_by is not None:
+        yield "left with a job that is held"
     yield "woken" if job.waiting else f"left with a job that is {job.status}"
 
 
@@ -134,15 +147,17 @@ def _done(_: Act, changed: bool, __: Jobs) -> Iterator[str]:
     yield "done" if changed else "done before"
 
 
-def _cancelled(_: Act, status: Status, __: Jobs) -> Iterator[str]:
+def _cancelled(act: Act, status: Status, before: Jobs) -> Iterator[str]:
     yield status.value
+    if before[act.args[0]].held_by is not None:
+        yield "cancelled while held"
 
 
 def _retried(_: Act, __: Job, ___: Jobs) -> Iterator[str]:
     yield "brought back"
 
 
-def _looked(_: Act, found: list[object], __: Jobs) -> Iterator[str]:
+def _looked(_: Act, found: Collection[object], __: Jobs) -> Iterator[str]:
     if found:
         yield "something"
 
@@ -154,6 +169,7 @@ _TELLERS: dict[str, Callable[[Act, Any, Jobs], Iterator[str]]] = {
     "extend": _extended,
     "recount": _recounted,
     "promote": _promoted,
+    "let_out": _let_out,
     "reclaim": _reclaimed,
     "expire": _expired,
     "accept_late": _accepted,
@@ -166,4 +182,6 @@ _TELLERS: dict[str, Callable[[Act, Any, Jobs], Iterator[str]]] = {
     "find": _looked,
     "await_ends": _looked,
     "cancel_requests": _looked,
+    "holders": _looked,
+    "held": _looked,
 }

@@ -46,6 +46,8 @@ class Model:
     """The lease that a job's deadline ended."""
     told: defaultdict[str, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     pauses: dict[str, Pause] = field(default_factory=dict)
+    let_out_by: dict[str, str] = field(default_factory=dict)
+    """Who held a job, from when it was let out until it goes back."""
 
     def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
         """Decide on each submission in turn: one may stand in for those behind it."""
@@ -148,6 +150,7 @@ class Model:
             trace=job.trace,
             time_left=None if job.deadline_at is None else (job.deadline_at - self.now).total_seconds(),
             signals=len(self.told[job.id]),
+            held_by=self.let_out_by.get(job.id),
         )
 
     def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
@@ -280,7 +283,8 @@ class Model:
         )
         if ended:
             name, status = str(change.key), change.status.value
-            self._tell(change.id, EventKind.STAGE, stage=name, attempt=change.attempt, status=status)
+            by = {"provider": change.provider} if change.provider else {}
+            self._tell(change.id, EventKind.STAGE, stage=name, attempt=change.attempt, status=status, **by)
 
     def _requeue(self, change: Requeue) -> None:
         """Give the job back. One that somebody wants cancelled does not wait: the next claim ends it."""
@@ -288,12 +292,14 @@ class Model:
         never_begun = change.event is EventKind.QUEUED and not change.gives_back
         news = change.seen is not None and len(self.told[job.id]) > change.seen
         waits = change.delay is not None and not job.cancel_requested and not news
+        self.let_out_by.pop(job.id, None)
         self._let_go(
             job,
             attempt=job.attempt - change.gives_back,
-            losses=job.losses if never_begun else 0,
+            losses=job.losses if never_begun or change.held_by is not None else 0,
             retry_after=self.now + (change.delay or timedelta(0)) if waits else None,
             waiting=waits and change.seen is not None,
+            held_by=change.held_by if waits else None,
         )
         self._tell(job.id, change.event, **_why(change))
 
@@ -360,6 +366,27 @@ class Model:
         due = sorted((at, job.id) for at, job in parked if at <= self.now)
         return [self.jobs[job_id] for _, job_id in due], [job for at, job in parked if at > self.now]
 
+    def let_out(self, holder: str, *, limit: int) -> int:
+        """Make ready what somebody holds; who held it is told to the next worker."""
+        out = self.held_by(holder)[:limit]
+        for job in out:
+            self.let_out_by[job.id] = holder
+            self._change(job, held_by=None, retry_after=None)
+        return len(out)
+
+    def held_by(self, holder: str) -> list[Job]:
+        """Give the jobs that somebody holds, the longest held first: all are parked for the same length of time."""
+        held = [(job.retry_after, job.id) for job in self.jobs.values() if job.held_by == holder]
+        return [self.jobs[job_id] for _, job_id in sorted((at, job_id) for at, job_id in held if at)]
+
+    def holders(self) -> list[str]:
+        """Name those who hold jobs."""
+        return list(self.held())
+
+    def held(self) -> dict[str, int]:
+        """Count what each of them holds."""
+        return dict(Counter(job.held_by for job in self.jobs.values() if job.held_by is not None))
+
     def reclaim(self, *, limit: int) -> list[str]:
         """Give back what lost its worker. The attempt stays spent: whatever happened, it happened in it."""
         lost = self.overdue()[:limit]
@@ -394,6 +421,7 @@ class Model:
         if job.status is not Status.FAILED:
             raise StateRefused
         self.cut_off.pop(job_id, None)
+        self.let_out_by.pop(job_id, None)
         rows = self.stage_rows[job_id]
         self.stage_rows[job_id] = {key: row for key, row in rows.items() if row.status is StageStatus.DONE}
         self._tell(job_id, EventKind.REPLAYED, generation=job.generation + 1)
@@ -466,6 +494,7 @@ class Model:
             retry_after=None,
             cancel_requested=False,
             waiting=False,
+            held_by=None,
             **changes,
         )
 

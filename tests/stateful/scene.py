@@ -83,8 +83,8 @@ class Scene:
                 self.settled = batch
 
     def ends(self) -> set[datetime]:
-        """Give the instants at which waits and leases end, and deadlines pass."""
-        live = [job for job in self.model.jobs.values() if not job.status.ended]
+        """Give the instants at which waits and leases end, and deadlines pass; nobody waits for the end of a hold."""
+        live = [job for job in self.model.jobs.values() if not job.status.ended and job.held_by is None]
         instants = [(job.retry_after, job.lease_expires_at, job.deadline_at) for job in live]
         return {at for job in instants for at in job if at is not None}
 

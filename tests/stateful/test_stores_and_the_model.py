@@ -40,6 +40,7 @@ submit: KeyReused
 submit: VersionRefused
 submit: sent again
 claim: after a lost lease
+claim: after a hold
 claim: in a later generation
 claim: with stages
 claim: with a request to cancel
@@ -59,6 +60,8 @@ settle: stage done after a lost lease
 settle: stage failed
 settle: parked
 settle: parked after a request to cancel
+settle: held
+settle: held after a request to cancel
 settle: completed, and late
 settle: completed, and timed_out
 settle: failed, and timed_out
@@ -78,10 +81,13 @@ recount: counted
 recount: refused
 promote: made ready
 promote: as many as allowed
+let_out: made ready
+let_out: as many as allowed
 reclaim: given back
 reclaim: as many as allowed
 expire: ended while queued
 expire: ended while processing
+expire: ended while held
 expire: as many as allowed
 accept_late: completed
 accept_late: StateRefused
@@ -89,6 +95,7 @@ accept_late: JobNotFound
 signal: woken
 signal: left with a job that is queued
 signal: left with a job that is processing
+signal: left with a job that is held
 signal: StateRefused
 signal: JobNotFound
 pause_queue: done
@@ -97,6 +104,7 @@ resume_queue: done
 resume_queue: done before
 paused_queues: something
 cancel: cancelled
+cancel: cancelled while held
 cancel: processing
 cancel: StateRefused
 cancel: JobNotFound
@@ -106,6 +114,8 @@ retry: JobNotFound
 find: something
 await_ends: something
 cancel_requests: something
+holders: something
+held: something
 """
 
 

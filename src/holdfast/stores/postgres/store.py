@@ -30,6 +30,7 @@ from holdfast.ports.store import Extension, Pause, Refusal, Settled
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
 from holdfast.stores.postgres.hints import Listener, Sender
+from holdfast.stores.postgres.providers import PostgresProviders
 from holdfast.stores.postgres.schema import Schema
 from holdfast.stores.postgres.within import lend
 from holdfast.stores.rows import (
@@ -61,16 +62,17 @@ _REQUEUE: list[Callable[[Any], Any]] = [
     lambda change: int(change.gives_back),
     attrgetter("event"),
     requeue_meta,
-    *map(attrgetter, ("seen", "awaits")),
+    *map(attrgetter, ("seen", "awaits", "held_by")),
 ]
 _STAGE: list[Callable[[Any], Any]] = [
     *map(attrgetter, ("id", "token", "key.name", "key.call", "status", "attempt", "fingerprint", "result")),
     lambda change: failure_text(change.failure),
+    attrgetter("provider"),
 ]
 _COUNT: list[Callable[[Any], Any]] = [itemgetter(0), itemgetter(1), itemgetter(2)]
 
 
-class PostgresStore:
+class PostgresStore(PostgresProviders):
     """The `Store` port on PostgreSQL."""
 
     def __init__(
@@ -326,6 +328,7 @@ class PostgresStore:
                     StageKey(row["name"], row["call"]),
                     row["attempt"],
                     StageStatus(row["status"]),
+                    row["provider"],
                 )
                 for row in stages
             ],

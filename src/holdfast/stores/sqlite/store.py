@@ -45,6 +45,7 @@ from holdfast.stores.rows import (
     stage_from,
 )
 from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.providers import SqliteProviders
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.submitting import SQL, submit
 from holdfast.stores.sqlite.times import instant, micros, micros_of
@@ -62,7 +63,7 @@ _ENDED = (Settled.WRITTEN, Settled.LATE, Settled.TIMED_OUT)
 Held = TypeVar("Held", bound=Sequence[Any])
 
 
-class SqliteStore:
+class SqliteStore(SqliteProviders):
     """The `Store` port on one SQLite file. *clock* is the database's clock: it decides."""
 
     def __init__(self, path: str, *, clock: Clock, writing: Executor, reading: Executor) -> None:
@@ -248,6 +249,7 @@ class SqliteStore:
                     StageKey(row["name"], row["call"]),
                     row["attempt"],
                     StageStatus(row["status"]),
+                    row["provider"],
                 )
                 for row in stages
             ],
@@ -523,6 +525,7 @@ def _stage_row(change: StageWrite) -> list[Any]:
         change.fingerprint,
         change.result,
         failure_text(change.failure),
+        change.provider,
     ]
 
 
@@ -537,6 +540,7 @@ def _back_row(change: Requeue) -> list[Any]:
         requeue_meta(change),
         change.seen,
         int(change.awaits),
+        change.held_by,
     ]
 
 

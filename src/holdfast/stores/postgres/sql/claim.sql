@@ -29,4 +29,4 @@ UPDATE holdfast.jobs AS job
    AND payload.job_id = ready.id
 RETURNING job.id::text, job.name, job.queue, job.owner, payload.args, job.attempt, job.generation,
           job.lease_token, job.losses, job.stages, job.cancel_requested, job.trace,
-          extract(epoch FROM job.deadline_at - clock.now)::float8, job.signals
+          extract(epoch FROM job.deadline_at - clock.now)::float8, job.signals, job.let_out_by

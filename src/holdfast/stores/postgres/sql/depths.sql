@@ -2,6 +2,7 @@
 SELECT job.queue,
        CASE WHEN job.status = 'processing' THEN 'processing'
             WHEN job.retry_after IS NULL THEN 'ready'
+            WHEN job.held_by IS NOT NULL THEN 'held'
             WHEN job.waiting THEN 'waiting'
             ELSE 'scheduled' END AS state,
        count(*),

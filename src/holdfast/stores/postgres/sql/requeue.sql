@@ -1,8 +1,8 @@
 -- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so
--- the worker that let go can write nothing more. A job that was never begun
--- keeps its row of losses. One that somebody wants cancelled is not parked: the next claim ends it.
--- Nor is one that waits, if a signal came that it has not seen, or all jobs that it waits for have ended. Jobs that
--- it waited for before, and does not now, are forgotten.
+-- the worker that let go can write nothing more. A job that was never begun, or is held, keeps its row of losses. One
+-- that somebody wants cancelled is neither parked nor held: the next claim ends it. Nor is one that waits,
+-- if a signal came that it has not seen, or all jobs that it waits for have ended. Jobs that it waited for before,
+-- and does not now, are forgotten.
 -- The lap that ends here is written to the history, under the name of its holder: the row as it was
 -- is joined for that, since an update returns it as it becomes.
 WITH clock AS MATERIALIZED (
@@ -12,7 +12,8 @@ WITH clock AS MATERIALIZED (
        SET status = 'queued',
            attempt = job.attempt - want.given_back,
            lease_token = job.lease_token + 1,
-           losses = CASE WHEN want.kind = 'queued' AND want.given_back = 0 THEN job.losses ELSE 0 END,
+           losses = CASE WHEN want.held_by IS NOT NULL OR (want.kind = 'queued' AND want.given_back = 0)
+                         THEN job.losses ELSE 0 END,
            leased_by = NULL,
            lease_expires_at = NULL,
            retry_after = CASE WHEN job.cancel_requested OR job.signals > want.seen OR (want.awaits AND job.pending = 0)
@@ -20,11 +21,13 @@ WITH clock AS MATERIALIZED (
            waiting = want.seen IS NOT NULL AND NOT job.cancel_requested AND job.signals <= want.seen
                      AND NOT (coalesce(want.awaits, false) AND job.pending = 0),
            pending = CASE WHEN want.awaits THEN job.pending ELSE 0 END,
+           held_by = CASE WHEN NOT job.cancel_requested THEN want.held_by END,
+           let_out_by = NULL,
            updated_at = clock.now
       FROM clock, holdfast.jobs AS before,
            unnest($1::text[], $2::bigint[], $3::interval[], $4::integer[], $5::text[], $6::text[],
-                  $7::integer[], $8::boolean[])
-           AS want (id, token, delay, given_back, kind, meta, seen, awaits)
+                  $7::integer[], $8::boolean[], $9::text[])
+           AS want (id, token, delay, given_back, kind, meta, seen, awaits, held_by)
      WHERE before.id = want.id::uuid
        AND job.id = want.id::uuid
        AND job.lease_token = want.token

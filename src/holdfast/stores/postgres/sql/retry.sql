@@ -17,8 +17,9 @@ WITH clock AS MATERIALIZED (
      WHERE leased_by IS NOT NULL
      UNION ALL
     SELECT job_id, stored_at, 'stage',
-           json_build_object('stage', CASE call WHEN '#1' THEN stages.name ELSE stages.name || '[' || call || ']' END,
-                             'attempt', stages.attempt, 'status', stages.status)::text
+           json_strip_nulls(json_build_object(
+               'stage', CASE call WHEN '#1' THEN stages.name ELSE stages.name || '[' || call || ']' END,
+               'attempt', stages.attempt, 'status', stages.status, 'provider', stages.provider))::text
       FROM failed
       JOIN holdfast.stages ON job_id = id AND stages.status = 'failed'
      UNION ALL

@@ -7,10 +7,11 @@ WITH clock AS MATERIALIZED (
     SELECT id::uuid AS id, token, bool_or(status <> 'started') AS ended, count(*) AS written,
            array_agg(name) AS names, array_agg(call) AS calls, array_agg(status) AS statuses,
            array_agg(attempt) AS attempts, array_agg(fingerprint) AS fingerprints,
-           array_agg(result) AS results, array_agg(failure) AS failures
+           array_agg(result) AS results, array_agg(failure) AS failures,
+           array_agg(provider) AS providers
       FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[],
-                  $8::text[], $9::text[])
-           AS want (id, token, name, call, status, attempt, fingerprint, result, failure)
+                  $8::text[], $9::text[], $10::text[])
+           AS want (id, token, name, call, status, attempt, fingerprint, result, failure, provider)
      GROUP BY id, token
      ORDER BY id
 ), held AS (
@@ -24,24 +25,26 @@ WITH clock AS MATERIALIZED (
        AND job.lease_token = want.token
        AND job.leased_by IS NOT NULL
     RETURNING job.id, job.generation, job.lease_token, want.names, want.calls, want.statuses, want.attempts,
-              want.fingerprints, want.results, want.failures
+              want.fingerprints, want.results, want.failures, want.providers
 ), written AS (
     INSERT INTO holdfast.stages (
-        job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure)
+        job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure,
+        provider)
     -- A note and the result that overtook it may come in one batch: the result counts. Of two notes
     -- the lower one does: it gives the attempt of the other back.
     SELECT DISTINCT ON (held.id, stage.name, stage.call)
            held.id, stage.name, stage.call, stage.status, stage.attempt, held.generation, held.lease_token,
-           stage.fingerprint, clock.now, stage.result, stage.failure
+           stage.fingerprint, clock.now, stage.result, stage.failure, stage.provider
       FROM held, clock,
            unnest(held.names, held.calls, held.statuses, held.attempts, held.fingerprints, held.results,
-                  held.failures)
-           AS stage (name, call, status, attempt, fingerprint, result, failure)
+                  held.failures, held.providers)
+           AS stage (name, call, status, attempt, fingerprint, result, failure, provider)
      ORDER BY held.id, stage.name, stage.call, stage.status = 'started', stage.attempt
         ON CONFLICT (job_id, name, call) DO UPDATE
        SET status = excluded.status, attempt = excluded.attempt, generation = excluded.generation,
            lease_token = excluded.lease_token, fingerprint = excluded.fingerprint,
-           stored_at = excluded.stored_at, result = excluded.result, failure = excluded.failure
+           stored_at = excluded.stored_at, result = excluded.result, failure = excluded.failure,
+           provider = excluded.provider
      WHERE stages.status = 'started'
 )
 SELECT id::text, lease_token FROM held

@@ -3,7 +3,7 @@
 SELECT json_group_array(id),
        json_group_array(json_array(id, name, queue, owner, args, attempt + 1, generation, lease_token + 1,
                                    losses, stages, cancel_requested, trace,
-                                   (deadline_at - :now) / 1e6, signals))
+                                   (deadline_at - :now) / 1e6, signals, let_out_by))
   FROM (SELECT job.*, payload.args
           FROM holdfast_jobs AS job INDEXED BY holdfast_jobs_ready
          CROSS JOIN holdfast_payloads AS payload ON payload.job_id = job.id

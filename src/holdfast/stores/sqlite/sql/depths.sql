@@ -2,6 +2,7 @@
 SELECT queue,
        CASE WHEN status = 'processing' THEN 'processing'
             WHEN retry_after IS NULL THEN 'ready'
+            WHEN held_by IS NOT NULL THEN 'held'
             WHEN waiting THEN 'waiting'
             ELSE 'scheduled' END AS state,
        count(*),

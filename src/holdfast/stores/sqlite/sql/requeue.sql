@@ -1,20 +1,21 @@
 -- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so the
--- worker that let go can write nothing more. A job that was never begun keeps its row of losses.
--- One that somebody wants cancelled is not parked: the next claim ends it. Nor is one that waits, if a signal
--- came that it has not seen, or all jobs that it waits for have ended. Jobs that it waited for before, and does
--- not now, are forgotten.
+-- worker that let go can write nothing more. A job that was never begun, or is held, keeps its row of losses. One
+-- that somebody wants cancelled is neither parked nor held: the next claim ends it. Nor is one that waits,
+-- if a signal came that it has not seen, or all jobs that it waits for have ended. Jobs that it waited for before,
+-- and does not now, are forgotten.
 -- The batch is laid out first: statistics of a once small table would else have the table scanned, and
 -- the batch read again for each of its rows.
 WITH want AS MATERIALIZED (
     SELECT value ->> 0 AS id, value ->> 2 AS delay, value ->> 3 AS given_back, value ->> 4 AS kind,
-           value ->> 6 AS seen, coalesce(value ->> 7, 0) AS awaits
+           value ->> 6 AS seen, coalesce(value ->> 7, 0) AS awaits, value ->> 8 AS held_by
       FROM json_each(:batch)
 )
 UPDATE holdfast_jobs AS job
    SET status = 'queued',
        attempt = job.attempt - want.given_back,
        lease_token = job.lease_token + 1,
-       losses = CASE WHEN want.kind = 'queued' AND want.given_back = 0 THEN job.losses ELSE 0 END,
+       losses = CASE WHEN want.held_by IS NOT NULL OR (want.kind = 'queued' AND want.given_back = 0)
+                         THEN job.losses ELSE 0 END,
        leased_by = NULL,
        lease_expires_at = NULL,
        retry_after = CASE WHEN job.cancel_requested OR job.signals > want.seen OR (want.awaits AND job.pending = 0)
@@ -22,6 +23,8 @@ UPDATE holdfast_jobs AS job
        waiting = want.seen IS NOT NULL AND NOT job.cancel_requested AND job.signals <= want.seen
                  AND NOT (want.awaits AND job.pending = 0),
        pending = CASE WHEN want.awaits THEN job.pending ELSE 0 END,
+       held_by = CASE WHEN NOT job.cancel_requested THEN want.held_by END,
+       let_out_by = NULL,
        updated_at = :now
   FROM want
  WHERE job.id = want.id

@@ -4,8 +4,9 @@ SELECT id, last_attempt_at, 'processing', json_object('attempt', last_attempt, '
   FROM holdfast_finished WHERE id = :id AND leased_by IS NOT NULL
  UNION ALL
 SELECT job_id, stored_at, 'stage',
-       json_object('stage', CASE call WHEN '#1' THEN name ELSE name || '[' || call || ']' END,
-                   'attempt', attempt, 'status', status)
+       json_patch(json_object('stage', CASE call WHEN '#1' THEN name ELSE name || '[' || call || ']' END,
+                              'attempt', attempt, 'status', status),
+                  json_object('provider', provider))
   FROM holdfast_stages WHERE job_id = :id AND status = 'failed'
  UNION ALL
 SELECT id, finished_at, 'expired', CASE WHEN late_at IS NULL THEN '{}' ELSE json_object('late', json('true')) END

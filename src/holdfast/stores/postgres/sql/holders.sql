@@ -1,0 +1,13 @@
+-- Names those who hold jobs, from each to the next by the index: the cost is theirs, and not that of their jobs.
+WITH RECURSIVE holders AS (
+    SELECT '' AS held_by
+     UNION ALL
+    SELECT (SELECT job.held_by
+              FROM holdfast.jobs AS job
+             WHERE job.held_by > holders.held_by
+             ORDER BY job.held_by
+             LIMIT 1)
+      FROM holders
+     WHERE holders.held_by IS NOT NULL
+)
+SELECT held_by FROM holders WHERE held_by > ''

@@ -1,0 +1,1 @@
+SELECT name FROM holdfast.providers ORDER BY name COLLATE "C"

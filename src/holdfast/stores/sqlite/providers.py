@@ -1,0 +1,76 @@
+"""Providers and the jobs that are held for them, in a SQLite file."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.ports import Clock, Hint, HintKind
+from holdfast.ports.providers import ProviderEvent, ProviderRow
+from holdfast.stores.sqlite.reader import Reader
+from holdfast.stores.sqlite.submitting import SQL
+from holdfast.stores.sqlite.times import EPOCH, MICROSECOND, micros
+from holdfast.stores.sqlite.writer import Writer
+
+
+class SqliteProviders:
+    """The `ProviderStore` port; the store that it is a part of brings the file and the clock."""
+
+    _clock: Clock
+    _writer: Writer
+    _reader: Reader
+
+    async def providers(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
+        rows = await self._reader.rows(SQL["providers"], {"names": json.dumps(list(names))})
+        found = {row["name"]: ProviderRow(row["version"], row["state"]) for row in rows}
+        return self._clock.now().timestamp(), found
+
+    async def swap_provider(
+        self, name: str, version: int, state: str, events: Sequence[tuple[str, str]] = ()
+    ) -> bool:
+        values = {"name": name, "version": version, "state": state, "events": json.dumps(list(events))}
+        return await self._writer.write(
+            lambda connection: _swap(connection, {**values, "now": micros(self._clock.now())})
+        )
+
+    async def provider_names(self) -> list[str]:
+        return [row["name"] for row in await self._reader.rows(SQL["provider_names"], {})]
+
+    async def provider_events(self, name: str, *, limit: int) -> list[ProviderEvent]:
+        rows = await self._reader.rows(SQL["provider_events"], {"name": name, "limit": limit})
+        return [
+            ProviderEvent(row["name"], EPOCH + row["at"] * MICROSECOND, row["kind"], row["meta"])
+            for row in rows
+        ]
+
+    async def holders(self) -> list[str]:
+        return list(await self._reader.json(SQL["holders"], {}))
+
+    async def held(self) -> dict[str, int]:
+        rows = await self._reader.rows(SQL["held_jobs"], {})
+        return {row["held_by"]: row["jobs"] for row in rows}
+
+    async def let_out(self, holder: str, *, limit: int) -> int:
+        values = {"holder": holder, "limit": limit}
+        queues = await self._writer.write(
+            lambda connection: _let_out(connection, {**values, "now": micros(self._clock.now())})
+        )
+        for queue in set(queues):
+            self._reader.tell(Hint(HintKind.READY, queue))
+        return len(queues)
+
+
+def _swap(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
+    """Write the state and its events, in the transaction that is open, if the version is still the same."""
+    statement = "swap_provider" if values["version"] else "add_provider"
+    if not connection.execute(SQL[statement], values).rowcount:
+        return False
+    if values["events"] != "[]":
+        connection.execute(SQL["provider_history"], values)
+        connection.execute(SQL["forget_provider_events"], {"name": values["name"]})
+    return True
+
+
+def _let_out(connection: sqlite3.Connection, values: dict[str, Any]) -> list[str]:
+    """Make held jobs ready, and name the queue of each."""
+    return [row["queue"] for row in connection.execute(SQL["let_out"], values)]

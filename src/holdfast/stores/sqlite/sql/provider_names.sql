@@ -1,0 +1,1 @@
+SELECT name FROM holdfast_providers ORDER BY name
