@@ -6,6 +6,7 @@ sense, and ends where a person can see and repair it.
 
 from holdfast.config import Settings
 from holdfast.core.backoff import Backoff
+from holdfast.core.breakers import Breaker
 from holdfast.core.errors import (
     BadResponse,
     ConfigError,
@@ -40,12 +41,24 @@ from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent,
 from holdfast.core.jobs import Event, EventKind, Job, JobFilter
 from holdfast.core.rules import Rule, rule
 from holdfast.core.states import Status
-from holdfast.face import Current, Holdfast, JobFunction, JobHandle, StageFunction, current
+from holdfast.face import (
+    Current,
+    Holdfast,
+    JobFunction,
+    JobHandle,
+    Provider,
+    Providers,
+    ProviderStatus,
+    StageFunction,
+    current,
+)
 from holdfast.ports import Codec, Journal, Metrics, SchemaState
+from holdfast.ports.providers import ProviderEvent
 
 __all__ = [
     "Backoff",
     "BadResponse",
+    "Breaker",
     "Codec",
     "ConfigError",
     "Current",
@@ -71,6 +84,10 @@ __all__ = [
     "PayloadTooLarge",
     "Permanent",
     "PolicyRejected",
+    "Provider",
+    "ProviderEvent",
+    "ProviderStatus",
+    "Providers",
     "PublicCode",
     "ResultTimeout",
     "Retryable",

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from holdfast.core.backoff import Backoff, RetryPolicy
+from holdfast.core.breakers import Breaker
 from holdfast.core.errors import ConfigError
 from holdfast.engine.options import WorkerOptions
 
@@ -48,6 +49,17 @@ class Settings(BaseSettings):
         None, ge=0, le=65_535, description="Where `holdfast worker` answers /live, /ready and /metrics"
     )
     worker_health_host: str = Field("127.0.0.1", description="The address that the health port is open on")
+    gateway_url: str | None = Field(None, description="Where `JsonGateway` calls if it is told nothing else")
+    gateway_timeout_ms: int = Field(
+        60_000, ge=1, le=86_400_000, description="How long one of its calls may take, all in all"
+    )
+    circuit_window: int = Field(20, ge=1, le=1_000, description="Calls that a breaker looks back on")
+    circuit_fail_threshold: float = Field(
+        0.5, ge=0, lt=1, description="Part of those calls above which failures open it"
+    )
+    circuit_cooldown_ms: int = Field(
+        30_000, ge=1, le=86_400_000, description="How long it stays open before trials"
+    )
     log_level: str = Field(
         "INFO", pattern="(?i)^(debug|info|warning|error)$", description="Least level that is logged"
     )
@@ -61,6 +73,21 @@ class Settings(BaseSettings):
             jitter=timedelta(milliseconds=self.retry_jitter_max_ms),
         )
         return RetryPolicy(self.retry_max_attempts, backoff)
+
+    @property
+    def breaker(self) -> Breaker:
+        """The breaker of providers that declare none; it opens with half its window at the earliest."""
+        return Breaker(
+            window=self.circuit_window,
+            minimum=-(-self.circuit_window // 2),
+            threshold=self.circuit_fail_threshold,
+            cooldown=timedelta(milliseconds=self.circuit_cooldown_ms),
+        )
+
+    @property
+    def gateway_timeout(self) -> timedelta:
+        """How long a call may take, of a provider that declares nothing else."""
+        return timedelta(milliseconds=self.gateway_timeout_ms)
 
     @property
     def worker_options(self) -> WorkerOptions:

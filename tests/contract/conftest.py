@@ -19,6 +19,7 @@ from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.telemetry.logs import StructuredJournal
 from holdfast.wiring.threads import Threads
+from tests.contract.services import Service
 from tests.servers import PostgresServer, Prepare
 
 
@@ -242,3 +243,11 @@ async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
     made = Holdfast(database.url, attempts=3, backoff=Backoff.none(), journal=journal.writer)
     async with made:
         yield made
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    """An outside service, which is well. Whoever still waits for it is answered in the end."""
+    made = Service()
+    yield made
+    made.gate.set()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from holdfast import Backoff, Holdfast, JobCancelled, JobFailed, Status
+from holdfast import Backoff, Breaker, Holdfast, JobCancelled, JobFailed, Status, current
 from holdfast.core.jobs import EventKind
 from holdfast.core.transitions import (
     Finish,
@@ -19,15 +19,16 @@ from holdfast.core.transitions import (
     release,
     time_out,
 )
+from holdfast.core.transitions import hold as hold_back
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.patience import Patience
 from holdfast.engine.settling import Outcome, Settler
 from holdfast.engine.submitting import Submitter
 from holdfast.engine.sweeper import Sweeper
 from holdfast.ports import Store
-from holdfast.telemetry.figures import Figures, Key, Labels
+from holdfast.telemetry.figures import Figures, Key
 from holdfast.telemetry.logs import StructuredJournal
-from holdfast.telemetry.names import COUNTERS, OUTCOMES, SPREADS
+from holdfast.telemetry.names import COUNTERS, OUTCOMES, PROVIDER, SPREADS
 from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_failure, a_job
 from tests.contract.conftest import Database, DatabaseClock
@@ -68,11 +69,10 @@ class Counting(Figures):
         return {*self.counts(), *self.spreads()}
 
 
-NO_LABELS: list[Labels] = [()]
+FIGURES = {**COUNTERS, **SPREADS}
+OF_PROVIDERS = {name for name, figure in FIGURES.items() if PROVIDER in figure.labels}
 SERIES: set[Key] = {
-    (name, labels)
-    for name, figure in {**COUNTERS, **SPREADS}.items()
-    for labels in [((label, value),) for label in figure.labels for value in figure.values] or NO_LABELS
+    (name, labels) for name, figure in FIGURES.items() for labels in figure.series(["llm", "main", "spare"])
 }
 """Every series that the engine's figures may have, as they are listed for those who show them."""
 
@@ -216,13 +216,13 @@ async def test_everything_that_is_listed_is_counted(
     hold: Holdfast, store: Store, clock: DatabaseClock, figures: Counting
 ) -> None:
     """A figure that is listed and documented but never counted would be zero for ever, and nobody would know."""
-    jobs = [a_job() for _ in range(8)] + [a_job(deadline=HOUR) for _ in range(3)]
+    jobs = [a_job() for _ in range(9)] + [a_job(deadline=HOUR) for _ in range(3)]
     await Submitter(store, patience(), journal=QUIET, metrics=figures).submit_many(jobs)
     claims = await store.claim("worker", "default", limit=len(jobs), lease=2 * HOUR)
     async with hold:
         await hold.signal(jobs[0].id, "go")
 
-    done, failed, again, cancelled, parked, released, lost, lost_too, *due = claims
+    done, failed, again, cancelled, parked, held, released, lost, lost_too, *due = claims
     await settle(
         store,
         figures,
@@ -231,6 +231,7 @@ async def test_everything_that_is_listed_is_counted(
         Requeue(again.id, again.token, EventKind.RETRY, delay=HOUR, failure=a_failure()),
         cancel(cancelled),
         park(parked, "asleep", delay=2 * HOUR, seen=0, awaits=False),
+        hold_back(held, "llm is open", held_by="llm"),
         release(released, "worker shut down"),
         complete(lost._replace(token=lost.token - 1), "1"),
     )
@@ -248,8 +249,54 @@ async def test_everything_that_is_listed_is_counted(
 
     assert figures.value("jobs_timed_out") == len(due)
     assert figures.value("jobs_reclaimed") == len([lost, lost_too])
-    assert {name for name, _ in figures.all()} == {*COUNTERS, *SPREADS}
+    assert {name for name, _ in figures.all()} == {*FIGURES} - OF_PROVIDERS | {"jobs_held"}
     assert {outcome for outcome in OUTCOMES if figures.lengths(outcome)} == set(OUTCOMES)
+
+
+@pytest.mark.clause("OBS-2")
+async def test_everything_about_providers_is_counted(hold: Holdfast, figures: Counting) -> None:
+    breaker = Breaker(window=2, minimum=2, cooldown=0.05, trials=1)
+    llm = hold.provider("llm", breaker=breaker, concurrency=1)
+    spare = hold.provider("spare")
+    main = hold.provider("main", backup=spare)
+    healed = asyncio.Event()
+
+    @hold.stage(provider=llm, attempts=20)
+    async def ask(number: int) -> int:
+        if not healed.is_set():
+            raise ConnectionRefusedError
+        return number
+
+    @hold.stage(provider=main)
+    async def ask_main() -> str | None:
+        return current().provider
+
+    @hold.job("asking")
+    async def asking(number: int) -> int:
+        return await ask(number)
+
+    @hold.job("asking main")
+    async def asking_main() -> str | None:
+        return await ask_main()
+
+    async with hold, hold.worker(poll=0.05):
+        await hold.providers.open("main", actor="ada")
+        jobs = await asking.submit_many([(number,) for number in range(4)])
+        await figures.reach(1, "provider_openings", provider="llm")
+        await figures.reach(1, "jobs_held", provider="llm")
+        await figures.reach(1, "provider_trials", provider="llm")
+        healed.set()
+        for job in jobs:
+            await job.result(timeout=PATIENCE)
+        assert await (await asking_main.submit()).result(timeout=PATIENCE) == "spare"
+
+    assert {name for name, _ in figures.all()} >= OF_PROVIDERS
+    assert figures.value("provider_calls", provider="llm", outcome="success") == len(jobs)
+    assert figures.value("provider_calls", provider="llm", outcome="failure") >= breaker.minimum
+    assert figures.value("provider_backups", provider="main") == 1
+    assert figures.value("provider_calls", provider="spare", outcome="success") == 1
+    assert figures.value("provider_calls", provider="main", outcome="success") == 0
+    assert figures.value("jobs_failed", code="IO_ERROR") == 0
 
 
 HOUR = timedelta(hours=1)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import asyncpg
+import httpx
 import pytest
 
 from holdfast import Backoff, EventKind, Holdfast, Job, JobHandle, Status
@@ -79,3 +80,44 @@ async def test_a_failing_job_waits_in_its_shape_and_ends_after_its_attempts(
     assert len(runs) == shape.attempts
     assert len(waits) == len(shape.waits)
     assert all(least <= wait <= most for wait, (least, most) in zip(waits, shape.waits, strict=True))
+
+
+def answered(headers: dict[str, str]) -> httpx.HTTPStatusError:
+    """Give what a client raises that was told to slow down."""
+    response = httpx.Response(429, headers=headers, request=httpx.Request("POST", "http://service.test/"))
+    return httpx.HTTPStatusError("429", request=response.request, response=response)
+
+
+@pytest.mark.clause("RET-4")
+@pytest.mark.parametrize(
+    ("headers", "least", "most"),
+    [
+        pytest.param({"retry-after": "7"}, 7000, 7000, id="seconds"),
+        pytest.param(
+            {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT", "date": "Fri, 31 Dec 1999 23:59:50 GMT"},
+            9000,
+            9000,
+            id="a date",
+        ),
+        pytest.param({"retry-after-ms": "2500", "retry-after": "60"}, 2500, 2500, id="milliseconds go first"),
+        pytest.param({"retry-after": "1e9"}, 300_000, 300_000, id="never above the ceiling"),
+        pytest.param({"retry-after": "1"}, 2000, 2000, id="never below the backoff"),
+        pytest.param({"retry-after": "soon"}, 2000, 2000, id="unreadable"),
+    ],
+)
+async def test_a_service_that_says_how_long_to_wait_is_left_alone_for_so_long(
+    hold: Holdfast, headers: dict[str, str], least: int, most: int
+) -> None:
+    @hold.job("asking", backoff=Backoff.exponential(initial=2, ceiling=300, jitter=0))
+    async def asking() -> None:
+        raise answered(headers)
+
+    async with hold.worker(poll=0.05):
+        job = await asking.submit()
+        waiting = await eventually(job.read, waits_after(1))
+
+    [wait] = await waits_of(job)
+    assert least <= wait <= most
+    assert waiting.retry_after is not None
+    assert waiting.last_attempt_at is not None
+    assert (waiting.retry_after - waiting.last_attempt_at).total_seconds() >= wait / 1000

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -14,6 +14,7 @@ from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.failures import Failure, stage_mismatch, timed_out, worker_lost
 from holdfast.core.jobs import Claim, Signal
 from holdfast.core.payload import fingerprint
+from holdfast.core.providers import ProviderSpec
 from holdfast.core.sealing import is_sealed
 from holdfast.core.stages import StageKey, StageRow
 from holdfast.core.states import Status
@@ -30,8 +31,10 @@ from holdfast.core.transitions import (
     time_out,
 )
 from holdfast.engine.calling import TookTooLongError, call
+from holdfast.engine.calls import Call
 from holdfast.engine.context import CURRENT, STAGE
 from holdfast.engine.patience import Patience
+from holdfast.engine.permits import Permits
 from holdfast.engine.registry import JobSpec, StageSpec
 from holdfast.engine.settling import Settler
 from holdfast.engine.stages import Interrupted, LeaseLost, Stages
@@ -71,6 +74,7 @@ class Tools:
     patience: Patience
     loop: asyncio.AbstractEventLoop
     closing: Callable[[], bool]
+    permits: Permits | None = None
     tracer: Tracer | None = None
     fingerprint: Callable[[str], str] = fingerprint
     at_deadline: "Callable[[Attempt], None]" = _stop_at_deadline
@@ -221,6 +225,45 @@ class Attempt:
         if self._waits is None:
             self._waits = Waits(self, stages, self._tools, self._signals)
         return self._waits
+
+    @asynccontextmanager
+    async def calling(self, provider: ProviderSpec, key: str) -> AsyncIterator[Call]:
+        """Make a call to *provider* in the block, with its leave; the call says who is to be called in fact.
+
+        In the middle of a call to the same provider, that one's leave is good for this one, too.
+        """
+        stages = self._its_stages()
+        calls = stages.calls
+        if calls is None:
+            yield Call(provider.name)
+            return
+        around = calls.around(provider)
+        if around is not None:
+            yield around
+            return
+        stage = STAGE.get()
+        number = self.claim.attempt if stage is None else stage.number
+        with stages.bustle.under_way():
+            call, permit = await calls.admit(provider, key, retry=number > 1)
+            try:
+                async with asyncio.timeout(permit.provider.timeout.total_seconds()):
+                    yield call
+            except BaseException as error:
+                if stages.says_nothing(error):
+                    permit.drop()
+                else:
+                    await calls.ended(permit, self.failure_of(error))
+                raise
+            else:
+                await calls.ended(permit, None)
+            finally:
+                # Only now: whoever is held as soon as this is over stops what runs beside it, its verdict included.
+                calls.leave(call)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that the job's code does can take effect any more."""
+        return self._over or self._interruption is not None
 
     def ensure_going_on(self) -> None:
         """Unwind the function once more, if it swallowed that the job waits or is to be tried again.

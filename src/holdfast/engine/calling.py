@@ -20,18 +20,24 @@ class TookTooLongError(Exception):
 
 
 async def call(
-    spec: JobSpec | StageSpec, args: list[Any], kwargs: dict[str, Any], *, executor: Executor
+    spec: JobSpec | StageSpec,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    *,
+    executor: Executor,
+    timeout: timedelta | None = None,
 ) -> Any:
-    """Call the function of *spec* and wait for it, at most its timeout."""
-    if spec.timeout is None:
+    """Call the function of *spec* and wait for it, at most its timeout, or *timeout* if that is shorter."""
+    longest = spec.timeout if timeout is None else min(timeout, spec.timeout or timeout)
+    if longest is None:
         return await _called(spec, args, kwargs, executor)
-    limit = asyncio.timeout(spec.timeout.total_seconds())
+    limit = asyncio.timeout(longest.total_seconds())
     try:
         async with limit:
             return await _called(spec, args, kwargs, executor)
     except TimeoutError:
         if limit.expired():
-            raise TookTooLongError(spec.timeout, in_thread=not spec.is_async) from None
+            raise TookTooLongError(longest, in_thread=not spec.is_async) from None
         raise
 
 

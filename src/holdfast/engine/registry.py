@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from holdfast.core.backoff import RetryPolicy
 from holdfast.core.errors import ConfigError
+from holdfast.core.providers import ProviderSpec
 from holdfast.core.schedules import Schedule
 from holdfast.engine.shapes import Shape
 
@@ -24,6 +25,7 @@ class StageSpec:
     policy: RetryPolicy
     is_async: bool
     timeout: timedelta | None = None
+    provider: ProviderSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,38 @@ class Recurring:
 
 
 class Registry:
-    """Jobs by name, and those that recur."""
+    """Jobs by name, those that recur, and the providers that they call."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobSpec] = {}
         self._aliases: dict[str, JobSpec] = {}
         self.recurring: list[Recurring] = []
+        self.providers: dict[str, ProviderSpec] = {}
+
+    def call(self, provider: ProviderSpec) -> None:
+        """Declare a provider. A name means one thing in a process."""
+        if provider.name in self.providers:
+            raise ConfigError(
+                f"a provider named {provider.name!r} is declared twice; give one of them another name"
+            )
+        self.providers[provider.name] = provider
+
+    def backups_of(self, name: str) -> Iterator[ProviderSpec]:
+        """Give the backup of a provider, the backup's, and so on, each once."""
+        seen, spec = {name}, self.providers.get(name)
+        while spec is not None and spec.backup is not None and spec.backup not in seen:
+            seen.add(spec.backup)
+            spec = self.providers[spec.backup]
+            yield spec
+
+    def ensure_backups(self) -> None:
+        """Refuse a backup that is declared nowhere: it would be missed when it is needed."""
+        for provider in self.providers.values():
+            if provider.backup is not None and provider.backup not in self.providers:
+                raise ConfigError(
+                    f"provider {provider.name!r} has the backup {provider.backup!r}, which is not declared; "
+                    f"declare it with hold.provider({provider.backup!r})"
+                )
 
     def add(self, spec: JobSpec) -> None:
         """Declare a job. A name means one thing in a process."""

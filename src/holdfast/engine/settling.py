@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, assert_never
 
+from holdfast.core.providers import provider_of
 from holdfast.core.states import Status
 from holdfast.core.traces import ids
 from holdfast.core.transitions import (
@@ -157,6 +158,8 @@ class Settler:
                 self._journal.info("retry", **fields, **_reason(change))
             case AttemptEnd.PARKED:
                 self._journal.debug("parked", **fields, **_reason(change))
+            case AttemptEnd.HELD:
+                self._journal.info("held", **fields, **_reason(change))
             case AttemptEnd.RELEASED:
                 self._journal.info("released", **fields, **_reason(change))
             case _:
@@ -170,18 +173,21 @@ class _Tally:
         self.counts: Counter[str] = Counter()
         self.completed: list[float] = []
         self.put_back = False
-        self._coded: Counter[tuple[str, str]] = Counter()
+        self._labelled: Counter[tuple[str, str, str]] = Counter()
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
 
     def ended(self, end: AttemptEnd, change: Finish | Requeue, seconds: float) -> None:
         self._seconds[end.value].append(seconds)
-        self.put_back = self.put_back or isinstance(change, Requeue)
+        # Who is held is never due: there is no need to look.
+        self.put_back = self.put_back or (isinstance(change, Requeue) and change.held_by is None)
         if end is AttemptEnd.TIMED_OUT:
             return  # whoever ends a job by its deadline counts it, and that may be a sweep
-        if change.failure is None:
+        if isinstance(change, Requeue) and change.held_by is not None:
+            self._labelled[_COUNTERS[end], "provider", provider_of(change.held_by)] += 1
+        elif change.failure is None:
             self.counts[_COUNTERS[end]] += 1
         else:
-            self._coded[_COUNTERS[end], change.failure.code] += 1
+            self._labelled[_COUNTERS[end], "code", change.failure.code] += 1
 
     def report(self, metrics: Metrics) -> None:
         if self.completed:
@@ -190,8 +196,8 @@ class _Tally:
         for name, amount in self.counts.items():
             if amount:
                 metrics.count(name, amount)
-        for (name, code), amount in self._coded.items():
-            metrics.count(name, amount, code=code)
+        for (name, label, value), amount in self._labelled.items():
+            metrics.count(name, amount, **{label: value})
         for outcome, seconds in self._seconds.items():
             metrics.observe("attempt_seconds", seconds, outcome=outcome)
 
@@ -203,6 +209,7 @@ _COUNTERS = {
     AttemptEnd.LATE: "results_late",
     AttemptEnd.RETRY: "retries_scheduled",
     AttemptEnd.PARKED: "jobs_parked",
+    AttemptEnd.HELD: "jobs_held",
     AttemptEnd.RELEASED: "jobs_released",
 }
 
@@ -236,5 +243,8 @@ def _reason(change: Finish | Requeue) -> dict[str, object]:
         fields["stage"] = change.stage
     if isinstance(change, Requeue):
         fields["reason"] = change.reason
-        fields["delay_ms"] = None if change.delay is None else round(change.delay.total_seconds() * 1000)
+        if change.held_by is not None:
+            fields["provider"] = provider_of(change.held_by)
+        elif change.delay is not None:
+            fields["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return {name: value for name, value in fields.items() if value is not None}

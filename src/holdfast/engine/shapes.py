@@ -3,14 +3,16 @@
 import inspect
 from collections.abc import Callable, Mapping
 from inspect import Parameter
+from types import SimpleNamespace
 from typing import Any, NotRequired, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 from typing_extensions import TypedDict
 
-from holdfast.core.errors import PayloadInvalid
+from holdfast.core.errors import ConfigError, PayloadInvalid
 from holdfast.core.payload import DEFAULT_LIMIT, encode
+from holdfast.core.providers import checked_key
 from holdfast.core.sealing import ensure_open
 
 _PLAIN = (int, str, float, bool, type(None))
@@ -56,6 +58,18 @@ class Shape:
         if self._named_only:
             return [], values
         return _spread(self._parameters, values)
+
+    def key_of(self, key: Callable[[Any], str], text: str) -> str:
+        """Tell the calls of different customers apart, by what *key* makes of the arguments, each an attribute by name."""
+        args, kwargs = self.load_args(text)
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        try:
+            return checked_key(str(key(SimpleNamespace(**bound.arguments))))
+        except Exception as error:
+            raise ConfigError(
+                f"{self.what}: its provider's key= finds none in the arguments: {type(error).__name__}: {error}"
+            ) from error
 
     def dump_result(self, value: Any) -> str:
         """Write what the function returned. Raises `PayloadInvalid` if it is not what it declares."""

@@ -10,18 +10,21 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.core.breakers import Outcome
 from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.failures import Failure, worker_lost
 from holdfast.core.stages import StageKey, StageRow, StageStatus, ensure_same
 from holdfast.core.transitions import Requeue, StageWrite, Transition, exhausted, fail
 from holdfast.engine.bustle import Bustle
 from holdfast.engine.calling import call
-from holdfast.engine.context import STAGE, RunningStage
+from holdfast.engine.calls import Calls
+from holdfast.engine.context import CALLING, STAGE, RunningStage
 from holdfast.engine.registry import StageSpec
 from holdfast.ports.store import Settled
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt, Tools
+    from holdfast.engine.permits import Permit
     from holdfast.ports import Span
 
 
@@ -41,12 +44,13 @@ class LeaseLost(BaseException):
 
 
 class _Now(NamedTuple):
-    """A stage that runs at this moment, and which attempt at it this is."""
+    """A stage that runs at this moment, which attempt at it this is, and whom it calls."""
 
     stage: StageSpec
     place: StageKey
     mark: str
     number: int
+    provider: str | None = None
 
 
 class Stages:
@@ -62,8 +66,16 @@ class Stages:
         """The note of a stage that runs alone. It is written if that changes."""
         self._noted: dict[StageKey, StageWrite] = {}
         self.bustle = Bustle()
+        self._calls_made: Calls | None = None
         self.postponed: Transition | None = None
         """What a stage that is to be tried again asks for, or a wait, whatever the job's code makes of its unwinding."""
+
+    @property
+    def calls(self) -> Calls | None:
+        """Who asks providers for leave; nobody does where jobs run inline, and every call is made."""
+        if self._calls_made is None and self._tools.permits is not None:
+            self._calls_made = Calls(self._attempt, self, self._tools.permits)
+        return self._calls_made
 
     async def run(
         self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -91,11 +103,14 @@ class Stages:
         self._running[place] = asyncio.current_task()
         try:
             with self.bustle.under_way():
-                now = _Now(stage, place, mark, await self._begin(stage, place, mark))
+                provider = None if stage.provider is None else stage.provider.name
+                now = _Now(stage, place, mark, await self._begin(stage, place, mark), provider)
                 if now.number > stage.policy.attempts:
                     raise await self._give_up(now, worker_lost())
                 span = None if self._tools.tracer is None else self._tools.tracer.stage(place, now.number)
-                result = await (self._computed(now, text) if span is None else self._in_span(span, now, text))
+                now, result = await (
+                    self._computed(now, text) if span is None else self._in_span(span, now, text)
+                )
                 await self._record(now, StageStatus.DONE, result=result)
                 return stage.shape.load_result(result)
         finally:
@@ -133,44 +148,96 @@ class Stages:
         self._noted[note.key] = note
         await self.write(note)
 
-    async def _in_span(self, span: "Span", now: _Now, text: str) -> str:
+    async def _in_span(self, span: "Span", now: _Now, text: str) -> tuple[_Now, str]:
         """Compute the stage's result inside *span*, and say there what came of it."""
         try:
-            result = await self._computed(now, text)
+            computed = await self._computed(now, text)
         except (StageFailed, Interrupted) as error:
-            span.end("failed", error.failure)
+            span.end("held" if error.failure is None else "failed", error.failure)
             raise
         except BaseException:
             span.end("stopped")
             raise
         span.end("done")
-        return result
+        return computed
 
-    async def _computed(self, now: _Now, text: str) -> str:
-        """Call the stage's function; an error ends in a later attempt, or in `StageFailed`."""
+    async def _computed(self, now: _Now, text: str) -> tuple[_Now, str]:
+        """Call the stage's function, with its provider's leave; tell who was called in the end, and the result.
+
+        An error ends with a backup, in a later attempt, or in `StageFailed`.
+        """
+        provider, calls = now.stage.provider, self.calls
+        if provider is None or calls is None:
+            return await self._tried(now, text, None)
+        key = "" if provider.key is None else now.stage.shape.key_of(provider.key, text)
+        call, permit = await calls.admit(provider, key, retry=now.number > 1)
+        outer = CALLING.set((*CALLING.get(), call))
+        try:
+            return await self._tried(now, text, permit)
+        finally:
+            CALLING.reset(outer)
+            calls.leave(call)
+
+    async def _tried(self, now: _Now, text: str, permit: "Permit | None") -> tuple[_Now, str]:
+        """Call the function with *permit*, and with that of a backup if need be."""
+        while True:
+            now = now if permit is None else now._replace(provider=permit.provider.name)
+            try:
+                return now, await self._called(now, text, permit)
+            except BaseException as error:
+                if self.says_nothing(error):
+                    raise
+                # The edge of an attempt: SystemExit too is only its failure.
+                failure = self._attempt.failure_of(error)
+                permit = await self._backup(now, permit, failure)
+                if permit is None:
+                    raise await self._failed(now, failure) from error
+
+    async def _called(self, now: _Now, text: str, permit: "Permit | None") -> str:
+        """Call the function once, and tell its provider's gate if that went well, or was given up."""
         stage = now.stage
-        outer = STAGE.set(RunningStage(now.place, now.number))
+        outer = STAGE.set(RunningStage(now.place, now.number, now.provider))
         try:
             args, kwargs = stage.shape.load_args(text)
-            value = await call(stage, args, kwargs, executor=self._tools.executor)
-            return stage.shape.dump_result(value)
-        except (StageFailed, Interrupted, LeaseLost):
-            raise
+            timeout = None if permit is None else permit.provider.timeout
+            value = await call(stage, args, kwargs, executor=self._tools.executor, timeout=timeout)
+            result = stage.shape.dump_result(value)
         except BaseException as error:
-            # The edge of an attempt: SystemExit too is only its failure. A cancellation from outside is not.
-            if isinstance(error, asyncio.CancelledError) and self._cancelled_from_outside():
-                raise
-            raise await self._failed(now, error) from error
+            if permit is not None and self.says_nothing(error):
+                permit.drop()
+            raise
         finally:
             STAGE.reset(outer)
+        if permit is not None:
+            await permit.ended(Outcome.SUCCESS)
+        return result
 
-    def _cancelled_from_outside(self) -> bool:
-        task = asyncio.current_task()
-        return self._attempt.interrupted() or (task is not None and task.cancelling() > 0)
+    async def _backup(self, now: _Now, permit: "Permit | None", failure: Failure) -> "Permit | None":
+        calls = self.calls
+        if permit is None or calls is None:
+            return None
+        last = exhausted(failure, now.stage.policy, attempt=now.number)
+        return await calls.failed(permit, failure, last=last)
 
-    async def _failed(self, now: _Now, error: BaseException) -> BaseException:
+    def says_nothing(self, error: BaseException) -> bool:
+        """Whether an error is the engine's own doing, and no failure of what was called."""
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            return self._attempt.interrupted() or (task is not None and task.cancelling() > 0)
+        return isinstance(error, StageFailed | Interrupted | LeaseLost)
+
+    def lease_lost(self) -> LeaseLost:
+        """Give what unwinds code whose job is not this attempt's any more."""
+        return LeaseLost()
+
+    def put_back(self, change: Transition, why: str) -> Interrupted:
+        """Have the job put back as *change* says; a stage that failed beside it, and is to be tried again, comes first."""
+        if self.postponed is None:
+            self.postponed = change
+        return Interrupted(why)
+
+    async def _failed(self, now: _Now, failure: Failure) -> BaseException:
         """Decide on a failed stage: unwind the job for another attempt, or tell its function."""
-        failure = self._attempt.failure_of(error)
         if exhausted(failure, now.stage.policy, attempt=now.number):
             return await self._give_up(now, failure)
         self._noted.pop(now.place, None)  # its attempt is spent
@@ -182,10 +249,9 @@ class Stages:
             attempt=now.number,
             stage=str(now.place),
         )
-        if self.postponed is None or _delay(later) > _delay(self.postponed):
-            self.postponed = (
-                later  # of stages that failed side by side, the one that has to wait longest decides
-            )
+        if self.postponed is None or _is_held(self.postponed) or _delay(later) > _delay(self.postponed):
+            # Of stages that failed side by side, the one that has to wait longest decides.
+            self.postponed = later
         return Interrupted("the stage will be tried again", failure)
 
     async def _give_up(self, now: _Now, failure: Failure) -> StageFailed:
@@ -198,7 +264,17 @@ class Stages:
     ) -> None:
         claim = self._attempt.claim
         await self.write(
-            StageWrite(claim.id, claim.token, now.place, status, now.number, now.mark, result, failure)
+            StageWrite(
+                claim.id,
+                claim.token,
+                now.place,
+                status,
+                now.number,
+                now.mark,
+                result,
+                failure,
+                now.provider,
+            )
         )
         self._noted.pop(now.place, None)
         self.stored[now.place] = StageRow(claim.id, now.place, status, now.number, now.mark, result, failure)
@@ -224,6 +300,10 @@ class Stages:
         # Whoever is still noted neither ended nor failed: it was stopped, here or by its task group.
         for note in list(self._noted.values()):
             await self._tools.settler.store_stage(note._replace(attempt=note.attempt - 1))
+
+
+def _is_held(change: Transition) -> bool:
+    return isinstance(change, Requeue) and change.held_by is not None
 
 
 def _delay(change: Transition) -> timedelta:

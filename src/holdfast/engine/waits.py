@@ -18,7 +18,7 @@ from holdfast.core.failures import ErrorClass, Failure
 from holdfast.core.jobs import End, Signal, known_id
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
-from holdfast.core.transitions import StageWrite, park
+from holdfast.core.transitions import FOR_EVER, StageWrite, park
 from holdfast.engine.stages import Interrupted, LeaseLost
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FOR_EVER = timedelta(days=36_500)
 TIMED_OUT = '{"timed_out":true}'
 
 

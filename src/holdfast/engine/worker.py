@@ -1,8 +1,8 @@
 """The worker: it claims as many jobs as it has room for, runs them, and lets go cleanly.
 
-Four loops run side by side: this one claims and starts attempts; the `Keeper` extends leases and
-hears cancellations; the `Sweeper` wakes parked jobs and reclaims those of dead workers; the `Ticker`
-submits what recurs. Attempts
+Five loops run side by side: this one claims and starts attempts; the `Keeper` extends leases and
+hears cancellations; the `Sweeper` wakes parked jobs and reclaims those of dead workers; the `Releaser`
+lets out those that are held for a provider; the `Ticker` submits what recurs. Attempts
 end on their own and leave their transition with the `Settler`, which writes them in batches.
 """
 
@@ -19,9 +19,12 @@ from holdfast.core.stages import StageKey, StageRow
 from holdfast.core.transitions import release
 from holdfast.engine.attempt import Attempt, Interruption, Tools
 from holdfast.engine.keeper import Keeper
+from holdfast.engine.lines import Exchange
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
+from holdfast.engine.permits import Permits
+from holdfast.engine.releasing import Releaser
 from holdfast.engine.settling import Outcome, Settler
 from holdfast.engine.strangers import Strangers
 from holdfast.engine.suspects import Suspects
@@ -67,6 +70,26 @@ class Worker:
         self._sweeper = Sweeper(
             parts.store, options, self._news, dice=parts.dice, journal=parts.journal, metrics=parts.metrics
         )
+        exchange = Exchange(
+            store=parts.store,
+            worker=name,
+            patience=self._patience,
+            dice=parts.dice,
+            journal=parts.journal,
+            metrics=parts.metrics,
+            changed=self._hear_of_provider,
+        )
+        self.permits = Permits(parts.registry, exchange)
+        """What this worker knows of providers."""
+        self._releaser = Releaser(
+            parts.store,
+            self.permits,
+            parts.registry,
+            options,
+            self._news,
+            dice=parts.dice,
+            journal=parts.journal,
+        )
         self._ticker = Ticker(
             parts.store, parts.registry, ids=parts.ids, journal=parts.journal, metrics=parts.metrics
         )
@@ -91,10 +114,14 @@ class Worker:
             patience=self._patience,
             loop=self._loop,
             closing=self._closing,
+            permits=self.permits,
             tracer=parts.tracer,
             fingerprint=parts.fingerprint,
             at_deadline=self._keeper.look_soon,
         )
+
+    def _hear_of_provider(self) -> None:
+        self._releaser.hurry()
 
     def _describe(self, error: BaseException) -> str:
         """Say on one line what went wrong, with nothing in it that nobody should read."""
@@ -133,6 +160,7 @@ class Worker:
         helpers = [
             asyncio.create_task(self._keeper.run(), name=f"{self.name} keeper"),
             asyncio.create_task(self._sweeper.run(), name=f"{self.name} sweeper"),
+            asyncio.create_task(self._releaser.run(), name=f"{self.name} releaser"),
             asyncio.create_task(self._ticker.run(), name=f"{self.name} ticker"),
         ]
         for helper in helpers:
@@ -334,6 +362,7 @@ class Worker:
         try:
             async with asyncio.timeout(10):
                 await self._settler.drain()
+                await self.permits.close()
         except TimeoutError:
             self._journal.error("unsettled at shutdown", worker=self.name, jobs=self._settler.unsettled)
             self._settler.give_up()

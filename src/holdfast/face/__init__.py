@@ -4,6 +4,17 @@ from holdfast.face.current import Current, current
 from holdfast.face.handles import JobHandle
 from holdfast.face.holdfast import Holdfast
 from holdfast.face.jobs import JobFunction
+from holdfast.face.providers import Provider, Providers, ProviderStatus
 from holdfast.face.stages import StageFunction
 
-__all__ = ["Current", "Holdfast", "JobFunction", "JobHandle", "StageFunction", "current"]
+__all__ = [
+    "Current",
+    "Holdfast",
+    "JobFunction",
+    "JobHandle",
+    "Provider",
+    "ProviderStatus",
+    "Providers",
+    "StageFunction",
+    "current",
+]

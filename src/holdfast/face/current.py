@@ -15,7 +15,8 @@ class Current:
 
     `key` is printable ASCII and fit for an `Idempotency-Key` header: the same in every attempt at this
     stage of this job, and no other stage, job or generation has it. `time_left` is how long it is until the
-    job's deadline, if it has one; less than nothing afterwards.
+    job's deadline, if it has one; less than nothing afterwards. `provider` names whom a stage is to call: its own
+    provider, or a backup.
     """
 
     job_id: str
@@ -23,6 +24,7 @@ class Current:
     generation: int
     key: str
     time_left: timedelta | None = None
+    provider: str | None = None
 
 
 def current() -> Current:
@@ -40,7 +42,7 @@ def current() -> Current:
     if stage is None:
         return Current(claim.id, claim.attempt, claim.generation, whole_job, left)
     place = ":".join(quote(part, safe="#") for part in stage.place)
-    return Current(claim.id, stage.number, claim.generation, f"{whole_job}:{place}", left)
+    return Current(claim.id, stage.number, claim.generation, f"{whole_job}:{place}", left, stage.provider)
 
 
 def trace_here(tracer: Tracer | None) -> str | None:

@@ -13,18 +13,22 @@ from typing import Any, ParamSpec, TypeVar, cast, get_args, overload
 
 from holdfast.config import load_settings
 from holdfast.core.backoff import Backoff, RetryPolicy
+from holdfast.core.breakers import Breaker
 from holdfast.core.coroutines import run_here
 from holdfast.core.durations import Length, duration
 from holdfast.core.errors import ConfigError, PayloadInvalid, StateRefused, WithinUnsupported
 from holdfast.core.jobs import End, Event, Job, JobFilter, Receipt, Submission
+from holdfast.core.limits import Limits, Rate
 from holdfast.core.payload import encode
+from holdfast.core.providers import ProviderSpec, ProviderState
 from holdfast.core.redaction import Redact, redact
 from holdfast.core.rules import Rule
 from holdfast.core.schedules import Missed, Schedule, Ticks, every
 from holdfast.core.states import Status
 from holdfast.core.within import kind_of
 from holdfast.engine.attempt import Attempt
-from holdfast.engine.context import CURRENT, STAGE
+from holdfast.engine.context import CALLING, CURRENT, STAGE
+from holdfast.engine.exchanging import Step, swap
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
 from holdfast.engine.registry import JobSpec, OnDeadline, Registry, StageSpec
@@ -35,10 +39,18 @@ from holdfast.engine.worker import Worker
 from holdfast.face.current import ensure_going_on
 from holdfast.face.handles import JobHandle
 from holdfast.face.jobs import LONGEST_WORD, JobFunction, checked_deadline, is_word
+from holdfast.face.providers import (
+    Provider,
+    Providers,
+    ProviderStatus,
+    statuses,
+    unknown_provider,
+)
 from holdfast.face.running import running
 from holdfast.face.stages import StageFunction
 from holdfast.face.sync import Portal, in_sync
 from holdfast.ports import Codec, Journal, Metrics, SchemaState
+from holdfast.ports.providers import ProviderEvent
 from holdfast.wiring import assemble
 from holdfast.wiring.cron import cron
 
@@ -213,8 +225,17 @@ class Holdfast:
         attempts: int | None = None,
         backoff: Backoff | None = None,
         timeout: Length | None = None,
+        provider: Provider | None = None,
     ) -> "_StageDecorator":
-        """Declare a stage: inside a job it runs once, and its result is kept for later attempts."""
+        """Declare a stage: inside a job it runs once, and its result is kept for later attempts.
+
+        With a *provider* it runs only while that lets calls through; meanwhile its job is held, with its attempts.
+        """
+
+        if provider is not None and self._registry.providers.get(provider.name) is not provider.spec:
+            raise ConfigError(
+                f"provider {provider.name!r} was declared with another Holdfast; declare it with this one"
+            )
 
         def declare(function: Callable[..., Any]) -> StageFunction[..., Any]:
             known = _named(name or function.__name__, "stage")
@@ -227,10 +248,82 @@ class Holdfast:
                 policy=self._policy_of(attempts, backoff),
                 is_async=inspect.iscoroutinefunction(function),
                 timeout=None if timeout is None else _length(timeout),
+                provider=None if provider is None else provider.spec,
             )
             return StageFunction(spec)
 
         return _StageDecorator(declare)
+
+    def provider(
+        self,
+        name: str,
+        *,
+        timeout: Length | None = None,
+        concurrency: int | None = None,
+        rate: str | None = None,
+        breaker: Breaker | None = None,
+        backup: "Provider | str | None" = None,
+        retry_budget: float | None = None,
+        key: Callable[[Any], str] | None = None,
+        concurrency_per_key: int | None = None,
+        rate_per_key: str | None = None,
+    ) -> Provider:
+        """Declare an outside service, which all workers of the store call with one accord.
+
+        *timeout* limits one call. *concurrency* and *rate* (`"60/min"`) limit all calls, over all workers. The
+        *breaker* says when it counts as broken; *backup* is who is called instead. *retry_budget* is how many retries
+        there may be for each first call, `0.2` for one in five. *key* tells customers apart by a stage's arguments,
+        `lambda a: a.customer`: they take turns, and each has the limits *concurrency_per_key* and *rate_per_key*.
+        """
+        if retry_budget is not None and not 0 < retry_budget <= 1:
+            raise ConfigError(
+                f"retry_budget={retry_budget} is not usable: it is a part of the calls, up to 1"
+            )
+        spec = ProviderSpec(
+            name=_named(name, "provider"),
+            timeout=self.settings.gateway_timeout if timeout is None else _length(timeout),
+            limits=_limits(concurrency, rate),
+            breaker=breaker or self.settings.breaker,
+            backup=backup.name if isinstance(backup, Provider) else backup,
+            key=key,
+            key_limits=_limits(concurrency_per_key, rate_per_key),
+            retry_budget=retry_budget,
+        )
+        self._registry.call(spec)
+        return Provider(spec)
+
+    @property
+    def providers(self) -> Providers:
+        """What an operator sees of providers, and can lay down about them."""
+        return Providers(self)
+
+    async def _change_provider(self, name: str, step: Step[None]) -> None:
+        """Lay something down about a provider, for all workers; their releasers hear of it within a poll."""
+        await self._open_to_act()
+        await self._ensure_provider(name)
+        done = await swap(self.parts.store, name, step, dice=self.parts.dice)
+        for entry in done.told:
+            self.parts.journal.info(f"provider {entry.kind}", provider=name, **entry.meta)
+
+    async def _ensure_provider(self, name: str) -> None:
+        known = {*self._registry.providers, *await self.parts.store.provider_names()}
+        if name not in known:
+            raise unknown_provider(name, list(known))
+
+    async def _provider_statuses(self, name: str | None) -> list[ProviderStatus]:
+        await self.open()
+        store, declared = self.parts.store, self._registry.providers
+        if name is not None:
+            await self._ensure_provider(name)
+        names = sorted({*declared, *await store.provider_names()}) if name is None else [name]
+        now, rows = await store.providers(names)
+        states = {known: ProviderState.load(row.state) for known, row in rows.items()}
+        return statuses(names, states, await store.held(), declared, now)
+
+    async def _provider_events(self, name: str, limit: int) -> list[ProviderEvent]:
+        await self.open()
+        await self._ensure_provider(name)
+        return await self.parts.store.provider_events(name, limit=limit)
 
     def _policy_of(self, attempts: int | None, backoff: Backoff | None) -> RetryPolicy:
         try:
@@ -289,6 +382,7 @@ class Holdfast:
         poll: Length | None = None,
     ) -> AsyncIterator[Worker]:
         """Run a worker while the block runs; at its end it finishes what it has in hand."""
+        self._registry.ensure_backups()
         await self.open()
         options = _given(
             self.settings.worker_options, slots=slots, queues=queues, lease=lease, grace=grace, poll=poll
@@ -341,7 +435,9 @@ class Holdfast:
     def _waiting_job(self) -> Attempt | None:
         """Give the job that the running code belongs to, if it can wait without a worker; a stage cannot."""
         running = CURRENT.get()
-        if running is None or STAGE.get() is not None or not running.is_kept_by(self.parts.store):
+        if running is None or not running.is_kept_by(self.parts.store):
+            return None
+        if STAGE.get() is not None or CALLING.get():
             return None
         return running
 
@@ -349,7 +445,7 @@ class Holdfast:
         running = self._waiting_job()
         if running is None:
             raise ConfigError(
-                f"{what} was called outside a job's function; call it there, and not inside a stage"
+                f"{what} was called outside a job's function; call it there, and not inside a stage or a permit's block"
             )
         return running
 
@@ -514,6 +610,13 @@ def _named(name: str, what: str) -> str:
 def _length(length: Length) -> timedelta:
     try:
         return duration(length)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _limits(concurrency: int | None, rate: str | None) -> Limits:
+    try:
+        return Limits(concurrency, None if rate is None else Rate.of(rate))
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
