@@ -7,7 +7,9 @@ from typing import assert_never
 
 from holdfast_simulator.faults import (
     Close,
+    Drip,
     Fault,
+    Flood,
     Hang,
     InvalidJson,
     OverloadedStream,
@@ -28,8 +30,10 @@ def disguise(fault: Fault, answer: Answer | None, *, now: datetime) -> Answer | 
     match fault:
         case Hang() | Reset() | Close() | Refuse():
             return None
-        case Slow() | Truncate():
+        case Slow() | Truncate() | Drip():
             return answer
+        case Flood():
+            return Answer(200)
         case Status():
             return _scripted(fault)
         case RateLimit():

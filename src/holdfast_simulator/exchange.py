@@ -8,7 +8,9 @@ from typing import assert_never
 from holdfast_simulator.control import Control
 from holdfast_simulator.faults import (
     Close,
+    Drip,
     Fault,
+    Flood,
     Hang,
     InvalidJson,
     Moment,
@@ -26,6 +28,7 @@ from holdfast_simulator.provider import Arrival, Provider
 from holdfast_simulator.sockets import reset
 
 _FAREWELL = 1.0
+_WAVE = 65_536
 
 
 class Exchange:
@@ -94,7 +97,11 @@ class Exchange:
                 await self._until_client_leaves()
             case Truncate() if answer is not None:
                 await self._send_part(head, answer, keep=fault.keep)
-            case Close() | Truncate() | None:
+            case Drip() if answer is not None:
+                await self._send_drops(head, answer, pause=fault.pause)
+            case Flood():
+                await self._send_without_end(head)
+            case Close() | Truncate() | Drip() | None:
                 pass
             case Status() | RateLimit() | Slow() | WrongSchema() | InvalidJson() | OverloadedStream():
                 return answer is not None and await self._send(head, answer)
@@ -119,6 +126,21 @@ class Exchange:
         # The last byte is always withheld: a whole answer would be no fault.
         self._writer.write(wire.head + wire.payload[:-1][:kept])
         await self._writer.drain()
+
+    async def _send_drops(self, head: Head, answer: Answer, *, pause: timedelta) -> None:
+        wire = to_wire(answer, keeps_alive=head.keeps_alive)
+        self._writer.write(wire.head)
+        for byte in wire.payload:
+            await asyncio.sleep(pause.total_seconds())
+            self._writer.write(bytes([byte]))
+            await self._writer.drain()
+
+    async def _send_without_end(self, head: Head) -> None:
+        wave = b" " * _WAVE
+        self._writer.write(to_wire(Answer(200, events=(wave,)), keeps_alive=head.keeps_alive).head)
+        while True:  # a client that has left ends it with a ConnectionError
+            self._writer.write(b"%x\r\n%s\r\n" % (_WAVE, wave))
+            await self._writer.drain()
 
     async def _pause(self, arrival: Arrival, moment: Moment) -> None:
         if isinstance(arrival.fault, Slow) and arrival.fault.at is moment:

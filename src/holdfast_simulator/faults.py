@@ -125,6 +125,26 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
+class Drip:
+    """Do the effect, send the head of the answer at once, and its body byte by byte with a *pause* before each.
+
+    No single wait is long, so a client that only limits each of them waits for all.
+    """
+
+    kind: ClassVar[str] = "drip"
+    at: ClassVar[Moment] = Moment.AFTER_EFFECT
+    pause: timedelta = timedelta(milliseconds=100)
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """Do the effect, answer 200, call it JSON, and send more and more of it until the client leaves."""
+
+    kind: ClassVar[str] = "flood"
+    at: ClassVar[Moment] = Moment.AFTER_EFFECT
+
+
+@dataclass(frozen=True, slots=True)
 class WrongSchema(_Answering):
     """Answer 200 with JSON of a shape that nobody expects."""
 
@@ -167,6 +187,8 @@ Fault = (
     | Reset
     | Close
     | Truncate
+    | Drip
+    | Flood
     | WrongSchema
     | InvalidJson
     | OverloadedStream
@@ -183,6 +205,8 @@ FAULTS: Mapping[str, type[Fault]] = {
         Reset,
         Close,
         Truncate,
+        Drip,
+        Flood,
         WrongSchema,
         InvalidJson,
         OverloadedStream,

@@ -209,9 +209,72 @@ def test_clients_that_retry_by_themselves_are_found(tmp_path: Path) -> None:
     _, modest = examined(url, tmp_path, "--app", "modest:hold")
 
     assert eager["sdk retries"][0] == "warn"
-    assert "openai.AsyncOpenAI (max_retries=2)" in eager["sdk retries"][1]
+    assert eager["sdk retries"][1].startswith("openai.AsyncOpenAI retries 2 times by itself")
     assert "anthropic" not in eager["sdk retries"][1]
     assert modest["sdk retries"] == ("ok", "1 clients seen, none retries by itself")
+
+
+EAGER = """
+import anthropic, httpx, openai, requests
+from requests.adapters import HTTPAdapter
+from holdfast import Holdfast
+
+hold = Holdfast(attempts=4)
+chat = openai.AsyncOpenAI(api_key="x", max_retries=1)
+model = anthropic.Anthropic(api_key="x")
+web = httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(retries=5))
+session = requests.Session()
+session.mount("https://", HTTPAdapter(max_retries=3))
+calm = requests.Session()
+"""
+
+
+def test_each_client_that_retries_is_told_with_its_variable_its_calls_and_its_cure(tmp_path: Path) -> None:
+    (tmp_path / "eager.py").write_text(EAGER)
+
+    code, checks = examined(f"sqlite:///{tmp_path}/jobs.db", tmp_path, "--app", "eager:hold")
+
+    health, detail = checks["sdk retries"]
+    told = [sentence.partition(" retries ")[0] for sentence in detail.split("; ")]
+    assert (code, health) == (0, "warn")
+    assert told == [
+        "eager.chat, of openai.AsyncOpenAI,",
+        "eager.model, of anthropic.Anthropic,",
+        "eager.session, of requests.Session,",
+        "eager.web, of httpx.AsyncClient,",
+    ]
+    assert "so that 4 attempts are up to 8 calls: make it with max_retries=0" in detail
+    assert "so that 4 attempts are up to 24 calls: make it with a transport with retries=0" in detail
+    assert "so that 4 attempts are up to 16 calls: make it with HTTPAdapter(max_retries=0)" in detail
+
+
+BOTO = """
+import boto3
+from botocore.config import Config
+from holdfast import Holdfast
+
+hold = Holdfast(attempts=2)
+login = {"region_name": "eu-west-1", "aws_access_key_id": "x", "aws_secret_access_key": "x"}
+legacy = boto3.client("s3", **login, config=Config(retries={"mode": "legacy"}))
+standard = boto3.client("s3", **login, config=Config(retries={"mode": "standard"}))
+quiet = boto3.client("s3", **login, config=Config(retries={"total_max_attempts": 1}))
+"""
+
+
+def test_clients_of_aws_are_told_too(tmp_path: Path) -> None:
+    pytest.importorskip("boto3", reason="boto3 is nobody's dependency here; install it to run this test")
+    (tmp_path / "cloud.py").write_text(BOTO)
+
+    _, checks = examined(f"sqlite:///{tmp_path}/jobs.db", tmp_path, "--app", "cloud:hold")
+
+    detail = checks["sdk retries"][1]
+    assert (
+        "cloud.legacy, of botocore.S3, retries 4 times by itself, so that 2 attempts are up to 10 calls"
+        in detail
+    )
+    assert "cloud.standard, of botocore.S3, retries 2 times by itself" in detail
+    assert "cloud.quiet" not in detail
+    assert "total_max_attempts" in detail
 
 
 async def told(url: str, statement: str) -> None:

@@ -21,8 +21,10 @@ import uvloop
 
 from holdfast_simulator import (
     Close,
+    Drip,
     Entry,
     Fault,
+    Flood,
     Hang,
     Hint,
     InvalidJson,
@@ -300,6 +302,31 @@ class TestFaults:
             with pytest.raises(httpx.RemoteProtocolError, match="without sending complete message body"):
                 await send(client)
 
+            assert (sim.entries[0].status, sim.counts().effects) == (200, 1)
+
+    async def test_a_dripping_answer_is_whole_if_the_client_has_the_patience(self) -> None:
+        async with a_provider(failing(Drip(timedelta(0)))) as (sim, client):
+            answer = await send(client)
+
+            assert (answer.json()["id"], sim.counts().effects) == ("eff_000001", 1)
+
+    async def test_the_head_of_a_dripping_answer_comes_before_its_body(self) -> None:
+        async with a_provider(failing(Drip(timedelta(hours=1)))) as (sim, client):
+            async with client.stream("POST", "/effects/mail", json={}) as answer:
+                assert answer.status_code == 200  # the head is here, and of the body not a byte
+
+            assert sim.counts().effects == 1
+
+    async def test_a_flood_goes_on_until_the_client_leaves(self) -> None:
+        async with a_provider(failing(Flood())) as (sim, client):
+            seen = 0
+            async with client.stream("POST", "/effects/mail", json={}) as answer:
+                async for part in answer.aiter_raw():
+                    seen += len(part)
+                    if seen > 1_000_000:
+                        break
+
+            assert answer.headers["content-type"] == "application/json"
             assert (sim.entries[0].status, sim.counts().effects) == (200, 1)
 
     async def test_a_wrong_schema_is_json_of_another_shape(self) -> None:

@@ -147,12 +147,25 @@ def test_a_paused_queue_is_named_with_whoever_paused_it() -> None:
 
 
 def test_clients_that_retry_by_themselves_are_named() -> None:
-    check = of_clients([Client("openai.OpenAI", 2), Client("anthropic.Anthropic", 0)])
+    clients = [Client("openai.OpenAI", 2), Client("anthropic.Anthropic", 0), Client("botocore.S3", -1)]
+    check = of_clients(clients, attempts=5)
 
     assert check.health is Health.WARN
-    assert "openai.OpenAI (max_retries=2)" in check.detail
+    assert check.detail.startswith(
+        "openai.OpenAI retries 2 times by itself, so that 5 attempts are up to 15 calls:"
+    )
     assert "anthropic" not in check.detail
-    assert of_clients([Client("anthropic.Anthropic", 0)]).health is Health.OK
+    assert "botocore" not in check.detail
+    assert of_clients(clients[1:], attempts=5).health is Health.OK
+
+
+def test_a_client_that_retries_is_named_by_its_variable_with_what_to_write_instead() -> None:
+    client = Client("requests.Session", 3, "HTTPAdapter(max_retries=0)", place="shop.web.session")
+
+    check = of_clients([client], attempts=2)
+
+    assert check.detail.startswith("shop.web.session, of requests.Session, retries 3 times by itself")
+    assert "up to 8 calls: make it with HTTPAdapter(max_retries=0)" in check.detail
 
 
 def test_jobs_under_names_that_nobody_declares_are_named() -> None:

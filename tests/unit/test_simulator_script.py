@@ -7,7 +7,9 @@ import pytest
 from holdfast_simulator import (
     DOWN,
     Close,
+    Drip,
     Fault,
+    Flood,
     Hang,
     Hint,
     InvalidJson,
@@ -42,6 +44,8 @@ EVERY_FAULT: list[Fault] = [
     Reset(at=Moment.BEFORE_READING),
     Close(),
     Truncate(keep=3),
+    Drip(timedelta(milliseconds=5)),
+    Flood(),
     WrongSchema(body=[1, 2]),
     InvalidJson(text="<html>"),
     OverloadedStream(),

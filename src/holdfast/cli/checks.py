@@ -28,10 +28,15 @@ class Health(StrEnum):
 
 
 class Client(NamedTuple):
-    """A client of an outside service that the application made: its class, and how often it retries by itself."""
+    """A client of an outside service that the application made: its class, and how often it retries by itself.
+
+    *instead* is what to make it with, *place* the variable that holds it, if one does.
+    """
 
     kind: str
     retries: int
+    instead: str = "max_retries=0"
+    place: str | None = None
 
 
 class Check(NamedTuple):
@@ -101,16 +106,21 @@ def of_strangers(waiting: Iterable[str], declared: Iterable[str]) -> Check:
     return _ok("unknown jobs", "the application declares all that wait, as far as the last thousand tell")
 
 
-def of_clients(clients: Sequence[Client]) -> Check:
-    """Whether clients retry beneath our own retries, which multiplies the calls."""
-    eager = sorted({f"{client.kind} (max_retries={client.retries})" for client in clients if client.retries})
+def of_clients(clients: Sequence[Client], *, attempts: int) -> Check:
+    """Whether clients retry beneath our own retries, which multiplies the calls; a stage has so many *attempts*."""
+    eager = sorted({_eager(client, attempts) for client in clients if client.retries > 0})
     if eager:
-        return _warn(
-            "sdk retries",
-            f"{', '.join(eager)}: its retries multiply with the attempts of a stage, and hold a slot meanwhile; "
-            "make it with max_retries=0",
-        )
+        return _warn("sdk retries", f"{'; '.join(eager)}. Their waits in between hold a slot, too")
     return _ok("sdk retries", f"{len(clients)} clients seen, none retries by itself")
+
+
+def _eager(client: Client, attempts: int) -> str:
+    name = client.kind if client.place is None else f"{client.place}, of {client.kind},"
+    calls = attempts * (client.retries + 1)
+    return (
+        f"{name} retries {client.retries} times by itself, so that {attempts} attempts are up to {calls} calls: "
+        f"make it with {client.instead}"
+    )
 
 
 def of_pauses(pauses: Sequence[Pause]) -> Check:

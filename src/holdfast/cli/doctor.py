@@ -1,16 +1,13 @@
 """`holdfast doctor`: whether this machine and its database can keep the promises."""
 
 import asyncio
-import gc
-import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import typer
 
-from holdfast.cli import checks
-from holdfast.cli.checks import Check, Client, Health
+from holdfast.cli import checks, clients
+from holdfast.cli.checks import Check, Health
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.output import JsonOption, show_json
 from holdfast.cli.tables import Column, Room, show_table
@@ -25,8 +22,6 @@ from holdfast.stores.versions import ensure_fit
 SAMPLE = 1_000
 """Queued jobs that are looked at for names that nobody declares."""
 
-SDKS = ("openai", "anthropic")
-
 
 def run(application: AppOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Check database, durability, clock and installation."""
@@ -35,7 +30,7 @@ def run(application: AppOption = None, url: UrlOption = None, as_json: JsonOptio
     declared = [spec.name for spec in hold.parts.registry]
     if application is not None or declared:
         found.append(checks.of_jobs(declared))
-        found.append(checks.of_clients(list(_clients())))
+        found.append(checks.of_clients(list(clients.found()), attempts=hold.settings.retry_policy.attempts))
     found.append(checks.of_loop(has_uvloop=find_spec("uvloop") is not None))
     failed = any(check.health is Health.FAIL for check in found)
 
@@ -100,22 +95,3 @@ async def _refusal(store: Store) -> str | None:
     except StoreReadOnly as error:
         return str(error)
     return None
-
-
-def _clients() -> Iterator[Client]:
-    """Find the clients of model providers that the application made when it was imported."""
-    kinds = tuple(
-        kind
-        for name in SDKS
-        if name in sys.modules  # one that the application does not use is not loaded for this
-        for kind in _client_classes(name)
-    )
-    for made in gc.get_objects() if kinds else ():
-        if isinstance(made, kinds):
-            module = type(made).__module__.partition(".")[0]
-            yield Client(f"{module}.{type(made).__name__}", getattr(made, "max_retries", 0))
-
-
-def _client_classes(name: str) -> list[type]:
-    base = getattr(sys.modules.get(f"{name}._base_client"), "BaseClient", None)
-    return [] if base is None else [base]

@@ -1,0 +1,173 @@
+"""What the ready clients share: one request for each call, limits on time and size, a key, and nothing secret told."""
+
+import asyncio
+from collections.abc import Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, Self, TypedDict
+from urllib.parse import quote
+
+import httpx
+
+from holdfast.core.durations import Length, duration
+from holdfast.core.errors import ConfigError, Permanent
+from holdfast.core.failures import ErrorClass
+from holdfast.engine.context import CURRENT
+from holdfast.face.current import current
+from holdfast.providers.answers import ensure_result, shown, text_of
+from holdfast.providers.loops import PerLoop, certificates
+
+MAX_BYTES = 10_000_000
+LONGEST_CONNECT = 10.0
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+
+
+_OF_A_PATH = "/:@!$&'()*+,;=%"  # what may stand in a path as it is, and what was quoted before
+
+Query = Mapping[str, str | int | float | bool]
+
+
+class Options(TypedDict, total=False):
+    """What every client can be told; `HttpClient` says what it means."""
+
+    key: str | None
+    timeout: Length
+    max_bytes: int
+    headers: Mapping[str, str] | None
+    idempotency_header: str | None
+    transport: httpx.AsyncBaseTransport | None
+
+
+class HttpClient:
+    """A service at an address. It may be made at import: nothing is connected until the first call.
+
+    *key* is sent as a bearer token. *timeout* bounds a whole call, from the connection to the last byte.
+    *max_bytes* bounds an answer. In a job, *idempotency_header* carries `current().key`; None sends none.
+    *transport* takes the place of the network: give it `ScriptedProvider.transport()` in a test.
+
+    `async with` closes the connections of the running event loop at its end, as `aclose` does.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout: Length = 60,
+        max_bytes: int = MAX_BYTES,
+        headers: Mapping[str, str] | None = None,
+        idempotency_header: str | None = IDEMPOTENCY_HEADER,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        address = _address(url)
+        if key is not None and address.userinfo:
+            raise ConfigError("key= and a user in the address exclude each other; give one of them")
+        self._url = address.copy_with(userinfo=b"")
+        self._auth = httpx.BasicAuth(address.username, address.password) if address.userinfo else None
+        self._headers = _headers(headers or {}, key)
+        self._seconds = _seconds(timeout)
+        self._max_bytes = max_bytes
+        self._idempotency_header = idempotency_header
+        self._transport = transport
+        self._clients = PerLoop(self._new_client)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shown(self._url)!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections that the running event loop has open; the next call opens new ones."""
+        await self._clients.close()
+
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        idempotency_key: str | None = None,
+        **content: Any,
+    ) -> bytes:
+        """Send one request, and give the JSON text of its answer, which holds no error; empty if there is none."""
+        url = self._place(path, query or {})
+        headers = self._key_header(idempotency_key) if method != "GET" else {}
+        request = self._clients.here().stream(method, url, headers=headers, **content)
+        try:
+            async with asyncio.timeout(self._seconds), request as response:
+                text = await text_of(response, max_bytes=self._max_bytes)
+        except TimeoutError:
+            raise TimeoutError(f"{shown(url)} gave no whole answer within {self._seconds:g} s") from None
+        if text:
+            ensure_result(text, response)
+        return text
+
+    def _place(self, path: str, query: Query) -> httpx.URL:
+        """Give the address of *path*, in which nothing begins a query; one in the client's own address stays."""
+        if ".." in path.split("/"):
+            raise Permanent(
+                "the path of a call leads out of its service's address", error_class=ErrorClass.SCHEMA_INVALID
+            )
+        below = f"{self._url.path.rstrip('/')}/{quote(path.lstrip('/'), safe=_OF_A_PATH)}"
+        return self._url.copy_with(path=below).copy_merge_params(query)
+
+    def _key_header(self, given: str | None) -> dict[str, str]:
+        key = _key_of_job() if given is None else given
+        if key is None or self._idempotency_header is None:
+            return {}
+        return {self._idempotency_header: _sendable("the idempotency key", key)}
+
+    def _new_client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            headers=self._headers,
+            auth=self._auth,
+            # Nothing of one call is kept for the next, which may be another customer's.
+            cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
+            timeout=httpx.Timeout(self._seconds, connect=min(self._seconds / 2, LONGEST_CONNECT)),
+            # How many calls run at once is for workers and providers to decide, not for a pool that nobody sees.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            follow_redirects=False,
+            verify=certificates(),
+            transport=self._transport,
+        )
+
+
+def _key_of_job() -> str | None:
+    return None if CURRENT.get() is None else current().key
+
+
+def _address(url: str) -> httpx.URL:
+    try:
+        address = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError):
+        raise ConfigError("this is no address; write for example https://llm.example/v1") from None
+    if address.scheme not in ("http", "https") or not address.host:
+        raise ConfigError(f"{shown(address)!r} is no address; write for example https://llm.example/v1")
+    return address
+
+
+def _headers(given: Mapping[str, str], key: str | None) -> dict[str, str]:
+    """Give what every request carries. Answers are not to be compressed: then their size is known as they come."""
+    bearer = {} if key is None else {"Authorization": f"Bearer {_sendable('key=', key)}"}
+    own = {name: _sendable(f"the header {name}", text) for name, text in given.items()}
+    return {"Accept": "application/json", "Accept-Encoding": "identity", **bearer, **own}
+
+
+def _sendable(what: str, text: str) -> str:
+    """Refuse here what cannot stand in a header: an exception from further down would quote it."""
+    if text and text == text.strip() and text.isascii() and text.isprintable():
+        return text
+    raise ConfigError(f"{what} has to be printable ASCII, without blanks or a line end around it")
+
+
+def _seconds(timeout: Length) -> float:
+    try:
+        seconds = duration(timeout).total_seconds()
+    except ValueError as error:
+        raise ConfigError(f"timeout: {error}") from None
+    if not seconds:
+        raise ConfigError("a timeout of nothing lets no call through; give it a length, such as 60 or '60s'")
+    return seconds

@@ -1,0 +1,102 @@
+"""Speech to text behind an OpenAI-compatible API."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, Unpack, overload
+
+from pydantic import BaseModel
+
+from holdfast.core.errors import MediaInvalid, Permanent
+from holdfast.core.failures import ErrorClass
+from holdfast.providers.answers import Shape, fitted
+from holdfast.providers.http import HttpClient, Options
+
+MAX_UPLOAD = 25_000_000
+Audio = bytes | os.PathLike[str]
+
+
+class Transcript(BaseModel):
+    """What was said, and what the service adds to it if it does."""
+
+    text: str
+    language: str | None = None
+    duration: float | None = None
+
+
+class SpeechClient(HttpClient):
+    """Has recordings written down, at an address such as `https://stt.example/v1`.
+
+    A recording of more than *max_upload* bytes is not sent. The other options are those of `HttpClient`.
+    """
+
+    def __init__(
+        self, url: str, *, model: str, max_upload: int = MAX_UPLOAD, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(url, **options)
+        self._model = model
+        self._max_upload = max_upload
+
+    @overload
+    async def transcribe(
+        self,
+        audio: Audio,
+        *,
+        answer: type[Transcript] = Transcript,
+        name: str | None = None,
+        idempotency_key: str | None = None,
+        **options: str,
+    ) -> Transcript: ...
+    @overload
+    async def transcribe(
+        self,
+        audio: Audio,
+        *,
+        answer: type[Shape],
+        name: str | None = None,
+        idempotency_key: str | None = None,
+        **options: str,
+    ) -> Shape: ...
+    async def transcribe(
+        self,
+        audio: Audio,
+        *,
+        answer: type[BaseModel] = Transcript,
+        name: str | None = None,
+        idempotency_key: str | None = None,
+        **options: str,
+    ) -> Any:
+        """Upload a recording, once, and give its transcript, or *answer* if the service says more.
+
+        *audio* is the content or the path of a file. Many services tell its format by the ending of *name*, which
+        is that of the file, or `audio.wav`. *options* go into the form (`language="de"`). Raises `MediaInvalid`
+        for an empty recording and `Permanent` for one that is too large, both unsent; `BadResponse` for an
+        answer that does not fit; and what the network and the service bring.
+        """
+        content = await self._content(audio)
+        called = name or ("audio.wav" if isinstance(audio, bytes) else Path(audio).name)
+        text = await self._asked(
+            "POST",
+            "audio/transcriptions",
+            files={"file": (called, content)},
+            data={"model": self._model, **options},
+            idempotency_key=idempotency_key,
+        )
+        return fitted(answer, text, what="the transcript")
+
+    async def _content(self, audio: Audio) -> bytes:
+        most = self._max_upload
+        content = audio if isinstance(audio, bytes) else await asyncio.to_thread(_beginning, audio, most + 1)
+        if not content:
+            raise MediaInvalid("the recording is empty")
+        if len(content) > most:
+            raise Permanent(
+                f"the recording has more than {most:,} bytes, and was not sent",
+                error_class=ErrorClass.TOO_LARGE,
+            )
+        return content
+
+
+def _beginning(path: os.PathLike[str], most: int) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(most)
