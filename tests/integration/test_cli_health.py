@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from holdfast import Holdfast
 from tests.integration.cli_process import (
     APPLICATION,
     a_worker,
@@ -43,6 +44,20 @@ async def patient() -> None:
     print("begun", flush=True)
     while not (Path(__file__).parent / "go").exists():
         time.sleep(0.01)  # as an async handler must not
+"""
+
+
+CALLING = """
+llm = hold.provider("llm")
+
+
+@hold.stage(provider=llm)
+async def ask() -> None: ...
+
+
+@hold.job("asking")
+async def asking() -> None:
+    await ask()
 """
 
 
@@ -122,7 +137,28 @@ async def test_the_figures_of_a_worker_are_there_for_prometheus(url: str, folder
 
 
 @pytest.mark.clause("OBS-2")
-def test_the_page_has_every_series_of_the_reference_and_no_other(url: str, folder: Path) -> None:
+async def test_how_a_provider_stands_is_there_for_prometheus(url: str, tmp_path: Path) -> None:
+    folder = an_application(tmp_path, APPLICATION + CALLING)
+    async with Holdfast(url) as hold:
+        hold.provider("llm")
+        await hold.providers.pause("llm", actor="ada")
+    await submit(url, "asking")
+
+    with a_worker(*ANY_PORT, cwd=folder, settings={"DATABASE_URL": url}) as worker:
+        worker.wait_for('"event": "held"')
+        samples = Health(worker).samples_with('holdfast_jobs_held_total{provider="llm"}', 1)
+
+    assert samples['holdfast_provider_state{provider="llm",state="paused"}'] == 1
+    assert samples['holdfast_provider_state{provider="llm",state="closed"}'] == 0
+    assert samples['holdfast_provider_shut_for_seconds{provider="llm"}'] > 0
+    assert samples['holdfast_provider_held{provider="llm"}'] == 1
+    assert samples['holdfast_provider_calls_total{outcome="success",provider="llm"}'] == 0
+
+
+@pytest.mark.clause("OBS-2")
+def test_the_page_has_every_series_of_the_reference_and_no_other(url: str, tmp_path: Path) -> None:
+    folder = an_application(tmp_path, APPLICATION + CALLING)
+
     with a_worker(*ANY_PORT, cwd=folder, settings={"DATABASE_URL": url}) as worker:
         samples = Health(worker).samples()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Holdfast, Status
+from holdfast.core import transitions
 from tests.integration.cli_process import a_worker, an_application, apply_schema, holdfast, read, submit, wait
 
 if TYPE_CHECKING:
@@ -40,9 +41,12 @@ def prepare_postgres() -> Prepare:
     return apply_schema
 
 
-async def test_queues_are_listed_with_their_live_jobs_and_who_paused_them(url: str, tmp_path: Path) -> None:
+async def test_queues_are_listed_with_their_live_and_held_jobs_and_who_paused_them(
+    url: str, tmp_path: Path
+) -> None:
     for queue in ("mail", "mail", "reports"):
         await submit(url, "sum", 1, queue=queue)
+    await hold_one(url, "mail")
     words = ("--actor", "ada", "--reason", "the printer is on fire", "--url", url)
     holdfast("queues", "pause", "mail", *words, cwd=tmp_path)
 
@@ -51,8 +55,8 @@ async def test_queues_are_listed_with_their_live_jobs_and_who_paused_them(url: s
 
     mail, reports = (line.split("\t") for line in people.stdout.splitlines())
     assert mail[:4] == ["mail", "2", "0", "ada"]
-    assert mail[5] == "the printer is on fire"
-    assert reports == ["reports", "1", "0", "-", "-", "-"]
+    assert mail[5:] == ["the printer is on fire", "1"]
+    assert reports == ["reports", "1", "0", "-", "-", "-", "0"]
     listed, plain = json.loads(machine.stdout)
     assert (listed["queue"], listed["paused_by"]) == ("mail", "ada")
     assert abs(datetime.fromisoformat(listed["paused_at"]) - datetime.now(UTC)) < timedelta(minutes=5)
@@ -63,7 +67,16 @@ async def test_queues_are_listed_with_their_live_jobs_and_who_paused_them(url: s
         "paused_by": None,
         "paused_at": None,
         "reason": None,
+        "held": 0,
     }
+
+
+async def hold_one(url: str, queue: str) -> None:
+    """Claim a job as a worker would, and have it held."""
+    async with Holdfast(url) as hold:
+        store = hold.parts.store
+        [claim] = await store.claim("worker", queue, limit=1, lease=timedelta(minutes=1))
+        await store.settle("worker", [transitions.hold(claim, "its breaker is open", held_by="llm")])
 
 
 async def test_a_paused_queue_rests_until_it_is_resumed(url: str, tmp_path: Path) -> None:

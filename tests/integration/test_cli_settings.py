@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast import Breaker, Holdfast
 from tests.integration.cli_process import a_worker, an_application, holdfast, submit, wait
 
 if TYPE_CHECKING:
@@ -18,6 +20,10 @@ ENVIRONMENT = {
     "RETRY_JITTER_MAX_MS": "250",
     "WORKER_LEASE_TTL_SEC": "45",
     "WORKER_CONCURRENCY": "9",
+    "CIRCUIT_WINDOW": "7",
+    "CIRCUIT_FAIL_THRESHOLD": "0.25",
+    "CIRCUIT_COOLDOWN_MS": "1500",
+    "GATEWAY_TIMEOUT_MS": "2500",
 }
 
 SHOW = """
@@ -80,6 +86,22 @@ def test_an_argument_goes_before_the_environment_and_that_before_the_default(
 
 
 @pytest.mark.clause("CFG-1")
+def test_a_provider_takes_what_it_does_not_declare_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    hold, own = Holdfast("sqlite:///unused.db"), Breaker(window=3, minimum=1)
+
+    plain = hold.provider("plain").spec
+    declared = hold.provider("declared", breaker=own, timeout="9s").spec
+
+    assert plain.breaker == Breaker(
+        window=7, minimum=4, threshold=0.25, cooldown=timedelta(milliseconds=1500)
+    )
+    assert plain.timeout == timedelta(milliseconds=2500)
+    assert (declared.breaker, declared.timeout) == (own, timedelta(seconds=9))
+
+
+@pytest.mark.clause("CFG-1")
 def test_commands_use_the_database_of_the_environment(tmp_path: Path) -> None:
     done = holdfast("schema", "apply", cwd=tmp_path, settings={"DATABASE_URL": "sqlite:///named.db"})
 
@@ -100,6 +122,10 @@ def test_commands_use_the_database_of_the_environment(tmp_path: Path) -> None:
         ("WORKER_CONCURRENCY", "0"),
         ("WORKER_GRACE_SEC", "-1"),
         ("WORKER_POLL_SEC", "0"),
+        ("CIRCUIT_WINDOW", "0"),
+        ("CIRCUIT_FAIL_THRESHOLD", "1"),
+        ("CIRCUIT_FAIL_THRESHOLD", "nan"),
+        ("CIRCUIT_COOLDOWN_MS", "0"),
         ("LOG_LEVEL", "loud"),
         ("LOG_FORMAT", "xml"),
     ],

@@ -47,6 +47,7 @@ QUEUED, RUNNING, FAILED, DONE = map(a_job, ("queued", "processing", "failed", "c
 PARKED = a_job("queued", attempt=1, token=2, retry_after=LATER)
 AGAIN = a_job("queued", attempt=1, token=2)
 WAITING = PARKED._replace(waiting=1)
+HELD = PARKED._replace(held_by="model")
 LATE = a_job("failed", deadline=EARLIER, timed_out_at=EARLIER)
 LATE_RESULT = LATE._replace(late_result="1")
 
@@ -100,7 +101,9 @@ FORBIDDEN = [
     ("a lease that had run out when it began", Step(QUEUED, RUNNING._replace(lease_ends=None))),
     ("a job was made ready before its time", Step(PARKED, AGAIN)),
     ("a job was made ready before its time", Step(PARKED, a_job("processing", attempt=2, token=3))),
+    ("a job was made ready before its time", Step(HELD, AGAIN)),
     ("a job ended without having run", Step(QUEUED, a_job("failed", token=0))),
+    ("a job blames a deadline that nobody says has passed", Step(RUNNING, FAILED._replace(result='{"error_class": "TIMEOUT"}'))),
 ]  # fmt: skip
 
 RULES = (audit._always, audit._late, audit._revived, audit._ended_in_time, audit._from_processing, audit._ended_by_right, audit._from_queued)  # fmt: skip
@@ -122,6 +125,7 @@ ALLOWED = {
     "a late result": Step(LATE, LATE_RESULT),
     "a late result that somebody accepts": Step(LATE_RESULT, LATE_RESULT._replace(status="completed", result="1")),
     "a wait that a signal ends": Step(WAITING, AGAIN._replace(signals=1), OTHER),
+    "a held job that is let out": Step(HELD, AGAIN._replace(let_out_by="model"), OTHER),
     "a failed job that is brought back": Step(FAILED, a_job("queued", token=2, generation=2), OTHER),
 }  # fmt: skip
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.cli import queues, schedules
-from holdfast.cli.jobs_view import HISTORY, Listed, show_list
+from holdfast import ProviderStatus
+from holdfast.cli import providers_view, queues, schedules
+from holdfast.cli.jobs_view import HISTORY, Listed, Whole, show, show_list
 from holdfast.cli.tables import moment, show_table
-from holdfast.core.jobs import Job
+from holdfast.core.jobs import Event, EventKind, Job
 from holdfast.core.states import Status
-from holdfast.engine.waits import FOR_EVER
+from holdfast.core.transitions import FOR_EVER
 from holdfast.wiring.system import SystemIds
 from tests.builders import a_failure
 
@@ -154,6 +155,8 @@ def test_a_list_without_jobs_is_its_headings(on_a_terminal: Callable[..., list[s
             "waits for the end of 3 jobs",
         ),
         (listed("waits for job X", waits=FOR_EVER, waiting=True), "waits for job X"),
+        (listed("its breaker is open", waits=FOR_EVER, held_by="llm"), "held by llm: its breaker is open"),
+        (listed(waits=FOR_EVER, held_by="llm"), "held by llm"),
         (listed(status=Status.FAILED, failure=a_failure()), "UPSTREAM_5XX"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -164,6 +167,17 @@ def test_why_a_job_does_not_run_is_said_in_words(
     lines = on_a_terminal(lambda: show_list([found], NOW, with_deadline=False), width=160)
 
     assert lines[2].rstrip().endswith(f"ago   {why}")
+
+
+def test_a_held_job_is_shown_with_who_holds_it_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    job = replace(PLAIN, retry_after=NOW + FOR_EVER, held_by="llm")
+    events = [Event(EventKind.HELD, NOW, {"reason": why}) for why in ("it was down", "its breaker is open")]
+
+    show(Whole(job, [], events, []))
+
+    fields = dict(line.split("\t", 1) for line in capsys.readouterr().out.splitlines() if "\t" in line)
+    assert fields["held_by"] == "llm: its breaker is open"
+    assert "retry_after" not in fields
 
 
 def test_a_deadline_is_the_time_that_is_left_or_has_passed(on_a_terminal: Callable[..., list[str]]) -> None:
@@ -178,7 +192,7 @@ def test_a_deadline_is_the_time_that_is_left_or_has_passed(on_a_terminal: Callab
 
 def test_the_other_tables_fit_into_eighty_columns(on_a_terminal: Callable[..., list[str]]) -> None:
     fire = "the printer is on fire, and nobody knows where the water is"
-    paused = ("mail", 840, 0, "ada", moment(NOW - timedelta(hours=3), NOW), fire)
+    paused = ("mail", 840, 0, "ada", moment(NOW - timedelta(hours=3), NOW), fire, 12)
     cron = "cron 0 9 * * 1-5 (America/Argentina/Buenos_Aires)"
     recurring = ("weekly-report", "weekly-report", cron, None, moment(NOW + timedelta(days=6), NOW))
     failed = (NOW, "processing", "error_class=NOT_FOUND code=GW_4XX message=no such person retryable=no")
@@ -192,12 +206,64 @@ def test_the_other_tables_fit_into_eighty_columns(on_a_terminal: Callable[..., l
         assert lines[2].split()[0] in str(row[0]) or lines[2].startswith("2026-03-02T09:32:27Z")
 
 
-def test_a_queue_list_without_pauses_says_nothing_of_them(on_a_terminal: Callable[..., list[str]]) -> None:
-    row = ("default", 12, 50, None, None, None)
+def test_a_queue_list_without_pauses_and_holds_says_nothing_of_them(
+    on_a_terminal: Callable[..., list[str]],
+) -> None:
+    row = ("default", 12, 50, None, None, None, 0)
 
     lines = on_a_terminal(lambda: show_table(queues.COLUMNS, [row]), width=80)
 
     assert [line.split() for line in (lines[0], lines[2])] == [
         ["queue", "queued", "processing"],
         ["default", "12", "50"],
+    ]
+
+
+A_PROVIDER = ProviderStatus(
+    name="speech-to-text",
+    declared=True,
+    state="forced closed",
+    held=10_000,
+    failure_rate=0.55,
+    failed=11,
+    calls=20,
+    trials=0,
+    since=NOW - timedelta(days=3, hours=7),
+    until=NOW + timedelta(seconds=250),
+    actor="ada@example.org",
+    reason="the bill is paid, and they say that it works again",
+)
+
+
+def test_a_provider_list_fits_into_eighty_columns_and_names_what_there_was_no_room_for(
+    on_a_terminal: Callable[..., list[str]],
+) -> None:
+    lines = on_a_terminal(
+        lambda: providers_view.show_list(providers_view.Listed([A_PROVIDER], NOW)), width=80
+    )
+
+    names = {column.name for column in providers_view.COLUMNS}
+    assert set(lines[0].split()) | left_out(lines) == names
+    assert {"provider", "state", "held", "until", "reason"} <= set(lines[0].split())
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_of_a_provider_that_waits_for_nothing_but_a_job_trials_begin_now(
+    on_a_terminal: Callable[..., list[str]],
+) -> None:
+    tried = replace(A_PROVIDER, state="half-open", until=NOW, actor=None, reason=None)
+
+    lines = on_a_terminal(lambda: providers_view.show_list(providers_view.Listed([tried], NOW)), width=80)
+
+    assert lines[2].split() == ["speech-to-text", "half-open", "3d7h", "ago", "11/20", "10000", "now"]
+
+
+def test_a_list_of_providers_that_are_well_is_short(on_a_terminal: Callable[..., list[str]]) -> None:
+    well = ProviderStatus("llm", True, "closed", 0, 0.0, 0, 0, 0)
+
+    lines = on_a_terminal(lambda: providers_view.show_list(providers_view.Listed([well], NOW)), width=80)
+
+    assert [line.split() for line in (lines[0], lines[2])] == [
+        ["provider", "state", "held"],
+        ["llm", "closed", "0"],
     ]

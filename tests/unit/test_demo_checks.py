@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from demo import checks, orders, screen
-from demo.books import Books, EventRow, JobRow, StageRow
-from demo.checks import Evidence, Finding, Kill, exit_code, findings
+from demo.books import Books, EventRow, GateRow, JobRow, StageRow
+from demo.checks import Evidence, Finding, Kill, Outage, exit_code, findings
 from holdfast_simulator import Entry
 
 if TYPE_CHECKING:
@@ -51,10 +51,44 @@ def a_stage(job_id: str, name: str, *, at: float, attempt: int = 1) -> StageRow:
     return StageRow(job_id, name, "done", attempt, START + timedelta(seconds=at))
 
 
+HELD = ("h1", "h2", "h3", "h4", "h5", "h6", "h7")
+"""Jobs that call a provider which is down from second 20 to second 23. `p` prints meanwhile."""
+
+
+def an_answer(job_id: str, at: float) -> Entry:
+    return a_call(0, f"{job_id}:1:advise:#1", at=at, effect_id=f"e-{job_id}")
+
+
+def calls_in_vain() -> list[Entry]:
+    """The call that opens the breaker, and a trial that fails."""
+    return [
+        a_call(0, f"{job_id}:1:advise:#1", at=at, status=503) for job_id, at in (("h1", 20), ("h2", 22.6))
+    ]
+
+
+def calls_of_the_recovery() -> list[Entry]:
+    """Three trials, the first three that are released, and one more."""
+    moments = (25.1, 24.8, 24.8, 24.9, 25.2, 25.3, 27.1)
+    return [an_answer(job_id, at) for job_id, at in zip(HELD, moments, strict=True)]
+
+
+def gates(**moments: float) -> list[GateRow]:
+    """The history of the provider: what happened, and when."""
+    told = {"opened": 20.5, "opened_again": 22.7, "closed": 25} | moments
+    return [
+        GateRow("assistant", START + timedelta(seconds=at), kind.partition("_")[0])
+        for kind, at in told.items()
+    ]
+
+
 def honest() -> Evidence:
-    """Job `a` is told to wait, then loses its worker after the effect; job `b` fails in `ship` and is brought back."""
+    """Job `a` is told to wait, then loses its worker after the effect; job `b` fails in `ship` and is brought back.
+
+    After that a provider is down: see above.
+    """
     return Evidence(
-        submitted={"a": ("charge", "notify"), "b": ("charge", "ship")},
+        submitted={"a": ("charge", "notify"), "b": ("charge", "ship"), "p": ("print",)}
+        | dict.fromkeys(HELD, ("advise",)),
         keys={"order-1": "a", "order-2": "b"},
         again={"order-1": "a", "order-2": "b"},
         calls_before=7,
@@ -66,22 +100,31 @@ def honest() -> Evidence:
             a_call(5, "a:1:charge:#1", at=7, duplicate_of="e1"),
             a_call(6, "a:1:notify:#1", at=8, effect_id="e3"),
             a_call(7, "b:2:ship:#1", at=9, effect_id="e4"),
+            a_call(0, "p:1:print:#1", at=21, effect_id="e-p"),
+            *calls_in_vain(),
+            *calls_of_the_recovery(),
         ],
         books=Books(
             jobs=[
                 JobRow("a", "completed", 1, 1, '["e1", "e3"]'),
                 JobRow("b", "completed", 1, 2, '["e2", "e4"]'),
+                *(JobRow(job_id, "completed", 1, 1, f'["e-{job_id}"]') for job_id in ("p", *HELD)),
             ],
             stages=[
                 a_stage("a", "charge", at=7.1, attempt=3),
                 a_stage("a", "notify", at=8.1),
                 a_stage("b", "charge", at=3.1),
                 a_stage("b", "ship", at=9.1),
+                a_stage("p", "print", at=21.1),
+                a_stage("h1", "advise", at=28, attempt=2),
+                *(a_stage(job_id, "advise", at=28) for job_id in HELD[1:]),
             ],
             events=[
+                EventRow("h1", "retry", {"delay_ms": 100}),
                 EventRow("a", "retry", {"delay_ms": 2000}),
                 EventRow("a", "queued", {"reason": "lease lost", "losses": 1}),
             ],
+            gates=gates(),
             keys={"order-1": "a", "order-2": "b"},
         ),
         kills=[Kill(17, frozenset({"a"}))],
@@ -89,6 +132,13 @@ def honest() -> Evidence:
         retried=frozenset({"b"}),
         budget=3,
         retry_after=timedelta(seconds=2),
+        outage=Outage(
+            "assistant",
+            timedelta(seconds=2),
+            frozenset(HELD),
+            frozenset({"p"}),
+            START + timedelta(seconds=23),
+        ),
     )
 
 
@@ -137,6 +187,9 @@ STAGES = "A finished stage stays finished"
 KEYS = "The same key is the same job"
 BUDGET = "A stage has at most 3 attempts"
 WAITS = "Retry-After is honoured"
+OPEN = "Held jobs spend no attempt"
+BESIDE = "Other work goes on meanwhile"
+RAMP = "The backlog goes out in a ramp"
 
 BREACHES = {
     "a job that waits for ever": (with_job(JobRow("a", "queued", 1, 1, None)), {COMPLETES, KILLS}),
@@ -158,7 +211,7 @@ BREACHES = {
         with_job(JobRow("b", "completed", 1, 2, '["e2", "e9"]')),
         {RESULTS},
     ),
-    "a held job that nobody took up": (with_books(events=honest().books.events[:1]), {KILLS}),
+    "a held job that nobody took up": (with_books(events=honest().books.events[:2]), {KILLS}),
     "a worker that was not killed": (changed(kills=[]), {KILLS}),
     "a worker that was killed while it held nothing": (changed(kills=[Kill(17, frozenset())]), {KILLS}),
     "a retried job that did not complete": (
@@ -182,6 +235,22 @@ BREACHES = {
     "a job that began too often": (with_job(JobRow("a", "completed", 4, 1, '["e1", "e3"]')), {BUDGET}),
     "a retry that came too early": (changed(retry_after=timedelta(seconds=2.2)), {WAITS}),
     "nobody asked to wait": (without_call(1), {WAITS}),
+    "a trial that cost an attempt": (
+        with_books(events=[*honest().books.events, EventRow("h2", "retry", {})]),
+        {OPEN},
+    ),
+    "a stage with more attempts than retries": (
+        with_books(stages=[*honest().books.stages[:-1], a_stage("h7", "advise", at=28, attempt=2)]),
+        {OPEN},
+    ),
+    "a breaker that never opened": (with_books(gates=gates()[2:]), {OPEN, BESIDE}),
+    "other work that had to wait for the provider": (
+        changed(outage=honest().outage._replace(healed_at=START + timedelta(seconds=21))),  # type: ignore[union-attr]  # it is there
+        {BESIDE},
+    ),
+    "a stampede": (with_books(gates=gates(closed=24.7)), {RAMP}),
+    "a breaker that opened again": (with_books(gates=[*gates(), *gates(opened=26)[:1]]), {RAMP}),
+    "a provider that stayed well": (changed(outage=None), {OPEN, BESIDE, RAMP}),
 }
 
 
@@ -209,7 +278,7 @@ def test_a_run_in_which_nothing_happened_shows_nothing() -> None:
         again={},
         calls_before=0,
         calls=[],
-        books=Books([], [], [], {}),
+        books=Books([], [], [], [], {}),
         kills=[],
         kills_planned=0,
         retried=frozenset(),

@@ -20,6 +20,7 @@ from holdfast import (
     StageFunction,
     Status,
 )
+from holdfast.core.breakers import STATES
 from holdfast.core.failures import MEANINGS, Failure, Meaning
 from holdfast.core.states import ENDED, GRAPH
 from holdfast.core.transitions import AttemptEnd
@@ -44,7 +45,9 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert [name for name in holdfast.__all__ if name not in code_words(API)] == []
 
 
-@pytest.mark.parametrize("kind", [Holdfast, JobFunction, StageFunction, JobHandle, Backoff])
+@pytest.mark.parametrize(
+    "kind", [Holdfast, JobFunction, StageFunction, JobHandle, Backoff, holdfast.Provider, holdfast.Providers]
+)
 def test_every_public_method_is_in_the_reference(kind: type) -> None:
     methods = [name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")]
 
@@ -53,7 +56,15 @@ def test_every_public_method_is_in_the_reference(kind: type) -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [Holdfast.__init__, Holdfast.job, Holdfast.stage, Holdfast.worker, JobFunction.options, holdfast.rule],
+    [
+        Holdfast.__init__,
+        Holdfast.job,
+        Holdfast.stage,
+        Holdfast.provider,
+        Holdfast.worker,
+        JobFunction.options,
+        holdfast.rule,
+    ],
     ids=lambda function: function.__qualname__,
 )
 def test_every_parameter_is_in_the_reference(function: Callable[..., Any]) -> None:
@@ -62,7 +73,34 @@ def test_every_parameter_is_in_the_reference(function: Callable[..., Any]) -> No
     assert [name for name in names if name not in code_words(API)] == []
 
 
-@pytest.mark.parametrize("kind", [holdfast.Current, Failure, holdfast.JobFilter, holdfast.Event])
+def test_every_name_and_option_of_the_ready_clients_is_in_the_reference() -> None:
+    from holdfast import providers
+    from holdfast.providers.http import HttpClient
+
+    kinds = [HttpClient, *(getattr(providers, name) for name in providers.__all__)]
+    verbs = [
+        verb
+        for kind in kinds
+        for name, verb in vars(kind).items()
+        if inspect.isfunction(verb) and (name == "__init__" or not name.startswith("_"))
+    ]
+    names = {parameter for verb in verbs for parameter in inspect.signature(verb).parameters} - {"self"}
+    names |= {*providers.__all__, *(verb.__name__ for verb in verbs), *providers.Transcript.model_fields}
+
+    assert {name for name in names if not name.startswith("_")} - code_words(API) == set()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        holdfast.Current,
+        Failure,
+        holdfast.JobFilter,
+        holdfast.Event,
+        holdfast.Breaker,
+        holdfast.ProviderStatus,
+    ],
+)
 def test_every_field_of_a_value_is_in_the_reference(kind: Any) -> None:
     assert [name for name in kind.__dataclass_fields__ if name not in code_words(API)] == []
 
@@ -139,8 +177,33 @@ def test_every_log_line_is_explained_with_its_level() -> None:
         for path in SOURCE.rglob("*.py")
         for level, line in written.findall(path.read_text(encoding="utf-8"))
     }
+    of_providers = {(f"provider {kind}", "info") for kind in happenings_of_providers() if kind != "opened"}
+    of_providers |= {("provider opened", level) for level in ("warning", "error")}
 
-    assert {(line, row[1]) for row in table(WATCHING, "Log lines") for line in words(row[0])} == in_code
+    told = {(line, row[1]) for row in table(WATCHING, "Log lines") for line in words(row[0])}
+
+    assert told == in_code | of_providers
+
+
+def happenings_of_providers() -> set[str]:
+    """Find what the code tells of providers; the log has it under a name that is put together."""
+    written = re.compile(r"\b(?:Told|Change)\(\s*\"(\w+)\"")
+    return {
+        kind for path in SOURCE.rglob("*.py") for kind in written.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+def test_everything_that_happens_to_a_provider_is_explained() -> None:
+    rows = table(EVENTS, "Events of a provider")
+
+    assert {words(row[0])[0] for row in rows} == happenings_of_providers()
+
+
+def test_every_state_of_a_provider_is_explained() -> None:
+    rows = table(EVENTS, "States of a provider")
+
+    assert {words(row[0])[0] for row in rows} == set(STATES)
+    assert {word for row in rows for word in words(row[2])} <= set(STATES)
 
 
 def test_every_figure_that_is_counted_has_a_name_and_a_meaning() -> None:

@@ -15,8 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import ConfigError, PublicCode
 from holdfast.cli.health import OTHER_QUEUES, STATES
+from holdfast.core.breakers import STATES as PROVIDER_STATES
 from holdfast.telemetry.figures import BOUNDS, Figures
-from holdfast.telemetry.names import COUNTERS, GAUGES, OUTCOMES, SPREADS
+from holdfast.telemetry.names import CALLS, COUNTERS, GAUGES, OUTCOMES, SPREADS
 from holdfast.telemetry.prometheus import Page, PrometheusMetrics, merged
 from tests.pages import DOCS, ROOT, table, words
 
@@ -35,13 +36,13 @@ def sample(text: str, name: str, **labels: str) -> float | None:
     return found[0] if found else None
 
 
-def a_page(figures: Figures) -> str:
-    return Page(figures, CollectorRegistry()).text(GAUGE_READINGS).decode()
+def a_page(figures: Figures, *providers: str) -> str:
+    return Page(figures, CollectorRegistry(), providers=providers).text(GAUGE_READINGS).decode()
 
 
 def exposed() -> set[str]:
     """Name every series that a worker shows."""
-    families = text_string_to_metric_families(a_page(Figures()))
+    families = text_string_to_metric_families(a_page(Figures(), "llm"))
     return {sample.name for family in families for sample in family.samples}
 
 
@@ -70,6 +71,42 @@ def test_every_public_code_is_there_from_the_start() -> None:
 
     for code in PublicCode:
         assert sample(page, "holdfast_jobs_failed_total", code=code.value) == 0
+
+
+@pytest.mark.clause("OBS-2")
+def test_the_figures_of_a_declared_provider_are_zero_before_anything_was_counted() -> None:
+    page = a_page(Figures(), "llm", "speech")
+
+    for provider in ("llm", "speech"):
+        assert sample(page, "holdfast_provider_openings_total", provider=provider) == 0
+        assert sample(page, "holdfast_provider_seconds_count", provider=provider) == 0
+        for outcome in CALLS:
+            assert sample(page, "holdfast_provider_calls_total", provider=provider, outcome=outcome) == 0
+
+
+@pytest.mark.clause("OBS-2")
+def test_calls_are_told_apart_by_provider_and_outcome() -> None:
+    figures = Figures()
+    figures.count("provider_calls", 3, provider="llm", outcome="failure")
+    figures.observe("provider_seconds", [0.2, 0.4], provider="llm")
+
+    page = a_page(figures, "llm")
+
+    assert sample(page, "holdfast_provider_calls_total", provider="llm", outcome="failure") == 3
+    assert sample(page, "holdfast_provider_calls_total", provider="llm", outcome="success") == 0
+    assert sample(page, "holdfast_provider_seconds_count", provider="llm") == 2
+
+
+def test_a_provider_that_was_not_known_from_the_start_is_shown_once_it_is_counted() -> None:
+    figures = Figures()
+    page = Page(figures, CollectorRegistry())
+    figures.count("jobs_held", 5, provider="elsewhere")
+    figures.count("jobs_held", 7)  # without its label nobody could tell whose they are
+
+    text = page.text({}).decode()
+
+    assert sample(text, "holdfast_jobs_held_total", provider="elsewhere") == 5
+    assert text.count("holdfast_jobs_held_total{") == 1
 
 
 def test_lengths_fall_into_classes_that_include_their_bound() -> None:
@@ -157,6 +194,15 @@ def test_every_series_of_the_dashboard_is_one_that_workers_show() -> None:
     assert used <= exposed()
 
 
+def test_every_series_of_the_alerts_is_one_that_workers_show() -> None:
+    alerts = (DOCS / "guides/watching.md").read_text(encoding="utf-8").partition("alerts to begin with:")[2]
+
+    used = set(re.findall(r"\bholdfast_\w+", alerts.partition("Each process counts")[0]))
+
+    assert len(used) > 5
+    assert used <= exposed()
+
+
 def test_the_dashboard_is_one_that_grafana_can_show() -> None:
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     panels = board["panels"]
@@ -209,6 +255,8 @@ def test_the_reference_lists_every_value_of_a_label() -> None:
 
     assert set(OUTCOMES) <= set(means["holdfast_attempt_seconds"])
     assert set(STATES) <= set(means["holdfast_queue_depth"])
+    assert set(CALLS) <= set(means["holdfast_provider_calls_total"])
+    assert set(PROVIDER_STATES) <= set(means["holdfast_provider_state"])
     assert OTHER_QUEUES in (DOCS / "reference/metrics.md").read_text(encoding="utf-8")
 
 

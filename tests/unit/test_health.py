@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.cli.health import MOST_QUEUES, OTHER_QUEUES, Recent, queue_gauges
+from holdfast.cli.health import (
+    MOST_QUEUES,
+    OTHER_QUEUES,
+    Recent,
+    Seen,
+    gate_gauges,
+    held_gauge,
+    queue_gauges,
+)
+from holdfast.core import breakers
+from holdfast.core.breakers import Cause, Command, Gate, Order, Shut
+from holdfast.core.providers import held_for_limit
 from holdfast.ports import Depth
 
 
@@ -61,6 +73,57 @@ def test_queues_by_the_thousand_do_not_become_series_by_the_thousand() -> None:
     assert sum(jobs for _, jobs in gauges["queue_depth"]) == 10_007
     assert ((OTHER_QUEUES,), 4_999.0) in gauges["queue_oldest_ready_seconds"]
     assert (("mine", "ready"), 7) in gauges["queue_depth"]
+
+
+OPEN = Gate(shut=Shut(Cause.FAILURES, since=10.0, until=40.0, failed=11, seen=20))
+
+
+@pytest.mark.clause("OBS-2")
+@pytest.mark.parametrize(
+    ("gate", "state"),
+    [
+        (Gate(), "closed"),
+        (OPEN, "open"),
+        (replace(OPEN, order=Order(Command.PAUSE, "ada", "", at=20.0)), "paused"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_provider_is_in_one_state_and_in_no_other(gate: Gate, state: str) -> None:
+    readings = dict(gate_gauges({"llm": Seen(gate, 30.0)})["provider_state"])
+
+    assert readings == {("llm", each): float(each == state) for each in breakers.STATES}
+
+
+@pytest.mark.parametrize(
+    ("gate", "seconds"),
+    [
+        (Gate(), 0.0),
+        (OPEN, 20.0),
+        (Gate(order=Order(Command.OPEN, "ada", "", at=25.0)), 5.0),
+        (replace(OPEN, order=Order(Command.PAUSE, "ada", "", at=25.0)), 20.0),
+        (replace(OPEN, order=Order(Command.OBSERVE, "ada", "", at=25.0)), 0.0),
+    ],
+    ids=["closed", "open", "forced open", "paused while it was open", "observed"],
+)
+def test_a_provider_is_shut_for_as_long_as_calls_have_been_turned_away(gate: Gate, seconds: float) -> None:
+    assert gate_gauges({"llm": Seen(gate, 30.0)})["provider_shut_for_seconds"] == [(("llm",), seconds)]
+
+
+def test_the_failure_rate_is_of_the_window_or_of_the_calls_that_shut_it() -> None:
+    calls = tuple(breakers.Seen(0.0, failed, slow=False) for failed in (True, False, False, False))
+    gates = {"fresh": Gate(), "closed": Gate(seen=calls), "open": OPEN}
+
+    gauges = gate_gauges({name: Seen(gate, 30.0) for name, gate in gates.items()})
+
+    assert dict(gauges["provider_failure_rate"]) == {("fresh",): 0.0, ("closed",): 0.25, ("open",): 0.55}
+
+
+def test_held_jobs_are_counted_for_their_provider_whichever_limit_it_is() -> None:
+    held = {"llm": 3, held_for_limit("llm", "customer-7"): 4, "elsewhere": 1}
+
+    readings = held_gauge(held, ["llm", "speech"])["provider_held"]
+
+    assert dict(readings) == {("elsewhere",): 1, ("llm",): 7, ("speech",): 0}
 
 
 async def test_those_who_ask_at_the_same_time_share_one_answer() -> None:

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from holdfast.core.breakers import STATES as PROVIDER_STATES
+from holdfast.core.breakers import Gate, failure_rate, shut_for, state_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.providers import provider_of
 from holdfast.core.redaction import redact
 from holdfast.engine.parts import Parts
 from holdfast.engine.worker import Worker
@@ -22,7 +25,7 @@ T = TypeVar("T")
 
 PATIENCE = 2.0
 """Seconds in which the store has to answer."""
-STATES = ("ready", "scheduled", "waiting", "processing")
+STATES = ("ready", "scheduled", "waiting", "held", "processing")
 MOST_QUEUES = 100
 OTHER_QUEUES = "(others)"
 REST = 20
@@ -50,6 +53,7 @@ class WorkerHealth:
         self._worker = worker
         self._trouble = Recent(self._store_trouble, keep=1.0, clock=parts.clock)
         self._depths = Recent(self._read_depths, keep=5.0, clock=parts.clock)
+        self._held = Recent(self._read_held, keep=5.0, clock=parts.clock)
 
     def routes(self) -> dict[str, Route]:
         """Give the paths, and what is answered there."""
@@ -57,7 +61,7 @@ class WorkerHealth:
             from holdfast.telemetry.prometheus import Page  # noqa: PLC0415 - an extra
         except ModuleNotFoundError:
             return {"/live": live, "/ready": self.ready, "/metrics": no_metrics}
-        page = Page(self._parts.metrics)
+        page = Page(self._parts.metrics, providers=self._parts.registry.providers)
         return {"/live": live, "/ready": self.ready, "/metrics": partial(self._metrics, page)}
 
     async def ready(self) -> Answer:
@@ -92,21 +96,61 @@ class WorkerHealth:
 
     async def _gauges(self) -> "Gauges":
         worker = self._worker
-        own: Gauges = {
+        gauges: Gauges = {
             "worker_slots": [((), worker.options.slots)],
             "worker_running": [((), worker.running)],
             "worker_unsettled": [((), worker.unsettled)],
+            **gate_gauges({line.name: Seen(line.state.gate, line.now) for line in worker.permits.lines}),
         }
-        depths = await self._depths.get()
-        return own if depths is None else {**own, **queue_gauges(depths, tuple(worker.options.queues))}
+        depths, held = await asyncio.gather(self._depths.get(), self._held.get())
+        if depths is not None:
+            gauges = {**gauges, **queue_gauges(depths, tuple(worker.options.queues))}
+        if held is not None:
+            gauges = {**gauges, **held_gauge(held, self._parts.registry.providers)}
+        return gauges
 
     async def _read_depths(self) -> list[Depth] | None:
-        """Count what waits; a store that is away takes its own figures along, and no others."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                return await self._parts.store.depths()
-        except (TimeoutError, HoldfastError):
-            return None
+        return await _unless_away(self._parts.store.depths())
+
+    async def _read_held(self) -> dict[str, int] | None:
+        return await _unless_away(self._parts.store.held())
+
+
+async def _unless_away(reading: Awaitable[T]) -> T | None:
+    """Read from the store; one that is away takes its own figures along, and no others."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await reading
+    except (TimeoutError, HoldfastError):
+        return None
+
+
+class Seen(NamedTuple):
+    """A provider's gate as a worker knows it, and the store's time."""
+
+    gate: Gate
+    now: float
+
+
+def gate_gauges(gates: Mapping[str, Seen]) -> "Gauges":
+    """Write down how providers stand."""
+    return {
+        "provider_state": [
+            ((name, state), float(state == state_of(*seen)))
+            for name, seen in gates.items()
+            for state in PROVIDER_STATES
+        ],
+        "provider_failure_rate": [((name,), failure_rate(seen.gate)) for name, seen in gates.items()],
+        "provider_shut_for_seconds": [((name,), shut_for(*seen)) for name, seen in gates.items()],
+    }
+
+
+def held_gauge(held: Mapping[str, int], declared: Iterable[str]) -> "Gauges":
+    """Count the jobs that providers hold, for their gate or a limit; a declared one that holds none is not forgotten."""
+    jobs = Counter(dict.fromkeys(declared, 0))
+    for holder, count in held.items():
+        jobs[provider_of(holder)] += count
+    return {"provider_held": [((name,), count) for name, count in sorted(jobs.items())]}
 
 
 def queue_gauges(depths: Iterable[Depth], served: Iterable[str]) -> "Gauges":

@@ -10,12 +10,13 @@ import typer
 from holdfast.cli.lengths import brief
 from holdfast.cli.output import NOTHING, pairs, plain, show_fields, show_title
 from holdfast.cli.tables import Cell, Column, Room, moment, show_table
+from holdfast.core import providers
 from holdfast.core.failures import Failure
-from holdfast.core.jobs import Event, Job, Signal
+from holdfast.core.jobs import Event, EventKind, Job, Signal
 from holdfast.core.redaction import redact
 from holdfast.core.sealing import is_sealed
 from holdfast.core.stages import StageRow, StageStatus
-from holdfast.engine.waits import FOR_EVER
+from holdfast.core.transitions import FOR_EVER
 
 COLUMNS = (
     Column("id"),
@@ -135,7 +136,7 @@ def _fields(whole: Whole) -> dict[str, object]:
     job = whole.job
     hidden = {"failure", *TEXTS} | ({"retry_after"} if _for_ever(job) else set())
     shown = {field.name: getattr(job, field.name) for field in fields(job) if field.name not in hidden}
-    shown |= {"waits_for": ", ".join(_waits_for(whole))}
+    shown |= {"held_by": _held(job, _last_reason(whole.events)), "waits_for": ", ".join(_waits_for(whole))}
     shown = {name: value for name, value in shown.items() if value not in (None, "")}
     return shown | {name: _cut(text) for name in TEXTS if (text := getattr(job, name))}
 
@@ -178,6 +179,8 @@ def _waits(job: Job, reason: str | None, now: datetime) -> Cell | None:
     """Tell in a few words why a queued job does not run."""
     if job.retry_after is None:
         return None
+    if held := _held(job, reason):
+        return Cell(f"held by {held}", short=f"held by {held}")
     awaited = _awaited(job, reason)
     if awaited is not None and _for_ever(job):
         return Cell(awaited, short=f"waits {awaited}")
@@ -187,6 +190,19 @@ def _waits(job: Job, reason: str | None, now: datetime) -> Cell | None:
     if job.waiting or reason is None:
         return Cell(until, short=f"waits {left}")
     return Cell(f"{until}: {reason}", short=f"waits {left}: {reason}")
+
+
+def _held(job: Job, reason: str | None) -> str | None:
+    """Name who holds a job, and why."""
+    if job.held_by is None:
+        return None
+    return providers.shown(job.held_by) + (f": {reason}" if reason else "")
+
+
+def _last_reason(events: list[Event]) -> str | None:
+    """Tell why a job was last put aside."""
+    held = [event for event in events if event.kind is EventKind.HELD]
+    return held[-1].meta.get("reason") if held else None
 
 
 def _awaited(job: Job, reason: str | None) -> str | None:
@@ -200,6 +216,8 @@ def _awaited(job: Job, reason: str | None) -> str | None:
 
 def _for_ever(job: Job) -> bool:
     """Whether a job waits without a limit, which is stored as a time that nobody will see."""
+    if job.held_by is not None:
+        return True
     return job.waiting and job.retry_after is not None and job.retry_after - job.updated_at > FOR_EVER / 2
 
 

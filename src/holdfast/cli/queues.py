@@ -23,6 +23,7 @@ COLUMNS = (
     Column("paused_by", Room.CUT, usual=(NOTHING,)),
     Column("paused_at", usual=(NOTHING,)),
     Column("reason", Room.FOLDED, usual=(NOTHING,)),
+    Column("held", usual=("0",)),
 )
 OUTCOME = (Column("queue"), Column("outcome", Room.FOLDED))
 
@@ -38,6 +39,8 @@ class _Queue(NamedTuple):
     paused_by: str | None = None
     paused_at: datetime | None = None
     reason: str | None = None
+    held: int = 0
+    """How many of those that are queued are held."""
 
 
 class _Answer(NamedTuple):
@@ -59,7 +62,7 @@ def list_queues(
     if as_json:
         show_json([queue._asdict() for queue in found])
     else:
-        show_table(COLUMNS, [(*queue[:4], moment(queue.paused_at, now), queue.reason) for queue in found])
+        show_table(COLUMNS, [_row(queue, now) for queue in found])
 
 
 @app.command("pause")
@@ -103,11 +106,18 @@ def resume(
 
 async def _queues(hold: Holdfast) -> tuple[list[_Queue], datetime]:
     """Read every queue that has or had a job, or is paused, and the store's clock."""
-    counts = await hold.parts.store.counts()
-    pauses = {pause.queue: pause for pause in await hold.parts.store.paused_queues()}
+    store = hold.parts.store
+    counts = await store.counts()
+    held = {depth.queue: depth.jobs for depth in await store.depths() if depth.state == "held"}
+    pauses = {pause.queue: pause for pause in await store.paused_queues()}
     names = sorted({queue for queue, _ in counts} | pauses.keys())
-    now, _ = await hold.parts.store.schedule_marks([])
-    return [_queue(name, counts, pauses.get(name)) for name in names], now
+    now, _ = await store.schedule_marks([])
+    found = [_queue(name, counts, pauses.get(name)) for name in names]
+    return [queue._replace(held=held.get(queue.queue, 0)) for queue in found], now
+
+
+def _row(queue: _Queue, now: datetime) -> tuple[object, ...]:
+    return (*queue[:4], moment(queue.paused_at, now), queue.reason, queue.held)
 
 
 def _queue(name: str, counts: Mapping[tuple[str, Status], int], paused: Pause | None) -> _Queue:

@@ -15,7 +15,7 @@ from prometheus_client.samples import Sample
 
 from holdfast.core.errors import ConfigError
 from holdfast.telemetry.figures import BOUNDS, NOTHING, Figures, Key, Labels, Spread
-from holdfast.telemetry.names import COUNTERS, GAUGES, SPREADS, Figure
+from holdfast.telemetry.names import COUNTERS, GAUGES, PROVIDER, SPREADS, Figure
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -41,14 +41,33 @@ class PrometheusMetrics(Figures):
 class Page:
     """What a worker answers to Prometheus: its figures, the gauges read last, and what else is registered."""
 
-    def __init__(self, figures: object, registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(
+        self, figures: object, registry: CollectorRegistry = REGISTRY, *, providers: Iterable[str] = ()
+    ) -> None:
         self._registry = registry
-        if isinstance(figures, Figures) and not isinstance(figures, PrometheusMetrics):
+        if not isinstance(figures, Figures):
+            return
+        _begin(figures, list(providers))
+        if not isinstance(figures, PrometheusMetrics):
             _show(figures, registry)
 
     def text(self, gauges: Gauges) -> bytes:
         """Write everything down, with *gauges* as they are now."""
         return generate_latest(self._registry) + generate_latest(_Families(_gauges(gauges)))
+
+
+def _begin(figures: Figures, providers: Sequence[str]) -> None:
+    """Have the series of these providers begin at zero: their names are known to the application alone."""
+    for name, labels in _of_providers(COUNTERS, providers):
+        figures.count(name, 0, **dict(labels))
+    for name, labels in _of_providers(SPREADS, providers):
+        figures.observe(name, [], **dict(labels))
+
+
+def _of_providers(listed: Mapping[str, Figure], providers: Sequence[str]) -> Iterator[Key]:
+    for name, figure in listed.items():
+        if PROVIDER in figure.labels:
+            yield from ((name, labels) for labels in figure.series(providers))
 
 
 def _show(figures: Figures, registry: CollectorRegistry) -> None:
@@ -110,24 +129,30 @@ class _Collected(Collector):
 
 def _counter(name: str, figure: Figure, counts: Mapping[Key, int]) -> Metric:
     family = CounterMetricFamily(f"holdfast_{name}", figure.meaning, labels=figure.labels)
-    for labels in _shown(figure):
-        family.add_metric([value for _, value in labels], counts.get((name, labels), 0))
+    for labels in _shown(name, figure, counts):
+        family.add_metric(_values(figure, labels), counts.get((name, labels), 0))
     return family
 
 
 def _histogram(name: str, figure: Figure, spreads: Mapping[Key, Spread]) -> Metric:
     family = HistogramMetricFamily(f"holdfast_{name}", figure.meaning, labels=figure.labels)
     bounds = [*map(str, BOUNDS), "+Inf"]
-    for labels in _shown(figure):
+    for labels in _shown(name, figure, spreads):
         spread = spreads.get((name, labels), NOTHING)
         buckets = list(zip(bounds, accumulate(spread.classes), strict=True))
-        family.add_metric([value for _, value in labels], buckets, spread.total)
+        family.add_metric(_values(figure, labels), buckets, spread.total)
     return family
 
 
-def _shown(figure: Figure) -> list[Labels]:
-    """Give every series that *figure* can have: their number is known before anything is counted."""
-    return [((label, value),) for label in figure.labels for value in figure.values] or [()]
+def _shown(name: str, figure: Figure, kept: Iterable[Key]) -> list[Labels]:
+    """Give the series of *figure*: those that are known from the start, and those of providers, as they come up."""
+    counted = [labels for key, labels in kept if key == name and set(dict(labels)) == set(figure.labels)]
+    return list(dict.fromkeys([*figure.series(), *sorted(counted)]))
+
+
+def _values(figure: Figure, labels: Labels) -> list[str]:
+    values = dict(labels)
+    return [values[label] for label in figure.labels]
 
 
 def _gauges(gauges: Gauges) -> Iterator[Metric]:
