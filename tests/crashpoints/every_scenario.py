@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tests.crashpoints.provider_scenarios import scenario as provided
 from tests.crashpoints.scenarios import scenario as untimed
 from tests.crashpoints.timed_scenarios import scenario as timed
 
-SCENARIOS = untimed | timed
+SCENARIOS = untimed | timed | provided

@@ -7,6 +7,7 @@ which only seems to work is noticed. Once it has ended, died or fallen asleep, a
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +22,7 @@ from tests.simulation.processes import Fault, Injected
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from holdfast import Holdfast, JobHandle
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tests.simulation.audit import Row
     from tests.simulation.jobs import Jobs
     from tests.simulation.processes import Process
+    from tests.simulation.provided_jobs import Providing
 
 LEASE = 3.3
 """A third of it is a little more than a poll: a worker looks for cancellations between two extensions."""
@@ -94,6 +96,15 @@ class Story:
         await self._people.hold.open()
         self.world.auditor.at_work = True
 
+    def has_providers(
+        self, providing: Providing, scripts: Mapping[str, Sequence[str | None]] | None = None
+    ) -> None:
+        """Have everybody declare providers; each follows its script of failures, and is well after that."""
+        self.world.has_providers(providing, random.Random(1))
+        for name, outage in self.world.outages.items():
+            outage.follows(*(scripts or {}).get(name, ()))
+        self._people = self._application(self.world.process("people", NoBlow()))
+
     def look(self) -> None:
         """Have a commit audited that was none of the engine's."""
         self.world.auditor.look(Commit("people", micros(self.world.clock.now())))
@@ -121,9 +132,8 @@ class Story:
         """Submit a job, and give its id."""
         await self.begin()
         jobs = self._people.jobs
-        handle = (
-            await getattr(jobs if hasattr(jobs, job) else jobs.timed, job).options(**options).submit(*args)
-        )
+        [place] = [part for part in (jobs, jobs.timed, jobs.provided) if hasattr(part, job)]
+        handle = await getattr(place, job).options(**options).submit(*args)
         self.heard(handle)
         return str(handle.id)
 

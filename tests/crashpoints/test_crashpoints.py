@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.ports import Store
+from holdfast.ports.providers import ProviderStore
 from holdfast.stores.sqlite import store
 from tests.crashpoints.blows import FAULTS, Spot, Strike
 from tests.crashpoints.walk import play, play_each, strikes_at
@@ -19,13 +20,23 @@ from tests.simulation.processes import Fault, Moment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LOOKS = {"events", "reasons", "counts", "depths", "facts", "schema_state", "apply_schema"}
+LOOKS = {
+    "events",
+    "reasons",
+    "counts",
+    "depths",
+    "facts",
+    "schema_state",
+    "apply_schema",
+    "held",
+    "provider_events",
+}
 """What neither workers nor submitters call: it shows a person what there is, or is done before they begin."""
 
 EVERY_PORT = {
     *(
         f"store.{name}"
-        for name, call in vars(Store).items()
+        for name, call in (vars(ProviderStore) | vars(Store)).items()
         if iscoroutinefunction(call) and name not in LOOKS
     ),
     *("sqlite.write", "sqlite.read", "service.post", "handler"),

@@ -69,7 +69,13 @@ async def _told(scenario: str, story: Story) -> list[str]:
     found: list[str] = []
     try:
         await SCENARIOS[scenario](story)
-        found += promises.broken(story.books, story.world.service.log, story.memory, story.world.seen)
+        found += promises.broken(
+            story.books,
+            story.world.service.log,
+            story.memory,
+            story.world.seen,
+            calls=story.world.auditor.lookout.calls,
+        )
     except Exception as error:
         found.append(str(error) if isinstance(error, AssertionError) else repr(error))
     if story.blow.planned is not None and not story.blow.struck:

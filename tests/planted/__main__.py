@@ -3,6 +3,7 @@
     python -m tests.planted                          all of it: two tables, and one line of JSON last
     python -m tests.planted --bug drop-the-fence     one bug
     python -m tests.planted --recorded               each bug in the life that is known to show it; JSON lines
+    python -m tests.planted --recorded --record      the same, and another life for those that it does not show any more
     python -m tests.planted --bug drop-the-fence --seed 3 --times 20 --between 5
                                                      one life again and again; JSON lines
 
@@ -80,7 +81,7 @@ def main() -> int:
     if options.seed is not None:
         return _replay(options.bug, options.seed, times=options.times, between=options.between)
     if options.recorded:
-        return _recorded()
+        return _recorded(record=options.record)
     return _selfcheck([options.bug] if options.bug else list(BUGS), record=options.record)
 
 
@@ -173,20 +174,23 @@ def _line(clause: str, bug: str, shown: Shown) -> str:
 # The quick check, and replays.
 
 
-def _recorded() -> int:
+def _recorded(*, record: bool) -> int:
     """Look for each bug where it was found last, and for none in the same lives of a healthy engine."""
     places = [(bug.name, _known().get(bug.name, 1)) for bug in BUGS.values() if bug.simulated]
+    search = partial(_where_it_was, others=SEEDS if record else RETRIED)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for (name, _), found in zip(places, pool.map(_where_it_was, places), strict=True):
+        for (name, _), found in zip(places, pool.map(search, places), strict=True):
             _print(json.dumps({"bug": name, **(found._asdict() if found else {"said": None})}))
+            if record and found is not None:
+                _record({name: int(found.where)})
         for lived in pool.map(partial(live, None), sorted({seed for _, seed in places})):
             _print(json.dumps({"bug": None, **lived._asdict()}))
     return 0
 
 
-def _where_it_was(place: tuple[str, int]) -> Found | None:
+def _where_it_was(place: tuple[str, int], *, others: int) -> Found | None:
     name, seed = place
-    return by_simulation(name, chain([seed], range(1, RETRIED + 1)))
+    return by_simulation(name, chain([seed], range(1, others + 1)))
 
 
 def _known() -> dict[str, int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.planted import (
     engine_bugs,
     lease_bugs,
+    provider_bugs,
     stage_bugs,
     submission_bugs,
     time_bugs,
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
 
 BUGS: dict[str, Bug] = {
     bug.name: bug
-    for part in (lease_bugs, engine_bugs, stage_bugs, submission_bugs, time_bugs, verdict_bugs, wait_bugs)
+    for part in (
+        lease_bugs,
+        engine_bugs,
+        stage_bugs,
+        submission_bugs,
+        time_bugs,
+        verdict_bugs,
+        wait_bugs,
+        provider_bugs,
+    )
     for bug in part.BUGS
 }
 

@@ -60,10 +60,15 @@ def _admit_unasked(submission: Submission, latest: Earlier | None) -> Receipt | 
     return _admit_equal(submission, latest)
 
 
-def _current_with_attempt(
-    job_id: str, attempt: int, generation: int, key: str, left: timedelta | None
+def _current_with_attempt(  # noqa: PLR0917 - as the class is called
+    job_id: str,
+    attempt: int,
+    generation: int,
+    key: str,
+    left: timedelta | None,
+    provider: str | None = None,
 ) -> Current:
-    return Current(job_id, attempt, generation, f"{key}:{attempt}", left)
+    return Current(job_id, attempt, generation, f"{key}:{attempt}", left, provider)
 
 
 BUGS = (

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
+from holdfast.core.transitions import Finish, time_out
+from holdfast.engine import attempt
 from holdfast.engine.sweeper import Sweeper
+from holdfast.engine.worker import Worker
 from holdfast.stores.sqlite import schema
 from tests.planted.planting import Bug, Sql, Swap
+
+if TYPE_CHECKING:
+    from holdfast.core.jobs import Claim
 
 _IS_LATE = "coalesce(job.deadline_at <= :now, false) AND want.value ->> 2 <> 'cancelled' AS late"
 _SIGNALLED = "job.signals > want.seen OR "
@@ -25,6 +32,17 @@ async def _hear_pauses_once(self: Any) -> None:
     if self.paused is None:
         self.paused = frozenset(pause.queue for pause in await self._store.paused_queues())
         self._news.set()
+
+
+async def _count_by_my_clock(self: Any, queue: str, room: int) -> list[Claim]:
+    ahead = self._clock.now() - datetime.fromisoformat((await self._store.facts())["now"])
+    claims = await self._store.claim(self.name, queue, limit=room, lease=self.options.lease)
+    left = [None if each.time_left is None else each.time_left - ahead.total_seconds() for each in claims]
+    return [each._replace(time_left=seconds) for each, seconds in zip(claims, left, strict=True)]
+
+
+def _end_at_once(claim: Claim) -> Finish:
+    return time_out(claim)._replace(if_overdue=False)
 
 
 BUGS = (
@@ -57,6 +75,12 @@ BUGS = (
         "Two seconds are too short for anything, so say now that it has failed.",
         ("SLA-2",),
         (Sql("overdue", "deadline_at <= :now", "deadline_at <= :now + 2000000"),),
+    ),
+    Bug(
+        "workers-clock-ends-it",
+        "The worker knows how late it is, so nobody else needs to be asked.",
+        ("SLA-2",),
+        (Swap(Worker, "_claim", _count_by_my_clock), Swap(attempt, "time_out", _end_at_once)),
     ),
     Bug(
         "sweep-keeps-the-token",

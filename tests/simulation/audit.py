@@ -11,8 +11,10 @@ import sqlite3
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast import ErrorClass
 from tests.simulation.account import LOST, Account, News
-from tests.simulation.punctual import Notices, Punctual
+from tests.simulation.lookout import Lookout
+from tests.simulation.punctual import TICK, Notices, Punctual
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
 _JOBS = """
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, lease_expires_at,
        retry_after, cancel_requested, NULL AS result, losses, waiting, signals, pending, deadline_at,
-       NULL AS timed_out_at, NULL AS late_result
+       NULL AS timed_out_at, NULL AS late_result, held_by, let_out_by
   FROM holdfast_jobs
  UNION ALL
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, NULL, NULL, 0,
-       coalesce(result, failure), losses, 0, 0, 0, deadline_at, timed_out_at, late_result
+       coalesce(result, failure), losses, 0, 0, 0, deadline_at, timed_out_at, late_result, NULL, NULL
   FROM holdfast_finished
 """
 _STAGES = """
@@ -34,6 +36,7 @@ _EVENTS = "SELECT seq, job_id, kind, meta FROM holdfast_job_events WHERE seq > ?
 
 _UNTOLD = "SELECT child_id FROM holdfast_awaited_ends"
 _PAUSED = "SELECT queue, paused_at FROM holdfast_paused_queues"
+_PROVIDERS = "SELECT name, version, state FROM holdfast_providers"
 _MARKS = "SELECT name, last_at FROM holdfast_schedules"
 
 _STEPS = {
@@ -41,6 +44,10 @@ _STEPS = {
     "processing": {"queued", "completed", "failed", "cancelled"},
     "failed": {"queued", "completed"},
 }
+
+
+MOST_JOBS = 400
+"""Jobs beyond which a life is not worth living: something submits itself again and again, and no schedule does."""
 
 
 class Row(NamedTuple):
@@ -66,6 +73,8 @@ class Row(NamedTuple):
     deadline: int | None
     timed_out_at: int | None
     late_result: str | None
+    held_by: str | None = None
+    let_out_by: str | None = None
 
     @property
     def timed_out(self) -> bool:
@@ -117,6 +126,7 @@ class Books(NamedTuple):
     stages: dict[tuple[str, str, str], StageRow]
     news: dict[str, list[News]]
     notices: Notices
+    providers: dict[str, tuple[int, str]]
 
 
 class Auditor:
@@ -132,6 +142,7 @@ class Auditor:
         self._claimed_at: dict[str, float] = {}
         self._account = Account()
         self.punctual = Punctual()
+        self.lookout = Lookout(report, time=time)
         self.at_work = False
         self.jobs: dict[str, Row] = {}
         self.stages: dict[tuple[str, str, str], StageRow] = {}
@@ -176,7 +187,8 @@ class Auditor:
         for number, job_id, kind, meta in self._connection.execute(_EVENTS, [self._last_event]):
             self._last_event = number
             news[job_id].append(News(kind, json.loads(meta).get("reason")))
-        return Books(jobs, stages, news, self._read_notices())
+        providers = {name: (version, state) for name, version, state in self._connection.execute(_PROVIDERS)}
+        return Books(jobs, stages, news, self._read_notices(), providers)
 
     def _read_notices(self) -> Notices:
         execute = self._connection.execute
@@ -203,6 +215,10 @@ class Auditor:
         yield from self._order_complaints(books.jobs, changed)
         pairs = [(self.jobs.get(row.id), row) for row in changed]
         yield from self.punctual.complaints(pairs, books.notices, commit)
+        yield from self.lookout.look(books.providers, pairs, commit)
+        submitted = sum(row.name != TICK for row in books.jobs.values())
+        if submitted > MOST_JOBS:
+            yield f"there are {submitted} jobs, and nobody submits so many"
 
     def _step_complaints(self, old: Row, new: Row, books: Books, commit: Commit) -> Iterator[str]:
         """Name what is wrong with a change of one row."""
@@ -314,8 +330,14 @@ def _ended_in_time(new: Row, commit: Commit) -> Iterator[str]:
         yield "a job timed out before its deadline"
     if new.timed_out and new.status != "failed":
         yield "a late result was applied by itself"
+    if new.status == "failed" and not new.timed_out and _blames_deadline(new):
+        yield "a job blames a deadline that nobody says has passed"
     if new.status in ("completed", "failed") and overdue and not new.timed_out:
         yield f"a job {new.status} after its deadline"
+
+
+def _blames_deadline(row: Row) -> bool:
+    return bool(json.loads(row.result or "{}").get("error_class") == ErrorClass.TIMEOUT)
 
 
 def _from_processing(old: Row, new: Row, commit: Commit, leased_at: int) -> Iterator[str]:
@@ -355,6 +377,7 @@ def _from_queued(old: Row, new: Row, commit: Commit) -> Iterator[str]:
         if new.lease_ends is None or new.lease_ends <= commit.at:
             yield "a lease that had run out when it began"
     too_early = _earlier(commit.at, old.retry_after) and not new.cancel_requested and not _news(old, new)
+    too_early = too_early and not (old.held_by and new.let_out_by == old.held_by)
     if too_early and (new.status == "processing" or new.ready):
         yield "a job was made ready before its time"
     if new.ended and new.status != "cancelled" and not new.timed_out and new.token == old.token:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast import Backoff, BadResponse, ErrorClass, Holdfast, current
 from tests.simulation.failings import Expected
+from tests.simulation.provided_jobs import ProvidedJobs, Providing, declare_provided
 from tests.simulation.timed_jobs import (
     TimedJobs,
     declare_braid,
@@ -66,16 +67,20 @@ class Jobs:
     parent: JobFunction[[int], list[str]]
     killer: JobFunction[[int], None]
     timed: TimedJobs
+    provided: ProvidedJobs | None
 
 
 class Outside(NamedTuple):
-    """What the jobs of one process meet: a service, a way to die, a witness, a name to sign with, and whether one recurs."""
+    """What the jobs of one process meet: services, a way to die, a witness, a name to sign with, and what there is besides."""
 
     post: Callable[[str], Awaitable[httpx.Response]]
     die: Callable[[], NoReturn]
     witness: Witness
     sign: str
     recurs: bool
+    call: Callable[[str], Awaitable[None]]
+    """Makes a call to the service behind a provider."""
+    providing: Providing | None
 
 
 def declare(hold: Holdfast, outside: Outside) -> Jobs:
@@ -90,7 +95,17 @@ def declare(hold: Holdfast, outside: Outside) -> Jobs:
             return [child.id for child in children]
 
     timed = _timed(hold, outside, [plain, flaky])
-    return Jobs(plain, order, fan, long, flaky, doomed, blocking, parent, _deadly(hold, outside), timed)
+    provided = _provided(hold, outside)
+    return Jobs(
+        plain, order, fan, long, flaky, doomed, blocking, parent, _deadly(hold, outside), timed, provided
+    )
+
+
+def _provided(hold: Holdfast, outside: Outside) -> ProvidedJobs | None:
+    """Jobs that call providers, in a world that has some."""
+    if outside.providing is None:
+        return None
+    return declare_provided(hold, outside.witness, outside.sign, outside.providing, outside.call)
 
 
 def _timed(hold: Holdfast, outside: Outside, children: list[Any]) -> TimedJobs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from holdfast import (
     VersionRefused,
 )
 from tests.simulation.processes import Injected
+from tests.simulation.provided_jobs import NAMES
 from tests.simulation.timed_jobs import GO
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ class Memory:
     """Whether there are jobs that sleep, or wait for signals or for each other."""
     pauses: bool = False
     """Whether queues are paused and resumed."""
+    provided: bool = False
+    """Whether there are providers, which people give orders about."""
+    settled: bool = False
+    """Whether nobody gives them orders any more."""
     acknowledged: dict[str, str] = field(default_factory=dict)
     keys: dict[tuple[str, str, str], str] = field(default_factory=dict)
     versions: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -97,6 +103,7 @@ class People:
             *[self._signal] * 2 * self._memory.waits,
             *[self._accept_what_is_late] * 3 * self._memory.timed,
             *[self._pause_or_resume] * self._memory.pauses,
+            *[self._submit_a_crowd, self._submit_a_crowd, self._order_about] * self._memory.provided,
         ]
         async with self._hold:
             while not stop.is_set():
@@ -112,6 +119,8 @@ class People:
         """Submit a job of every kind, and go."""
         async with self._hold:
             await self._hold.resume_queue(SIDE, actor="people")
+            if self._memory.provided:
+                await self._set_right()
             for job in self._kinds():
                 self._heard(await job.submit(*self._arguments(job)))
 
@@ -133,7 +142,7 @@ class People:
         kinds += [jobs.timed.brief, *[jobs.timed.dogged] * 2] * self._memory.timed
         waiting: list[Any] = [jobs.timed.sleeper, jobs.timed.listener, jobs.timed.family, jobs.timed.braid]
         kinds += waiting * self._memory.waits
-        return kinds
+        return kinds if jobs.provided is None else [*kinds, *jobs.provided]
 
     def _arguments(self, job: Any) -> tuple[Any, ...]:
         number = self._memory.submitted = self._memory.submitted + 1
@@ -215,6 +224,40 @@ class People:
         self._memory.submitted += 3
         for handle in handles:
             self._heard(handle)
+
+    async def _submit_a_crowd(self) -> None:
+        """Submit more jobs at once than a provider lets through."""
+        if self._memory.submitted >= self._limit:
+            return
+        assert self._jobs.provided is not None
+        job: Any = self._chance.choice(self._jobs.provided)
+        size = self._chance.choice((4, 8))
+        handles = await job.submit_many((n,) for n in range(size))
+        self._memory.submitted += size
+        for handle in handles:
+            self._heard(handle)
+
+    async def _order_about(self) -> None:
+        """Lay something down about a provider, or lift it, or try it with what is refused."""
+        if self._memory.settled:
+            return
+        providers, name = self._hold.providers, self._chance.choice(NAMES)
+        orders: list[Any] = [providers.pause, providers.open, providers.close, providers.observe]
+        order = self._chance.choice([*orders, *[providers.resume] * 4, *[providers.probe] * 3])
+        try:
+            await order(name, actor="people")
+        except StateRefused:
+            return
+
+    async def _set_right(self) -> None:
+        """Lift all that was laid down, and have every provider tried that is shut, as far as somebody thinks of it."""
+        self._memory.settled = True
+        for name in NAMES:
+            with suppress(StateRefused):
+                await self._hold.providers.resume(name, actor="people")
+            with suppress(StateRefused):
+                if self._chance.random() < 0.8:
+                    await self._hold.providers.probe(name, actor="people")
 
     def _heard(self, handle: JobHandle[Any]) -> None:
         self._memory.acknowledged[handle.id] = handle.name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import ErrorClass, Status
 from holdfast.core.stages import StageKey
 from tests import invariants
-from tests.simulation import verdicts
+from tests.simulation import spared, verdicts
 from tests.simulation.account import LOST
 from tests.simulation.failings import PASSING
 from tests.simulation.jobs import BUDGET, CHILD
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast_simulator import Entry
     from tests.invariants import World
+    from tests.simulation.lookout import Call
     from tests.simulation.people import Memory
     from tests.simulation.verdicts import Skipped
     from tests.simulation.witness import Seen
@@ -65,6 +66,7 @@ def broken(
     seen: Seen | None = None,
     *,
     skipped: Skipped = lambda since, until: 0.0,
+    calls: Sequence[Call] = (),
 ) -> Iterator[str]:
     """Name every promise that was broken; without *seen*, those aside that only witnesses can judge."""
     first_time = {row["id"] for row in world.ended if row["generation"] == 1 and row["name"] in _WITH_EFFECTS}
@@ -84,6 +86,8 @@ def broken(
         lambda: parents_tell_of_their_childrens_results(world),
         lambda: what_was_signalled_is_stored_once(world, memory),
         lambda: what_was_accepted_completed_and_was_followed_once(world, memory),
+        lambda: spared.trials_were_paid_by_nobody(world, calls),
+        lambda: spared.calls_were_paid_by_their_jobs(world, calls),
     ]
     if seen is not None:
         checks += [

@@ -27,6 +27,7 @@ from tests.simulation.faults import SeededFaults
 from tests.simulation.people import SIDE, Memory, People
 from tests.simulation.ports import failing_files
 from tests.simulation.processes import Crashed, Injected, Process
+from tests.simulation.provided_jobs import Providing
 from tests.simulation.shapes import shapes_made_once
 from tests.simulation.timed_jobs import SIGNALS
 from tests.simulation.world import World
@@ -46,6 +47,10 @@ STOPS_WITHIN = 100.0
 
 CLOCK_JUMPS = (0.5, 5.0, 40.0, 600.0, -0.5, -5.0, -40.0)
 """Seconds by which the clock is set. After one far back, dead workers' jobs are left alone for as long."""
+
+
+PROVIDED = 0.5
+"""Which part of the worlds has providers."""
 
 
 @dataclass
@@ -89,10 +94,17 @@ class Simulation:
             pauses=chance.random() < 0.3,
         )
         self.world.recurs = chance.random() < 0.25
+        self._draw_providers(random.Random(f"providers {seed}"))
         self._processes: list[Process] = []
         self._over = False
         self._stop: dict[Process, asyncio.Event] = {}
         self._spoilt: asyncio.Future[None] | None = None
+
+    def _draw_providers(self, chance: random.Random) -> None:
+        """Have providers, or none: then nothing else in this world is other than it would be."""
+        self._memory.provided = chance.random() < PROVIDED
+        if self._memory.provided:
+            self.world.has_providers(Providing.drawn(chance), chance)
 
     def run(self) -> Outcome:
         """Live through it, then check the books."""
@@ -259,6 +271,8 @@ class Simulation:
         self.world.note("the faults stop")
         self._faults.calm = True
         self.world.service.failing = self.world.service.lasting = 0.0
+        for outage in self.world.outages.values():
+            outage.calm = True
         for process in self._processes:
             if process.name.startswith("people"):
                 self._stop[process].set()
@@ -301,8 +315,8 @@ class Simulation:
         if self.world.clock.set_back:
             books = promises.by_number(books)
         world = self.world
-        log, skipped = world.service.log, world.clock.skipped
-        for broken in promises.broken(books, log, self._memory, world.seen, skipped=skipped):
+        log, skipped, calls = world.service.log, world.clock.skipped, world.auditor.lookout.calls
+        for broken in promises.broken(books, log, self._memory, world.seen, skipped=skipped, calls=calls):
             world.violate(broken)
 
 

@@ -75,7 +75,7 @@ def who_asks_to_be_left_alone_is(world: World, seen: Seen, skipped: Skipped) -> 
 
 def _tried(world: World, seen: Seen) -> Iterator[Tried]:
     """Find out what was made of each failure; those of leases that ended otherwise are left out."""
-    laps = _laps(world)
+    laps = laps_of(world)
     for heard in seen.heard:
         number = (heard.place.token - 1) // 2
         lap = laps[heard.place.job_id][number] if number < len(laps[heard.place.job_id]) else None
@@ -83,7 +83,7 @@ def _tried(world: World, seen: Seen) -> Iterator[Tried]:
             yield Tried(heard, lap)
 
 
-def _laps(world: World) -> dict[str, list[Lap]]:
+def laps_of(world: World) -> dict[str, list[Lap]]:
     """How each lease of each job ended, in order: written down, or told by the row of a job that has failed."""
     laps: defaultdict[str, list[Lap]] = defaultdict(list)
     leased: set[str] = set()

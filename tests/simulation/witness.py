@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -12,6 +13,7 @@ from holdfast import ErrorClass, current
 from holdfast.engine.context import CURRENT
 from holdfast.engine.stages import Interrupted
 from tests.simulation.failings import Expected
+from tests.simulation.lookout import Caller, Ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +37,10 @@ EARLIER = {("order", "ship"): "pack", ("long", "ship"): "rest"}
 """Which stage of a job has to be stored before another one begins."""
 
 
+PATIENCE = 3.0
+"""Seconds that a job may wait in its slot for leave to call a provider."""
+
+
 class Place(NamedTuple):
     """Where something was seen: under which key, in which lease of the job, and when by nobody's clock."""
 
@@ -49,6 +55,17 @@ class Heard(NamedTuple):
 
     place: Place
     expected: Expected
+
+
+@dataclass
+class Asked:
+    """When a job asked for leave to make a call, and whether it was given."""
+
+    at: float
+    given: bool = False
+
+
+ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 
 @dataclass
@@ -129,6 +146,38 @@ class Witness:
         napped = over - came + clock.skipped(came, over)
         if napped < seconds - EARLY:
             self._complain(f"nap {nap} of {seconds:.1f} s was over after {napped:.1f} s")
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Watch a job that asks for leave to call a provider: it gets an answer soon, or gives up its slot."""
+        asked = Asked(self._clock.monotonic())
+        outer = ASKED.set(asked)
+        try:
+            yield
+        except Interrupted:
+            if not asked.given:
+                self._answered(asked)
+            raise
+        finally:
+            ASKED.reset(outer)
+
+    def calls(self, worker: str) -> Caller:
+        """Check how long a job had to wait for a call that begins; tell whose it is."""
+        asked, place = ASKED.get(), _here()
+        if asked is not None and not asked.given:  # a second call is a backup's
+            asked.given = True
+            self._answered(asked)
+        return Caller(worker, place.job_id, place.token, self._held(place.job_id))
+
+    def saw_call_end(self, ended: Ended) -> None:
+        """Note how a call to a provider ended."""
+        if ended is not Ended.WELL:
+            self._seen.failed[current().key] += 1
+
+    def _answered(self, asked: Asked) -> None:
+        waited, job_id = self._clock.monotonic() - asked.at, current().job_id
+        if waited > PATIENCE and self._undisturbed(job_id):
+            self._complain(f"job {job_id} kept its slot for {waited:.1f} s, to wait for a provider")
 
     def told(self, wait: str, what: T) -> T:
         """Note what a wait came to: whoever is run again is told the same again."""

@@ -22,9 +22,12 @@ from holdfast.testing.world import Inline, SeededDice, SeededIds, VirtualClock
 from tests.simulation.audit import Auditor, Commit
 from tests.simulation.clocks import MachineClock
 from tests.simulation.failings import Expected
-from tests.simulation.jobs import BUDGET, QUICK, Jobs, Outside, declare
+from tests.simulation.jobs import BUDGET, QUICK, Jobs, Outside, declare, read
+from tests.simulation.lookout import Ended
+from tests.simulation.outages import Outages, ended_by
 from tests.simulation.ports import GuardedExecutor, GuardedStore, as_store
 from tests.simulation.processes import Crashed, Process, admits, new_task
+from tests.simulation.provided_jobs import NAMES, TIMEOUT
 from tests.simulation.service import Service
 from tests.simulation.witness import Seen, Witness
 
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     import httpx
 
     from tests.simulation.processes import Injector
+    from tests.simulation.provided_jobs import Providing
     from tests.simulation.service import Reply
 
 INSTANT = 1e-5
@@ -59,12 +63,14 @@ class World:
         self.trace: list[str] = []
         self.violations: list[str] = []
         self.auditor = Auditor(self.path, self.violate, time=self.loop.time)
-        self.auditor.untroubled = self._untroubled
+        self.auditor.untroubled = self.auditor.lookout.untroubled = self._untroubled
         self.auditor.punctual.attentive = self._somebody_works
         self.auditor.punctual.knows = self._works
         self.seen = Seen()
         self.recurs = False
         """Whether one of the jobs is submitted by itself, again and again."""
+        self.outages: dict[str, Outages] = {}
+        """The services behind the providers of this world; it may have none."""
         self.on_violation: Callable[[], None] = lambda: None
         self._serial = count(1)
         self._numbers = count(1)
@@ -75,6 +81,12 @@ class World:
     def url(self) -> str:
         """The database's address."""
         return f"sqlite:///{self.path}"
+
+    def has_providers(self, providing: Providing, chance: random.Random) -> None:
+        """Have all processes that begin from now on declare providers."""
+        self.auditor.lookout.providing = providing
+        for name in NAMES:
+            self.outages[name] = Outages(random.Random(chance.random()), self.struck, time=self.loop.time)
 
     def note(self, text: str) -> None:
         """Write a line into the trace."""
@@ -110,7 +122,9 @@ class World:
         post = partial(self._post, process, witness)
         die = partial(self._die, process)
         sign = process.name.split(":")[1]
-        return hold, declare(hold, Outside(post, die, witness, sign, self.recurs))
+        call = partial(self._call, process, witness)
+        providing = self.auditor.lookout.providing
+        return hold, declare(hold, Outside(post, die, witness, sign, self.recurs, call, providing))
 
     async def _post(self, process: Process, witness: Witness, key: str) -> httpx.Response:
         async def operation() -> Reply:
@@ -125,6 +139,28 @@ class World:
         if reply.failing is not None:
             witness.hears(reply.failing.expected)
         return reply.given()
+
+    async def _call(self, process: Process, witness: Witness, provider: str) -> None:
+        """Call the service behind a provider, and fail as its client does."""
+        lookout, began, ended = self.auditor.lookout, self.loop.time(), Ended.NOTHING
+        call = lookout.begins(provider, witness.calls(process.name))
+        try:
+            failing = await process.call(
+                "service.post", self.outages[provider].answer, error=ConnectionResetError
+            )
+            ended = ended_by(failing)
+            if failing is not None:
+                read(failing.given())
+        except ConnectionResetError:
+            ended = Ended.BAD
+            raise
+        except asyncio.CancelledError:
+            ended = Ended.BAD if self.loop.time() - began >= TIMEOUT - INSTANT else Ended.NOTHING
+            raise
+        finally:
+            if process.alive:
+                witness.saw_call_end(ended)
+                lookout.ends(call, ended)
 
     def turn_clock(self, seconds: float) -> None:
         """Set the machine's clock forward, or back: from now on all leases and waits are judged by that."""
