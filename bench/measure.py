@@ -52,6 +52,11 @@ async def stages(case: Case) -> dict[str, float]:
     return await _drain(case, "staged", stages=STAGES)
 
 
+async def call(case: Case) -> dict[str, float]:
+    """Like `drain`, with jobs of one stage, which may have a provider."""
+    return await _drain(case, case.measure, stages=1)
+
+
 async def _drain(case: Case, kind: str, *, stages: int) -> dict[str, float]:
     await produce(Case(**{**vars(case), "size": None}), kind)
     tally = Tally(case.jobs)
@@ -167,6 +172,9 @@ async def _install(case: Case) -> None:
 MEASURES = {
     "drain": drain,
     "stages": stages,
+    "call": call,
+    "call-breaker": call,
+    "call-limit": call,
     "pickup": pickup,
     "submit-one": submit_one,
     "submit-tasks": submit_tasks,

@@ -19,6 +19,7 @@ class Amounts:
 
     drain: int
     stages: int
+    calls: int
     slow_drain: int
     slow_stages: int
     peer_drain: int
@@ -31,6 +32,7 @@ class Amounts:
 FULL = Amounts(
     drain=40_000,
     stages=5_000,
+    calls=10_000,
     slow_drain=1_000,
     slow_stages=300,
     peer_drain=2_000,
@@ -42,6 +44,7 @@ FULL = Amounts(
 QUICK = Amounts(
     drain=5_000,
     stages=1_500,
+    calls=3_000,
     slow_drain=300,
     slow_stages=100,
     peer_drain=300,
@@ -56,6 +59,7 @@ def cases(amounts: Amounts) -> Iterator[Case]:
     """Yield all cases; those to be compared stand next to each other."""
     yield from _drains(amounts)
     yield from _stages(amounts)
+    yield from _calls(amounts)
     for engine in ("holdfast", "pgqueuer", "procrastinate"):
         yield Case("pickup", engine, amounts.pickup)
     yield from _submits(amounts)
@@ -80,6 +84,13 @@ def _stages(amounts: Amounts) -> Iterator[Case]:
         yield Case("stages", "holdfast", amounts.stages, size=size)
     for size, variant in ((20, ""), (10, "threads"), (None, "")):
         yield Case("stages", "dbos", amounts.slow_stages, size=size, variant=variant)
+
+
+def _calls(amounts: Amounts) -> Iterator[Case]:
+    for store in ("postgres", "sqlite"):
+        for size in (100, 500):
+            for measure in ("call", "call-breaker", "call-limit"):
+                yield Case(measure, "holdfast", amounts.calls, store, size)
 
 
 def _submits(amounts: Amounts) -> Iterator[Case]:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 TITLES = {
     "drain": "No-op jobs drained per second",
     "stages": "Jobs of three stages per second",
+    "call": "Jobs of one stage per second",
+    "call-breaker": "The same, with a provider",
+    "call-limit": "The same, with a provider and a limit on its calls",
     "pickup": "From submit to handler, median (less is better)",
     "submit-one": "Submitted one after the other, per second",
     "submit-tasks": "Submitted from 100 tasks, per second",

@@ -69,6 +69,10 @@ BARS = (
     Bar("drain, beside Procrastinate", "drain", ("drain", "postgres", "procrastinate"), at_least=2),
     Bar("drain, beside Dramatiq on RabbitMQ", "drain", ("drain", "rabbitmq", "dramatiq"), at_least=1),
     Bar("SQLite drain, beside Huey", "drain", ("drain", "sqlite", "huey"), at_least=2, store="sqlite"),
+    Bar("with a provider, beside none", "call-breaker", ("call", "postgres", "holdfast"), at_least=0.8),
+    Bar("with a limit, beside none", "call-limit", ("call", "postgres", "holdfast"), at_least=0.8),
+    Bar("SQLite with a provider, beside none", "call-breaker", ("call", "sqlite", "holdfast"), at_least=0.8, store="sqlite"),
+    Bar("SQLite with a limit, beside none", "call-limit", ("call", "sqlite", "holdfast"), at_least=0.8, store="sqlite"),
     Bar("SQLite drain, beside own on PostgreSQL", "drain", ("drain", "postgres", "holdfast"), at_least=1, store="sqlite"),
 )  # fmt: skip
 

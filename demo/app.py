@@ -1,31 +1,51 @@
 """The application: a shop whose orders are jobs, and whose stages call a provider that fails.
 
+Orders see to themselves: each tries again when its own call has failed. Advice is asked of the assistant, a
+provider that the shop has declared: when that is down, nobody asks it, and whoever wants advice is held.
+
 This is all that a program has to write to get what the demo shows. There is no retry loop in it, no
 state to save and nothing that knows about crashes.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import httpx
 
-from holdfast import Backoff, Holdfast, JobFunction, current
+from holdfast import Backoff, Breaker, Holdfast, JobFunction, current
 
 BUDGET = 8
 """Attempts per stage, the first included; a killed worker costs one."""
 
+ASSISTANT = "assistant"
+COOLDOWN = timedelta(seconds=2)
+"""How long the assistant is left alone when it is down; usually that is half a minute."""
+
 
 @dataclass(frozen=True)
 class Shop:
-    """The application object and its one job."""
+    """The application object and its jobs."""
 
     hold: Holdfast
     order: JobFunction[[int, str | None], list[str]]
+    advice: JobFunction[[int], list[str]]
+    receipt: JobFunction[[int], list[str]]
+
+
+Effect = Callable[..., Awaitable[str]]
+"""Has something done outside, under the key of whoever asks for it, and gives the id of what was done."""
 
 
 def open_shop(database_url: str, provider_url: str) -> Shop:
-    """Declare the shop's job on a database; its stages call the provider."""
+    """Declare the shop's jobs on a database; their stages call the provider."""
     backoff = Backoff.full_jitter(initial="500ms", ceiling="4s")
     hold = Holdfast(database_url, attempts=BUDGET, backoff=backoff)
+    effect = _effects(provider_url)
+    return Shop(hold, _order(hold, effect), _advice(hold, effect), _receipt(hold, effect))
+
+
+def _effects(provider_url: str) -> Effect:
     # The client makes no retries of its own, and no proxy stands between us and the loopback interface.
     provider = httpx.AsyncClient(base_url=provider_url, timeout=10, trust_env=False)
 
@@ -35,6 +55,10 @@ def open_shop(database_url: str, provider_url: str) -> Shop:
         answer.raise_for_status()
         return str(answer.json()["id"])
 
+    return effect
+
+
+def _order(hold: Holdfast, effect: Effect) -> JobFunction[[int, str | None], list[str]]:
     @hold.stage("charge")
     async def charge(number: int) -> str:
         return await effect("charge", order=number)
@@ -54,4 +78,30 @@ def open_shop(database_url: str, provider_url: str) -> Shop:
             done.append(await ship(number, destination))
         return [*done, await notify(number)]
 
-    return Shop(hold, order)
+    return order
+
+
+def _advice(hold: Holdfast, effect: Effect) -> JobFunction[[int], list[str]]:
+    assistant = hold.provider(ASSISTANT, breaker=Breaker(cooldown=COOLDOWN))
+
+    @hold.stage("advise", provider=assistant)
+    async def advise(number: int) -> str:
+        return await effect("advise", order=number)
+
+    @hold.job("advice")
+    async def advice(number: int) -> list[str]:
+        return [await advise(number)]
+
+    return advice
+
+
+def _receipt(hold: Holdfast, effect: Effect) -> JobFunction[[int], list[str]]:
+    @hold.stage("print")
+    async def print_out(number: int) -> str:
+        return await effect("print", order=number)
+
+    @hold.job("receipt")
+    async def receipt(number: int) -> list[str]:
+        return [await print_out(number)]
+
+    return receipt

@@ -63,6 +63,14 @@ class StageRow(NamedTuple):
     stored_at: datetime
 
 
+class GateRow(NamedTuple):
+    """An entry in the history of a provider: its breaker opened, or closed, or a trial has ended."""
+
+    name: str
+    at: datetime
+    kind: str
+
+
 class EventRow(NamedTuple):
     """An entry in a job's history."""
 
@@ -78,6 +86,7 @@ class Books:
     jobs: list[JobRow]
     stages: list[StageRow]
     events: list[EventRow]
+    gates: list[GateRow]
     keys: Mapping[str, str]
 
 
@@ -105,10 +114,12 @@ class Database:
                 "SELECT job_id, name, status, attempt, stored_at FROM holdfast_stages"
             )
             events = connection.execute("SELECT job_id, kind, meta FROM holdfast_job_events ORDER BY seq")
+            gates = connection.execute("SELECT name, at, kind FROM holdfast_provider_events ORDER BY seq")
             return Books(
                 jobs=[JobRow(*row) for row in connection.execute(_JOBS)],
                 stages=[_stage(*row) for row in stages],
                 events=[EventRow(job_id, kind, json.loads(meta)) for job_id, kind, meta in events],
+                gates=[GateRow(name, _instant(at), kind) for name, at, kind in gates],
                 keys=dict(connection.execute("SELECT key, job_id FROM holdfast_job_keys")),
             )
 
@@ -126,5 +137,8 @@ def _worker(pid: int) -> str:
 
 
 def _stage(job_id: str, name: str, status: str, attempt: int, stored_at: int) -> StageRow:
-    instant = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=stored_at)
-    return StageRow(job_id, name, status, attempt, instant)
+    return StageRow(job_id, name, status, attempt, _instant(stored_at))
+
+
+def _instant(microseconds: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)

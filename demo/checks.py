@@ -15,6 +15,10 @@ from typing import NamedTuple
 from demo.books import Books
 from holdfast_simulator import Entry
 
+RAMP_FIRST = 3
+RAMP_EVERY = timedelta(seconds=2)
+"""How many held jobs go out when a provider is back, and how long it takes until twice as many follow."""
+
 
 class Place(NamedTuple):
     """A stage of a job, as the key of a call names it."""
@@ -30,6 +34,16 @@ class Kill(NamedTuple):
     held: frozenset[str]
 
 
+class Outage(NamedTuple):
+    """What the demo did to a provider: jobs that called it, jobs that ran beside them, and when it was healed."""
+
+    provider: str
+    cooldown: timedelta
+    calling: frozenset[str]
+    beside: frozenset[str]
+    healed_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """All that the promises are checked against.
@@ -37,6 +51,7 @@ class Evidence:
     *submitted* maps each job to the stages it has to go through, *keys* each key to the job that the
     first submission got, *again* to the one that the second got. *calls_before* is how many calls there
     were when the second submission began. *kills_planned* is how many kills the demo set out to make.
+    *outage* is there if a provider was broken.
     """
 
     submitted: Mapping[str, tuple[str, ...]]
@@ -50,6 +65,7 @@ class Evidence:
     retried: frozenset[str]
     budget: int
     retry_after: timedelta
+    outage: Outage | None = None
 
     @property
     def completed(self) -> set[str]:
@@ -84,6 +100,9 @@ def findings(evidence: Evidence) -> list[Finding]:
         the_same_key_is_the_same_job,
         attempts_stay_within_budget,
         waits_that_were_asked_for_are_kept,
+        held_jobs_spend_no_attempt,
+        other_work_goes_on,
+        the_backlog_goes_out_in_a_ramp,
     )
     return [check(evidence) for check in checks]
 
@@ -250,6 +269,78 @@ def waits_that_were_asked_for_are_kept(evidence: Evidence) -> Finding:
         early,
         tested=asked,
     )
+
+
+def held_jobs_spend_no_attempt(evidence: Evidence) -> Finding:
+    """Once its breaker is open, a sick provider hears of trials alone, and those cost no attempt.
+
+    By the database, a stage took one attempt more than its job had retries; and there were as many retries as
+    calls that failed when it opened. Half a cooldown later nobody is under way any more, and no trial has begun yet.
+    """
+    failed = [entry.at for entry in _calls_of_outage(evidence) if entry.status == 503]
+    opened = _instants(evidence, "opened")
+    before = [
+        at for at in failed if evidence.outage and opened and at < opened[0] + evidence.outage.cooldown / 2
+    ]
+    retries = Counter(row.job_id for row in evidence.books.events if row.kind == "retry")
+    spent = {row.job_id: row.attempt for row in evidence.books.stages}
+    calling = evidence.outage.calling if evidence.outage else frozenset()
+    wrong = {job_id for job_id in calling if spent.get(job_id) != 1 + retries[job_id]}
+    while_open = sum(retries[job_id] for job_id in calling) - len(before)
+    return _finding(
+        "Held jobs spend no attempt",
+        f"calls {len(before)}, failed trials {len(failed) - len(before)}; attempts spent while open {while_open}",
+        wrong | ({"attempts spent while open"} if while_open else set()),
+        tested=len(failed) > len(before) > 0,
+    )
+
+
+def other_work_goes_on(evidence: Evidence) -> Finding:
+    """What does not call the sick provider is done while that is down, behind the jobs that are held."""
+    outage, opened = evidence.outage, _instants(evidence, "opened")
+    done = {
+        row.job_id
+        for row in evidence.books.stages
+        if outage and opened and opened[0] <= row.stored_at < outage.healed_at
+    }
+    beside = outage.beside if outage else frozenset()
+    return _finding(
+        "Other work goes on meanwhile",
+        f"jobs beside {len(beside)}, done while it was down {len(beside & done)}",
+        beside - done,
+        tested=beside,
+    )
+
+
+def the_backlog_goes_out_in_a_ramp(evidence: Evidence) -> Finding:
+    """When the provider is back it gets 3 jobs, then 6, then 12, and its breaker stays closed."""
+    closed = _instants(evidence, "closed")
+    later = [entry.at - closed[0] for entry in _calls_of_outage(evidence) if closed and entry.at >= closed[0]]
+    steps = Counter(since // RAMP_EVERY for since in later)
+    called, over = 0, set[str]()
+    for number in range(max(steps, default=-1) + 1):
+        called += steps[number]
+        if called > RAMP_FIRST * (2 ** (number + 1) - 1):
+            over.add(f"{called} calls within {(number + 1) * RAMP_EVERY.seconds} s")
+    again = {"opened again" for at in _instants(evidence, "opened") if closed and at > closed[0]}
+    told = ", ".join(str(steps[number]) for number in range(max(steps, default=-1) + 1))
+    return _finding(
+        "The backlog goes out in a ramp",
+        f"calls in each {RAMP_EVERY.seconds} s {told}; opened again {len(again)}",
+        over | again,
+        tested=len(later) > RAMP_FIRST,
+    )
+
+
+def _calls_of_outage(evidence: Evidence) -> list[Entry]:
+    calling = evidence.outage.calling if evidence.outage else frozenset()
+    return [entry for entry in evidence.calls if place_of(entry.key).job_id in calling]
+
+
+def _instants(evidence: Evidence, kind: str) -> list[datetime]:
+    """When something happened to the provider that was broken."""
+    name = evidence.outage.provider if evidence.outage else None
+    return [row.at for row in evidence.books.gates if (row.name, row.kind) == (name, kind)]
 
 
 def place_of(key: str | None) -> Place:

@@ -6,22 +6,28 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
-from demo.app import BUDGET, Shop, open_shop
+from demo.app import ASSISTANT, BUDGET, COOLDOWN, Shop, open_shop
 from demo.books import Database, Figures
-from demo.checks import Evidence, Finding, Kill, findings, generation_of, place_of
+from demo.checks import Evidence, Finding, Kill, Outage, findings, generation_of, place_of
 from demo.orders import UNSERVED, Order, orders
 from demo.processes import LEASE, SLOTS, Child, DemoError, Provider, start_worker
 from demo.screen import Bar, Screen
-from demo.trouble import FLAKY, REPAIRED, RETRY_AFTER
+from demo.trouble import ASSISTANT_BACK, ASSISTANT_DOWN, FLAKY, REPAIRED, RETRY_AFTER
 from holdfast import Job, JobFilter, Status
 from holdfast_simulator import Entry
 
 KILL_AT = (0.2, 0.45, 0.7)
 """The parts of the jobs that have ended when a worker is killed."""
 
+ADVICE = 40
+RECEIPTS = 40
+"""How many jobs call the provider that breaks, and how many run beside them."""
+
 TICK = 0.15
+TRIALS_TO_FAIL = 2
 GIVE_UP_AFTER = 110.0
 SILENCE = 2.0
 """Seconds in which a worker that had anything to do would have begun it ten times over."""
@@ -36,10 +42,12 @@ class Deeds:
     """What the demo did, as it goes along."""
 
     submitted: dict[str, Order] = field(default_factory=dict)
+    besides: dict[str, tuple[str, ...]] = field(default_factory=dict)
     again: dict[str, str] = field(default_factory=dict)
     calls_before: int = 0
     kills: list[Kill] = field(default_factory=list)
     retried: frozenset[str] = frozenset()
+    outage: Outage | None = None
 
 
 class Story:
@@ -70,7 +78,7 @@ class Story:
                     self._screen.tell(str(overdue), style="red")
             found = findings(self._evidence(provider))
             calls = len(provider.calls())
-        self._screen.act(5, "What was promised, and what happened")
+        self._screen.act(6, "What was promised, and what happened")
         self._screen.tell(
             f"Checked against the provider's own log of {calls:,} calls, and against the database."
         )
@@ -86,6 +94,7 @@ class Story:
             f"{now.retries} retries. The provider {_faults(provider.calls())}."
         )
         await self._repair(shop, provider)
+        await self._break_assistant(shop, provider)
         await self._submit_again(shop, provider)
 
     async def _open(self, shop: Shop, provider: Provider) -> None:
@@ -177,8 +186,62 @@ class Story:
             rows.append((f"and {len(failed) - len(rows)} more", "", "", ""))
         self._screen.table(("order", "failed in stage", "class", "answer"), rows)
 
+    async def _break_assistant(self, shop: Shop, provider: Provider) -> None:
+        self._screen.act(4, "A provider goes down, and comes back")
+        calling = await self._call_in_vain(shop, provider)
+        beside = await self._go_on_beside(shop, provider)
+        provider.follow(ASSISTANT_BACK)
+        healed_at = datetime.now(UTC)
+        self._deeds.outage = Outage(ASSISTANT, COOLDOWN, calling, beside, healed_at)
+        self._screen.tell("The assistant is well again. The next trials will find out.")
+        await self._watch(None, lambda now: now.live == 0)
+        after = datetime.now(UTC) - healed_at
+        self._screen.tell(f"All {ADVICE} have their advice, {after.total_seconds():.1f} s after it got well.")
+
+    async def _call_in_vain(self, shop: Shop, provider: Provider) -> frozenset[str]:
+        """Break the assistant, and want something of it."""
+        provider.follow(ASSISTANT_DOWN)
+        advice = await shop.advice.submit_many((number,) for number in range(ADVICE))
+        self._deeds.besides |= {job.id: ("advise",) for job in advice}
+        self._screen.tell(f"An assistant answers 503 to everybody. {ADVICE} jobs want its advice.")
+        await self._until_open(shop)
+        self._screen.tell(
+            f"After {_count(range(_asked(provider)), 'call')} its breaker is open: the jobs are held, "
+            "and wait for it without a worker."
+        )
+        return frozenset(job.id for job in advice)
+
+    async def _go_on_beside(self, shop: Shop, provider: Provider) -> frozenset[str]:
+        """Have something else done, and see the assistant tried in vain."""
+        asked = _asked(provider)
+        receipts = await shop.receipt.submit_many((number,) for number in range(RECEIPTS))
+        self._deeds.besides |= {job.id: ("print",) for job in receipts}
+        await self._while_it_is_down(shop)
+        trials = _count(range(_asked(provider) - asked), "trial call")
+        self._screen.tell(
+            f"{RECEIPTS} receipts came after them, and are printed. {ADVICE} jobs are held. Since then the "
+            f"assistant has heard {trials}, up to three after each cooldown of {COOLDOWN.seconds} s."
+        )
+        return frozenset(job.id for job in receipts)
+
+    async def _until_open(self, shop: Shop) -> None:
+        """Wait until the assistant's breaker is open."""
+        while (await shop.hold.providers.show(ASSISTANT)).state != "open":
+            await self._watch(None, lambda _: True)
+            await asyncio.sleep(TICK)
+
+    async def _while_it_is_down(self, shop: Shop) -> None:
+        """Wait until everybody is held who is not done, and two trials have failed."""
+        while True:
+            await self._watch(None, lambda now: now.live == now.parked)
+            held = (await shop.hold.providers.show(ASSISTANT)).held
+            events = await shop.hold.providers.events(ASSISTANT)
+            if held == ADVICE and sum(event.kind == "opened" for event in events) > TRIALS_TO_FAIL:
+                return
+            await asyncio.sleep(TICK)
+
     async def _submit_again(self, shop: Shop, provider: Provider) -> None:
-        self._screen.act(4, "The same orders, submitted again")
+        self._screen.act(5, "The same orders, submitted again")
         self._deeds.calls_before = len(provider.calls())
         job_ids = await self._submit(shop)
         self._deeds.again = {order.key: job_id for order, job_id in zip(self._orders, job_ids, strict=True)}
@@ -217,7 +280,7 @@ class Story:
     def _evidence(self, provider: Provider) -> Evidence:
         submitted = self._deeds.submitted
         return Evidence(
-            submitted={job_id: order.stages for job_id, order in submitted.items()},
+            submitted={job_id: order.stages for job_id, order in submitted.items()} | self._deeds.besides,
             keys={order.key: job_id for job_id, order in submitted.items()},
             again=self._deeds.again,
             calls_before=self._deeds.calls_before,
@@ -228,7 +291,13 @@ class Story:
             retried=self._deeds.retried,
             budget=BUDGET,
             retry_after=RETRY_AFTER,
+            outage=self._deeds.outage,
         )
+
+
+def _asked(provider: Provider) -> int:
+    """How often the assistant was called."""
+    return sum(entry.route == "POST /effects/advise" for entry in provider.calls())
 
 
 def _faults(calls: Sequence[Entry]) -> str:

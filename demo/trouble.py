@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from demo.orders import UNSERVED
-from holdfast_simulator import Moment, RateLimit, Reset, Rule, Script, Slow, Status
+from holdfast_simulator import DOWN, Moment, RateLimit, Reset, Rule, Script, Slow, Status
 
 RETRY_AFTER = timedelta(seconds=2)
 
@@ -12,15 +12,21 @@ _REFUSAL = {"error": {"code": "unknown_destination", "message": f"no route to {U
 
 _UNSERVED = Rule(Status(400, body=_REFUSAL), route="POST /effects/ship", body=UNSERVED)
 
+_GOOD_DAY = Rule(Slow(timedelta(seconds=0.25)))
+"""What it takes when nothing is wrong."""
+
 _FLAKY = (
     Rule(Status(503), probability=0.06),
     Rule(RateLimit(wait=RETRY_AFTER), probability=0.03),
     Rule(Reset(at=Moment.AFTER_EFFECT), probability=0.04),
     Rule(Slow(timedelta(seconds=1.5)), probability=0.05),
-    Rule(Slow(timedelta(seconds=0.25))),  # what it takes on a good day
+    _GOOD_DAY,
 )
 
 FLAKY = Script.of(_UNSERVED, *_FLAKY, seed=7)
 
 REPAIRED = replace(FLAKY, rules=_FLAKY)
 """As flaky as before, but it knows every destination."""
+
+ASSISTANT_DOWN = Script.of(Rule(DOWN, route="POST /effects/advise"), _GOOD_DAY)
+ASSISTANT_BACK = Script.of(_GOOD_DAY)

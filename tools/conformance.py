@@ -20,7 +20,7 @@ Status = Literal["shown", "partial", "open", "failing"]
 
 STORES = ("sqlite", "postgres")
 
-ON_EVERY_STORE = ("JOB", "STG", "IDM")
+ON_EVERY_STORE = ("JOB", "STG", "IDM", "BRK")
 """The groups whose promises hold on each store, and must be shown on each."""
 
 ROW = re.compile(r"^\|\s*(?P<id>[A-Z]+-\d+)\s*\|(?P<promise>.*)\|\s*(?P<state>[^|]*?)\s*\|\s*$")

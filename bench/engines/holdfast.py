@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Provider
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from bench.case import Case, Tally
 
 QUEUED = "SELECT count(*) FROM {}jobs WHERE status = 'queued'"
+ROOMY = 5_000
+"""A limit that is never reached: what is measured is what it costs to keep count."""
+
 FINISHED = "SELECT count(*) FROM {}finished WHERE status = 'completed'"
 
 
@@ -46,6 +49,25 @@ class Bench:
             return result
 
         self._jobs = {"noop": noop, "staged": staged}
+        self._register_call("call", tally)
+        self._register_call("call-breaker", tally, provider=self._hold.provider("well"))
+        self._register_call("call-limit", tally, provider=self._hold.provider("wide", concurrency=ROOMY))
+
+    def _register_call(self, kind: str, tally: Tally | None, *, provider: Provider | None = None) -> None:
+        """A job of one stage, which stands for a call of *provider*."""
+
+        @self._hold.stage(f"{kind}-stage", provider=provider)
+        async def call(number: int) -> int:
+            tally.note_stage()
+            return number + 1
+
+        @self._hold.job(kind)
+        async def job(number: int) -> int:
+            result = await call(number)
+            tally.note(number)
+            return result
+
+        self._jobs[kind] = job
 
     async def install(self) -> None:
         await self._hold.apply_schema()

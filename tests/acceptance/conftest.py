@@ -39,6 +39,17 @@ def database(store_name: StoreName, needs_its_server: None, tmp_path: Path) -> I
         yield opened
 
 
+@pytest.fixture(scope="module", params=STORES)
+def lasting_database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Database]:
+    """An empty database of each store, for tests that judge one run of theirs together."""
+    if request.param == "postgres":
+        _ensure_postgres()
+    with open_database(request.param, tmp_path_factory.mktemp(request.param)) as opened:
+        yield opened
+
+
 @pytest.fixture
 def postgres_database(tmp_path: Path) -> Iterator[Database]:
     """An empty database on a PostgreSQL of its own, for what SQLite does not have: a server that goes away."""

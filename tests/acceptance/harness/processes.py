@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import httpx
+
 from holdfast_simulator import Script, read_log
+from holdfast_simulator.codec import to_json
 from tests.acceptance.harness import clocks
 from tests.acceptance.harness.pacing import until
 from tests.acceptance.harness.worker import STORE_AWAY
@@ -19,7 +22,7 @@ from tests.acceptance.harness.worker import STORE_AWAY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast_simulator import Entry
+    from holdfast_simulator import Entry, Fault
     from tests.acceptance.harness.clocks import WrongClock
     from tests.acceptance.harness.proxy import Route
 
@@ -213,6 +216,17 @@ class Service:
     def calls(self) -> list[Entry]:
         """Read the log of calls."""
         return read_log(self.folder / "calls.jsonl")
+
+    def strike(self, fault: Fault, route: str) -> None:
+        """Let every call to *route* meet *fault* from now on."""
+        self._set({"fault": to_json(fault), "route": route})
+
+    def heal(self, route: str) -> None:
+        """Let the calls to *route* be answered as they should."""
+        self._set({"fault": None, "route": route})
+
+    def _set(self, wish: dict[str, Any]) -> None:
+        httpx.post(f"{self.url}/_control/fault", json=wish, trust_env=False).raise_for_status()
 
 
 @dataclass

@@ -1,0 +1,86 @@
+"""A rate over four worker processes, one of which is killed: how well it is kept, and how much of it is used.
+
+    python -m tests.acceptance.harness.rates --store postgres
+
+prints a table, and exits with 1 if a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from bisect import bisect_left
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from holdfast.core.limits import LEASE
+from tests.acceptance.harness.databases import StoreName, open_database
+from tests.acceptance.harness.figures import Figures
+from tests.acceptance.harness.switchboard import Switchboard, switchboard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RATE = 50
+WORKERS = 4
+SECONDS = 30.0
+MOST = 55
+ENOUGH = 0.9
+WARM_UP = 200
+
+
+def run(board: Switchboard) -> tuple[list[float], float]:
+    """Have calls made for a while, kill a worker in the middle; tell when each call arrived, and when it died."""
+    # The first call of a process takes long enough for others to catch up with it: the client is loaded, and connects.
+    board.wait_for_the_end(board.submit("mail", WARM_UP))
+    board.submit("metered", round(1.5 * RATE * SECONDS))
+    board.wait(lambda: bool(board.calls("metered")), "the first call")
+    first = board.calls("metered")[0].monotonic
+    board.wait(lambda: time.monotonic() >= first + SECONDS / 2, "half of the time")
+    board.crew.members[0].kill()
+    killed_at = time.monotonic() - first
+    board.wait(lambda: time.monotonic() >= first + SECONDS, "the end")
+    arrivals = [call.monotonic - first for call in board.calls("metered")]
+    return [at for at in arrivals if at < SECONDS], killed_at
+
+
+def within(arrivals: Sequence[float], start: float, length: float = 1.0) -> int:
+    """Count the calls of a stretch of time."""
+    return bisect_left(arrivals, start + length) - bisect_left(arrivals, start)
+
+
+def figures(arrivals: Sequence[float], killed_at: float) -> Figures:
+    """Put what was seen beside what is wanted."""
+    told = Figures()
+    after = [at for at in arrivals if at > killed_at and within(arrivals, at) >= ENOUGH * RATE]
+    told.at_most("most calls in any second", max(within(arrivals, at) for at in arrivals), MOST)
+    told.at_least("of the allowance used", len(arrivals) / (RATE * SECONDS), ENOUGH)
+    told.tell("calls in the second after the kill", within(arrivals, killed_at))
+    told.at_most("seconds from the kill to the whole rate", min(after, default=SECONDS) - killed_at, LEASE)
+    told.tell("longest gap between two calls", max(later - at for at, later in pairwise(arrivals)))
+    return told
+
+
+def main() -> int:
+    """Run it on one store; exit with 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--store", choices=get_args(StoreName), default="postgres")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="holdfast-rates-") as name:
+        folder = Path(name)
+        with (
+            open_database(options.store, folder) as database,
+            switchboard(database, folder, workers=WORKERS, environment={"RATE": f"{RATE}/s"}) as board,
+        ):
+            told = figures(*run(board))
+    told.show(f"{RATE} calls a second over {WORKERS} processes, on {options.store}")
+    return told.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,359 @@
+"""Providers that fail, called by several worker processes: one run on each store, and what is to be said of it.
+
+The run breaks one provider after the other in its own way while all the others go on, heals them, and kills
+everybody at the end. Each test is one claim about it, judged by the service's own log of calls and by the
+database. `make outage` and `make rates` are the long ones, with figures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import Status as JobStatus
+from holdfast_simulator import DOWN, Hang, RateLimit, Status
+from tests import invariants
+from tests.acceptance.harness.callers import AT_A_TIME, CALL_SECONDS, LONELY, METERED
+from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.switchboard import SLOTS, CallingCrew, Switchboard, switchboard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast import Event
+    from holdfast_simulator import Entry
+    from tests.acceptance.harness.databases import Database
+    from tests.acceptance.harness.switchboard import Happening
+    from tests.invariants import World
+
+COOLDOWN = timedelta(seconds=1)
+BETWEEN = COOLDOWN / 2
+"""So long after an opening nobody is under way any more who had leave before, and no trial has begun yet."""
+
+PAUSE = timedelta(seconds=2)
+WINDOW = 20
+WORKERS = 2
+TRIALS = 3
+
+
+@dataclass
+class Run:
+    """What was done, and what the log and the database told afterwards."""
+
+    jobs: dict[str, list[str]] = field(default_factory=dict)
+    calls: dict[str, list[Entry]] = field(default_factory=dict)
+    happenings: dict[str, list[Happening]] = field(default_factory=dict)
+    releases: dict[str, list[int]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    healed_at: dict[str, datetime] = field(default_factory=dict)
+    mail_done_at: datetime | None = None
+    calls_when_shut: dict[str, int] = field(default_factory=dict)
+    shut_until: dict[str, datetime] = field(default_factory=dict)
+    trial_expires: datetime | None = None
+    calls_after_restart: int = 0
+    told_after_restart: list[Event] = field(default_factory=list)
+    one_by_the_backup: list[Event] = field(default_factory=list)
+    world: World | None = None
+
+    def events(self, provider: str, kind: str) -> list[dict[str, object]]:
+        """The entries of one kind in the histories of a provider's jobs."""
+        assert self.world is not None
+        mine = set(self.jobs[provider])
+        return [row for row in self.world.events if row["id"] in mine and row["kind"] == kind]
+
+    def first(self, provider: str, kind: str) -> Happening:
+        """The first time that something happened to a provider."""
+        return next(told for told in self.happenings[provider] if told.kind == kind)
+
+    def with_status(self, provider: str, status: JobStatus) -> set[str]:
+        """Those of a provider's jobs that are in one state."""
+        assert self.world is not None
+        return self.world.with_status(status) & set(self.jobs[provider])
+
+
+@pytest.fixture(scope="module")
+def run(lasting_database: Database, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Break everything once."""
+    folder = tmp_path_factory.mktemp("outage")
+    environment = {"CIRCUIT_COOLDOWN_MS": str(round(COOLDOWN.total_seconds() * 1000))}
+    with switchboard(lasting_database, folder, workers=WORKERS, environment=environment) as board:
+        return _Story(board).told()
+
+
+class _Story:
+    """The run, step by step."""
+
+    def __init__(self, board: Switchboard) -> None:
+        self._board = board
+        self._run = Run()
+
+    def told(self) -> Run:
+        with self._a_lonely_worker() as lonely:
+            self._calm()
+            self._refusals()
+            self._outage()
+            self._death_of_a_trial(lonely)
+            self._recovery()
+        self._restart()
+        self._look()
+        return self._run
+
+    @contextmanager
+    def _a_lonely_worker(self) -> Iterator[CallingCrew]:
+        crew = self._board.crew
+        with CallingCrew(
+            crew.url, crew.folder, crew.service_url, 1, queue=LONELY, environment=crew.environment
+        ) as lonely:
+            yield lonely
+
+    def _submit(self, provider: str, count: int) -> list[str]:
+        jobs = self._board.submit(provider, count)
+        self._run.jobs[provider] = self._run.jobs.get(provider, []) + jobs
+        return jobs
+
+    def _heal(self, provider: str) -> None:
+        self._run.healed_at[provider] = datetime.now(UTC)
+        self._board.heal(provider)
+
+    def _calm(self) -> None:
+        """Fill the window with calls that went well."""
+        self._submit("llm", WINDOW)
+        self._board.wait(lambda: self._board.status("llm").calls == WINDOW, "a window full of calls")
+
+    def _refusals(self) -> None:
+        """Let one job each meet a 429, and then send the others after it."""
+        self._board.strike("busy", RateLimit(wait=PAUSE))
+        self._board.strike("spent", RateLimit(code="insufficient_quota"))
+        for provider, state in (("busy", "limited"), ("spent", "blocked")):
+            self._submit(provider, 1)
+            self._board.wait_for_state(provider, state)
+            self._run.calls_when_shut[provider] = len(self._board.calls(provider))
+            self._run.shut_until[provider] = self._shut_until(provider)
+            self._heal(provider)
+        self._submit("busy", 20)
+        self._submit("spent", 4)
+
+    def _shut_until(self, provider: str) -> datetime:
+        shut = self._board.state(provider).gate.shut
+        assert shut is not None
+        return datetime.fromtimestamp(shut.until, UTC)
+
+    def _outage(self) -> None:
+        """Break some, and see that the others go on."""
+        for provider, fault in (("llm", DOWN), ("speech", DOWN), ("kept", DOWN), ("denied", Status(401))):
+            self._board.strike(provider, fault)
+        for provider, count in (("llm", 60), ("speech", 30), ("kept", 1), ("denied", 200)):
+            self._submit(provider, count)
+        for provider, count in (("narrow", 40), ("metered", 60)):
+            self._submit(provider, count)
+        self._board.wait(lambda: self._openings("llm") >= 1, "the breaker to open")
+        self._board.wait_for_the_end(self._submit("mail", 60))
+        self._run.mail_done_at = datetime.now(UTC)
+        self._board.wait(lambda: self._openings("llm") >= 3, "two trials to fail")
+
+    def _openings(self, provider: str) -> int:
+        return sum(told.kind == "opened" for told in self._board.happenings(provider))
+
+    def _death_of_a_trial(self, lonely: CallingCrew) -> None:
+        """Kill a worker whose trial call has no answer yet."""
+        self._board.strike("kept", Hang())
+        until(lambda: self._hangs("kept"), within=30, what="a trial to hang")
+        [trial] = self._board.state("kept").gate.trials
+        self._run.trial_expires = datetime.fromtimestamp(trial.expires, UTC)
+        lonely.members[0].kill()
+        self._heal("kept")
+        lonely.tend()
+
+    def _hangs(self, provider: str) -> bool:
+        return any(entry.fault == "hang" for entry in self._board.calls(provider))
+
+    def _recovery(self) -> None:
+        self._heal("llm")
+        for provider in ("llm", "busy", "speech", "narrow", "metered", "kept"):
+            self._board.wait_for_the_end(self._run.jobs[provider])
+
+    def _restart(self) -> None:
+        """Kill everybody, and see what those who come after them know."""
+        crew = self._board.crew
+        for member in crew.members:
+            member.kill()
+        crew.tend()
+        [late] = self._submit("spent", 1)
+        self._board.wait(lambda: "held" in self._kinds(late), "the new workers to hold a job")
+        self._run.calls_after_restart = len(self._board.calls("spent"))
+        self._run.told_after_restart = self._board.history(late)
+        self._board.callers.hold.providers.probe_sync("spent", actor="ops", reason="the bill is paid")
+        self._board.wait_for_the_end(self._run.jobs["spent"])
+
+    def _kinds(self, job_id: str) -> list[str]:
+        return [event.kind.value for event in self._board.history(job_id)]
+
+    def _look(self) -> None:
+        """Read what is left to judge by."""
+        board, run = self._board, self._run
+        providers = list(board.callers.jobs)
+        run.world = board.world()
+        run.calls = {provider: board.calls(provider) for provider in providers}
+        run.happenings = {provider: board.happenings(provider) for provider in providers}
+        lines = sorted(board.crew.lines("let out"), key=lambda line: line["timestamp"])
+        for line in lines:
+            run.releases.setdefault(line["provider"], []).append(line["jobs"])
+        run.errors = [
+            line["provider"] for line in board.crew.lines("provider opened") if line["level"] == "error"
+        ]
+        run.one_by_the_backup = board.history(run.jobs["speech"][-1])
+
+
+@pytest.mark.clause("BRK-4")
+def test_a_breaker_opens_for_all_workers_as_soon_as_one_report_is_in(run: Run) -> None:
+    opened = run.first("llm", "opened")
+    before = [call for call in run.calls["llm"] if call.fault and call.at < opened.at + BETWEEN]
+
+    in_flight = within_one_report = (
+        WORKERS * SLOTS
+    )  # a call is longer than a report: each slot begins one at most
+    assert (opened.meta["failed"], opened.meta["calls"]) == (11, WINDOW)
+    assert 11 <= len(before) <= 11 + in_flight + within_one_report
+
+
+@pytest.mark.clause("BRK-2")
+@pytest.mark.clause("BRK-3")
+def test_an_open_breaker_lets_one_to_three_trials_through_after_each_cooldown(run: Run) -> None:
+    opened = [told.at for told in run.happenings["llm"] if told.kind == "opened"]
+    failed = [call.at for call in run.calls["llm"] if call.fault]
+
+    tried = [sum(one + BETWEEN <= at < next_ + BETWEEN for at in failed) for one, next_ in pairwise(opened)]
+
+    assert len(tried) >= 2
+    assert all(1 <= trials <= TRIALS for trials in tried), tried
+
+
+@pytest.mark.clause("BRK-3")
+def test_as_many_trials_have_to_succeed_as_were_asked_for(run: Run) -> None:
+    closed = run.first("llm", "closed")
+
+    trials = [told for told in run.happenings["llm"] if told.kind == "tried"]
+
+    assert [told.meta["outcome"] for told in trials[-TRIALS:]] == ["success"] * TRIALS
+    assert trials[-1].at <= closed.at
+
+
+@pytest.mark.clause("BRK-2")
+def test_no_attempt_is_spent_while_a_breaker_is_open(run: Run) -> None:
+    assert run.world is not None
+    opened = run.first("llm", "opened")
+    failures = [call for call in run.calls["llm"] if call.fault and call.at < opened.at + BETWEEN]
+    retries = Counter(event["id"] for event in run.events("llm", "retry"))
+
+    attempts = {row["id"]: row["attempt"] for row in run.world.stages if row["id"] in set(run.jobs["llm"])}
+
+    assert attempts == {job: 1 + retries[job] for job in run.jobs["llm"]}
+    assert retries.total() == len(failures)
+    assert run.with_status("llm", JobStatus.COMPLETED) == set(run.jobs["llm"])
+
+
+@pytest.mark.clause("BRK-2")
+def test_jobs_of_another_provider_go_on_behind_those_that_are_held(run: Run) -> None:
+    assert run.mail_done_at is not None
+
+    assert run.with_status("mail", JobStatus.COMPLETED) == set(run.jobs["mail"])
+    assert run.mail_done_at < run.first("llm", "closed").at
+
+
+@pytest.mark.clause("BRK-5")
+def test_held_jobs_go_out_in_a_ramp_and_nothing_opens_again(run: Run) -> None:
+    closed = run.first("llm", "closed")
+    since = [call.at - closed.at for call in run.calls["llm"] if call.at >= closed.at]
+
+    gone = [sum(at < timedelta(seconds=2 * step) for at in since) for step in (1, 2, 3)]
+
+    assert len(since) > 3 + 6 + 12
+    assert (gone[0] <= 3, gone[1] <= 3 + 6, gone[2] <= 3 + 6 + 12) == (True, True, True), gone
+    assert [told for told in run.happenings["llm"] if told.kind == "opened" and told.at > closed.at] == []
+
+
+@pytest.mark.clause("BRK-6")
+def test_a_limit_on_calls_at_a_time_holds_over_processes(run: Run) -> None:
+    began = [call.monotonic for call in run.calls["narrow"]]
+
+    most = max(sum(at - CALL_SECONDS < other <= at for other in began) for at in began)
+
+    assert len(began) == len(run.jobs["narrow"])
+    assert 1 < most <= AT_A_TIME
+
+
+@pytest.mark.clause("BRK-6")
+def test_a_rate_holds_over_processes(run: Run) -> None:
+    began = [call.monotonic for call in run.calls["metered"]]
+
+    allowed = (began[-1] - began[0]) * METERED + 1
+
+    assert len(began) == len(run.jobs["metered"])
+    assert len(began) < 1.3 * allowed  # each process with a rate of its own would have made twice as many
+
+
+@pytest.mark.clause("BRK-2")
+@pytest.mark.clause("BRK-6")
+def test_a_backup_takes_over_and_the_history_names_it(run: Run) -> None:
+    [stage] = [event for event in run.one_by_the_backup if event.kind.value == "stage"]
+
+    assert run.with_status("speech", JobStatus.COMPLETED) == set(run.jobs["speech"])
+    assert len(run.calls["speech-eu"]) == len(run.jobs["speech"])
+    assert stage.meta["provider"] == "speech-eu"
+
+
+@pytest.mark.clause("BRK-1")
+@pytest.mark.clause("RET-4")
+def test_a_429_with_a_hint_makes_every_worker_wait_for_as_long(run: Run) -> None:
+    opened, closed = run.first("busy", "opened"), run.first("busy", "closed")
+
+    first, *later = [call.at for call in run.calls["busy"]]
+
+    assert (opened.meta["cause"], run.calls_when_shut["busy"]) == ("limited", 1)
+    assert opened.meta["seconds"] == PAUSE.total_seconds()
+    assert first < opened.at < run.shut_until["busy"] <= min(later)
+    assert sum(at < closed.at for at in later) == 1
+    assert run.with_status("busy", JobStatus.COMPLETED) == set(run.jobs["busy"])
+
+
+@pytest.mark.clause("BRK-4")
+def test_a_spent_quota_blocks_its_provider_after_one_call_and_through_a_restart(run: Run) -> None:
+    held = [event.meta["reason"] for event in run.told_after_restart if event.kind.value == "held"]
+
+    assert (run.calls_when_shut["spent"], run.calls_after_restart) == (1, 1)
+    assert held == ["spent is blocked"]
+    assert len(run.with_status("spent", JobStatus.FAILED)) == 1
+    assert len(run.with_status("spent", JobStatus.COMPLETED)) == len(run.jobs["spent"]) - 1
+
+
+def test_refused_credentials_make_three_dead_letters_and_one_error_of_hundreds_of_jobs(run: Run) -> None:
+    failed = run.with_status("denied", JobStatus.FAILED)
+    held = [event["id"] for event in run.events("denied", "held")]
+
+    assert (len(run.jobs["denied"]), len(failed), run.errors.count("denied")) == (200, 3, 1)
+    assert set(held) == set(run.jobs["denied"]) - failed
+    assert run.events("denied", "retry") == []
+
+
+@pytest.mark.clause("BRK-3")
+def test_the_slot_of_a_trial_whose_worker_was_killed_is_free_again_after_its_lease(run: Run) -> None:
+    assert run.trial_expires is not None
+    [hung] = [call.at for call in run.calls["kept"] if call.fault == "hang"]
+
+    after = [call.at for call in run.calls["kept"] if call.at > hung]
+
+    assert min(after) >= run.trial_expires
+    assert run.with_status("kept", JobStatus.COMPLETED) == set(run.jobs["kept"])
+
+
+def test_the_books_balance_after_all_of_that(run: Run) -> None:
+    assert run.world is not None
+
+    invariants.the_books_balance(run.world)
+    invariants.no_effect_doubled(call for calls in run.calls.values() for call in calls)
