@@ -49,9 +49,8 @@ class Run:
     jobs: dict[str, list[str]] = field(default_factory=dict)
     calls: dict[str, list[Entry]] = field(default_factory=dict)
     happenings: dict[str, list[Happening]] = field(default_factory=dict)
-    releases: dict[str, list[int]] = field(default_factory=dict)
+    releases: list[tuple[datetime, int]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    healed_at: dict[str, datetime] = field(default_factory=dict)
     mail_done_at: datetime | None = None
     calls_when_shut: dict[str, int] = field(default_factory=dict)
     shut_until: dict[str, datetime] = field(default_factory=dict)
@@ -101,7 +100,7 @@ class _Story:
             self._death_of_a_trial(lonely)
             self._recovery()
         self._restart()
-        self._look()
+        self._look(lonely)
         return self._run
 
     @contextmanager
@@ -117,10 +116,6 @@ class _Story:
         self._run.jobs[provider] = self._run.jobs.get(provider, []) + jobs
         return jobs
 
-    def _heal(self, provider: str) -> None:
-        self._run.healed_at[provider] = datetime.now(UTC)
-        self._board.heal(provider)
-
     def _calm(self) -> None:
         """Fill the window with calls that went well."""
         self._submit("llm", WINDOW)
@@ -135,7 +130,7 @@ class _Story:
             self._board.wait_for_state(provider, state)
             self._run.calls_when_shut[provider] = len(self._board.calls(provider))
             self._run.shut_until[provider] = self._shut_until(provider)
-            self._heal(provider)
+            self._board.heal(provider)
         self._submit("busy", 20)
         self._submit("spent", 4)
 
@@ -167,14 +162,14 @@ class _Story:
         [trial] = self._board.state("kept").gate.trials
         self._run.trial_expires = datetime.fromtimestamp(trial.expires, UTC)
         lonely.members[0].kill()
-        self._heal("kept")
+        self._board.heal("kept")
         lonely.tend()
 
     def _hangs(self, provider: str) -> bool:
         return any(entry.fault == "hang" for entry in self._board.calls(provider))
 
     def _recovery(self) -> None:
-        self._heal("llm")
+        self._board.heal("llm")
         for provider in ("llm", "busy", "speech", "narrow", "metered", "kept"):
             self._board.wait_for_the_end(self._run.jobs[provider])
 
@@ -194,16 +189,19 @@ class _Story:
     def _kinds(self, job_id: str) -> list[str]:
         return [event.kind.value for event in self._board.history(job_id)]
 
-    def _look(self) -> None:
+    def _look(self, lonely: CallingCrew) -> None:
         """Read what is left to judge by."""
         board, run = self._board, self._run
         providers = list(board.callers.jobs)
         run.world = board.world()
         run.calls = {provider: board.calls(provider) for provider in providers}
         run.happenings = {provider: board.happenings(provider) for provider in providers}
-        lines = sorted(board.crew.lines("let out"), key=lambda line: line["timestamp"])
-        for line in lines:
-            run.releases.setdefault(line["provider"], []).append(line["jobs"])
+        run.releases = sorted(
+            (datetime.fromisoformat(line["timestamp"]), line["jobs"])
+            for crew in (board.crew, lonely)  # whoever is free lets out, for all queues
+            for line in crew.lines("let out")
+            if line["provider"] == "llm"
+        )
         run.errors = [
             line["provider"] for line in board.crew.lines("provider opened") if line["level"] == "error"
         ]
@@ -215,9 +213,8 @@ def test_a_breaker_opens_for_all_workers_as_soon_as_one_report_is_in(run: Run) -
     opened = run.first("llm", "opened")
     before = [call for call in run.calls["llm"] if call.fault and call.at < opened.at + BETWEEN]
 
-    in_flight = within_one_report = (
-        WORKERS * SLOTS
-    )  # a call is longer than a report: each slot begins one at most
+    # A call is longer than a report, so each slot begins one at most within it.
+    in_flight = within_one_report = WORKERS * SLOTS
     assert (opened.meta["failed"], opened.meta["calls"]) == (11, WINDOW)
     assert 11 <= len(before) <= 11 + in_flight + within_one_report
 
@@ -272,7 +269,9 @@ def test_held_jobs_go_out_in_a_ramp_and_nothing_opens_again(run: Run) -> None:
     since = [call.at - closed.at for call in run.calls["llm"] if call.at >= closed.at]
 
     gone = [sum(at < timedelta(seconds=2 * step) for at in since) for step in (1, 2, 3)]
+    steps = [jobs for at, jobs in run.releases if at >= closed.at]
 
+    assert steps[:3] == [3, 6, 12]
     assert len(since) > 3 + 6 + 12
     assert (gone[0] <= 3, gone[1] <= 3 + 6, gone[2] <= 3 + 6 + 12) == (True, True, True), gone
     assert [told for told in run.happenings["llm"] if told.kind == "opened" and told.at > closed.at] == []
@@ -332,7 +331,7 @@ def test_a_spent_quota_blocks_its_provider_after_one_call_and_through_a_restart(
     assert len(run.with_status("spent", JobStatus.COMPLETED)) == len(run.jobs["spent"]) - 1
 
 
-def test_refused_credentials_make_three_dead_letters_and_one_error_of_hundreds_of_jobs(run: Run) -> None:
+def test_refused_credentials_fail_three_of_hundreds_of_jobs_and_tell_one_error(run: Run) -> None:
     failed = run.with_status("denied", JobStatus.FAILED)
     held = [event["id"] for event in run.events("denied", "held")]
 

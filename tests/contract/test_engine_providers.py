@@ -18,6 +18,7 @@ from holdfast import (
     Status,
     current,
 )
+from holdfast.core.providers import ProviderState
 from holdfast.testing import inline
 from tests.contract.conftest import Database, Journal
 from tests.contract.services import (
@@ -183,12 +184,14 @@ async def test_a_429_makes_everybody_wait_and_opens_no_breaker(hold: Holdfast, s
         await held(hold, "llm", 6)
         status = await hold.providers.show("llm")
         assert status.state == "limited"
-        assert len(service.calls) == 1
         await until(lambda: _tried(hold, 2))
         service.error = None
         for handle in handles:
             await handle.result(timeout=PATIENCE)
 
+    # One call met the first 429; all others until it was over were trials, and then five jobs were left.
+    tried = [event for event in await hold.providers.events("llm", limit=1_000) if event.kind == "tried"]
+    assert len(service.calls) - len(tried) == 1 + 5
     # Whoever met the first 429 spent an attempt, and nobody else.
     assert sorted([await retries(hold, handle) for handle in handles]) == [0, 0, 0, 0, 0, 1]
 
@@ -443,18 +446,23 @@ async def test_retries_beyond_the_budget_wait_and_first_calls_go_on(hold: Holdfa
     service.error = down()
 
     async with hold.worker(slots=4, poll=0.05):
-        await submitted(job, 3)
+        handles = await submitted(job, 3)
 
         async def some_held() -> bool:
             return any(reason.endswith("retries to spare") for reason in await _last_reasons(hold))
 
+        async def called() -> bool:
+            return 99 in service.calls
+
         await until(some_held)
+        service.gate.clear()  # so that its first call is its only one
+        new = await job.submit(99)
+        await until(called)
+        assert await reasons(hold, await hold.read(new.id)) == []
         service.error = None
-
-        async def all_done() -> bool:
-            return (await hold.providers.show("llm")).held == 0
-
-        await until(all_done)
+        service.gate.set()
+        for handle in [*handles, new]:
+            await handle.result(timeout=PATIENCE)
 
 
 async def _last_reasons(hold: Holdfast) -> list[str]:
@@ -671,9 +679,14 @@ async def test_cancel_and_deadline_reach_a_job_that_is_held(hold: Holdfast, serv
     await hold.providers.pause("llm", actor="ann")
     async with hold.worker(slots=2, poll=0.05):
         cancelled = await review.submit()
-        late = await review.options(deadline=0.5).submit()
-        await held(hold, "llm", 2)
+        await held(hold, "llm", 1)
         assert await hold.cancel(cancelled.id) is Status.CANCELLED
+        late = await review.options(deadline=1).submit()
+
+        async def was_held() -> bool:
+            return bool(await reasons(hold, await hold.read(late.id)))
+
+        await until(was_held)
         ended = await hold.wait(late.id, timeout=PATIENCE)
 
     assert ended.failure is not None
@@ -698,7 +711,7 @@ async def test_a_worker_that_stops_gives_a_job_back_that_waits_for_its_turn(
         seen = await hold.read(handle.id)
         assert (seen.status, seen.attempt) == (Status.QUEUED, 0)
     _, rows = await hold.parts.store.providers(["llm"])
-    assert '"calls"' not in rows["llm"].state
+    assert ProviderState.load(rows["llm"].state).quota.shares == {}
 
 
 async def test_inline_jobs_ask_no_provider(hold: Holdfast, service: Service) -> None:
@@ -720,8 +733,20 @@ async def test_inline_jobs_ask_no_provider(hold: Holdfast, service: Service) -> 
         ({"concurrency": 0}, "lets no call through"),
         ({"retry_budget": 2.0}, "retry_budget=2.0 is not usable"),
         ({"timeout": "soon"}, "soon"),
+        ({"timeout": 0}, "lets no call through"),
+        ({"rate": 60}, "a rate is text such as '60/min', and not 60"),
+        ({"rate": "60/10"}, "Not a rate: '60/10'"),
+        ({"concurrency": "8"}, "a whole number, such as 8, and not '8'"),
+        ({"concurrency": True}, "a whole number, such as 8, and not True"),
+        ({"retry_budget": "0.2"}, "retry_budget='0.2' is not usable"),
+        ({"breaker": {"window": 5}}, "breaker= takes a Breaker, .* and not a dict"),
+        ({"breaker": False}, "breaker= takes a Breaker, .* and not a bool"),
+        ({"backup": 5}, "backup= takes a provider or its name, and not 5"),
+        ({"backup": "llm"}, "'llm' cannot be its own backup"),
+        ({"key": "customer"}, "key= takes a function"),
+        ({"concurrency_per_key": 2}, "need key="),
     ],
-    ids=["rate", "no rate", "concurrency", "retry budget", "timeout"],
+    ids=lambda value: value if isinstance(value, str) else repr(sorted(value.items())),
 )
 def test_a_declaration_that_makes_no_sense_is_refused(options: dict[str, object], message: str) -> None:
     hold = Holdfast("sqlite:///never-opened.db")
@@ -736,3 +761,55 @@ def test_a_provider_is_declared_once() -> None:
 
     with pytest.raises(ConfigError, match="declared twice"):
         hold.provider("llm")
+
+
+def test_a_stage_with_the_name_of_a_provider_is_told_what_to_give() -> None:
+    hold = Holdfast("sqlite:///never-opened.db")
+    hold.provider("llm")
+
+    with pytest.raises(ConfigError, match="provider='llm' is no provider; give what"):
+        hold.stage(provider="llm")  # type: ignore[arg-type]  # that is what it is about
+
+
+async def test_a_permit_is_for_one_call_and_for_a_block(hold: Holdfast) -> None:
+    permit = hold.provider("llm").permit()
+
+    async with permit:
+        pass
+    with pytest.raises(ConfigError, match="is for one call; ask for one each time"):
+        await permit.__aenter__()
+    with pytest.raises(ConfigError, match="is for one call; ask for one each time"), permit:
+        pass
+    with pytest.raises(ConfigError, match="guards a block, and not a function"):
+        permit(print)
+
+
+async def test_a_customer_without_a_key_is_nobody_elses_neighbour(hold: Holdfast) -> None:
+    llm = hold.provider("llm", key=lambda a: a.customer, rate_per_key="1000/s")
+
+    @hold.stage(provider=llm)
+    async def ask(customer: int | None) -> None: ...
+
+    @hold.job("review")
+    async def review(customer: int | None) -> None:
+        await ask(customer)
+
+    async with llm.permit(key=7):
+        pass
+    async with hold.worker(slots=1, poll=0.05):
+        await (await review.submit(7)).result(timeout=PATIENCE)
+        with pytest.raises(JobFailed, match="Not a key: None"):
+            await (await review.submit(None)).result(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("actor", ["", None], ids=["empty", "none"])
+async def test_nobody_can_lay_down_anything(hold: Holdfast, actor: str) -> None:
+    hold.provider("llm")
+
+    with pytest.raises(ConfigError, match="nobody is named"):
+        await hold.providers.open("llm", actor=actor)
+
+
+async def test_where_nothing_is_declared_an_unknown_provider_may_be_known_elsewhere(hold: Holdfast) -> None:
+    with pytest.raises(ConfigError, match="known only where it is declared"):
+        await hold.providers.show("mail")

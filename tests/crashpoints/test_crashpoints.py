@@ -72,7 +72,8 @@ def test_no_promise_is_broken_at_any_crash_point() -> None:
     assert told["violations"] == 0
     assert told["scenarios"] >= 12
     assert told["runs"] == told["scenarios"] + told["moments"] * len(FAULTS)
-    assert 2 * told["port_calls"] - told["moments"] <= 1  # a sweep that is under way when its victim stops
+    # What a loop has under way when its victim stops has a beginning and no end.
+    assert 0 <= 2 * told["port_calls"] - told["moments"] <= told["scenarios"] // 10
     assert set(told["calls_by_port"]) == EVERY_PORT
 
 

@@ -135,7 +135,7 @@ async def test_an_order_is_laid_down_for_all_workers_and_says_what_it_means(
     async with Holdfast(url) as hold:
         assert (await hold.providers.show("speech")).state == state
         [event] = await hold.providers.events("speech")
-    assert json.loads(event.meta) == {"order": state, "actor": "ada", "reason": ""}
+    assert event.meta == {"order": state, "actor": "ada", "reason": ""}
 
 
 @pytest.mark.parametrize(

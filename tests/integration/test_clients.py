@@ -87,7 +87,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 async def a_model(*rules: Rule, **options: Any) -> AsyncIterator[tuple[Simulator, ChatClient]]:
     async with (
         Simulator(Script.of(*rules)) as sim,
-        ChatClient(f"{sim.url}/v1", model="m", key=SECRET, **options) as chat,
+        ChatClient(f"{sim.url}/v1", model="m", api_key=SECRET, **options) as chat,
     ):
         yield sim, chat
 
@@ -467,7 +467,7 @@ class TestSecrets:
             return httpx.Response(401, json={"error": {"code": "invalid_api_key", "message": SECRET}})
 
         chat = ChatClient(
-            "https://llm.example/v1", model="m", key=SECRET, transport=httpx.MockTransport(note)
+            "https://llm.example/v1", model="m", api_key=SECRET, transport=httpx.MockTransport(note)
         )
         failure = await failure_of(chat.complete(QUESTION))
 
@@ -493,9 +493,9 @@ class TestSecrets:
     @pytest.mark.parametrize(
         "options",
         [
-            {"key": f"{SECRET}\n"},
-            {"key": f"{SECRET}ü"},
-            {"key": ""},
+            {"api_key": f"{SECRET}\n"},
+            {"api_key": f"{SECRET}ü"},
+            {"api_key": ""},
             {"headers": {"X-Api-Key": f" {SECRET}"}},
             {"timeout": 0},
             {"timeout": "soon"},
@@ -526,7 +526,7 @@ class TestSecrets:
 
     def test_a_key_and_a_login_exclude_each_other(self) -> None:
         with pytest.raises(ConfigError, match="exclude each other"):
-            JsonGateway("https://ada:pw@gw.example", key=SECRET)
+            JsonGateway("https://ada:pw@gw.example", api_key=SECRET)
 
 
 class TestLoops:

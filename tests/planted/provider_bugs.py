@@ -46,7 +46,7 @@ def _open_for_the_late(
     told = list(reports)
     late = any(report.outcome is Outcome.SUCCESS and report.generation < gate.generation for report in told)
     if late and gate.shut is not None:
-        gate = breakers._opened(gate, now)
+        gate = breakers._cleared(gate, now)
     return heard(gate, breaker, told, now)
 
 

@@ -183,8 +183,6 @@ class Lookout:
         """Every call that was made."""
         return [call for watched in self._watched.values() for call in watched.calls]
 
-    # Calls.
-
     def begins(self, provider: str, caller: Caller) -> Call:
         """See a call begin."""
         watched, now = self._watched[provider], self._time()
@@ -268,8 +266,6 @@ class Lookout:
             wanted = watched.gate.wants_backup or call.began - watched.wanted_backup_at <= REPORT
             if not tried and not wanted:
                 yield f"a backup was called, though {primary} is {watched.gate}"
-
-    # Rows.
 
     def look(
         self, rows: Mapping[str, tuple[int, str]], changes: Sequence[tuple[Row | None, Row]], commit: Commit

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast import ErrorClass, current
 from holdfast.engine.context import CURRENT
-from holdfast.engine.stages import Interrupted
+from holdfast.engine.unwinding import Interrupted
 from tests.simulation.failings import Expected
 from tests.simulation.lookout import Caller, Ended
 

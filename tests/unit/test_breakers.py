@@ -733,11 +733,11 @@ def test_an_order_stands_whatever_the_breaker_says(
     assert release(gate, BREAKER, NOW)[1] == (3 if expected is Way.FREE else 0)
 
 
-def test_only_a_gate_without_orders_or_a_release_is_open_to_all() -> None:
+def test_only_a_gate_without_orders_or_a_release_is_clear() -> None:
     others = [OPEN, Gate(ramp=Ramp(NOW, 3)), *(under(command) for command in Command)]
 
-    assert Gate().is_open_to_all
-    assert not any(gate.is_open_to_all for gate in others)
+    assert Gate().is_clear
+    assert not any(gate.is_clear for gate in others)
 
 
 @pytest.mark.parametrize("command", [Command.CLOSED, Command.OBSERVE])

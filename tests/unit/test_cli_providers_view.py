@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,7 +36,7 @@ SPEC = ProviderSpec(
 
 
 def happened(kind: str, **meta: Any) -> ProviderEvent:
-    return ProviderEvent("llm", NOW, kind, json.dumps(meta))
+    return ProviderEvent("llm", NOW, kind, meta)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_every_log_line_is_explained_with_its_level() -> None:
         for level, line in written.findall(path.read_text(encoding="utf-8"))
     }
     of_providers = {(f"provider {kind}", "info") for kind in happenings_of_providers() if kind != "opened"}
-    of_providers |= {("provider opened", level) for level in ("warning", "error")}
+    of_providers |= {("provider opened", level) for level in ("info", "warning", "error")}
 
     told = {(line, row[1]) for row in table(WATCHING, "Log lines") for line in words(row[0])}
 

@@ -405,3 +405,9 @@ def test_a_key_is_printable_text(key: str) -> None:
 def test_a_key_that_cannot_be_stored_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="Not a key"):
         checked_key(key)
+
+
+def test_a_customer_that_is_a_number_has_a_key_and_one_that_is_none_has_not() -> None:
+    assert checked_key(7) == "7"
+    with pytest.raises(ValueError, match="Not a key: None"):
+        checked_key(None)

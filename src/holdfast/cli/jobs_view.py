@@ -10,7 +10,6 @@ import typer
 from holdfast.cli.lengths import brief
 from holdfast.cli.output import NOTHING, pairs, plain, show_fields, show_title
 from holdfast.cli.tables import Cell, Column, Room, moment, show_table
-from holdfast.core import providers
 from holdfast.core.failures import Failure
 from holdfast.core.jobs import Event, EventKind, Job, Signal
 from holdfast.core.redaction import redact
@@ -196,7 +195,7 @@ def _held(job: Job, reason: str | None) -> str | None:
     """Name who holds a job, and why."""
     if job.held_by is None:
         return None
-    return providers.shown(job.held_by) + (f": {reason}" if reason else "")
+    return job.held_by + (f": {reason}" if reason else "")
 
 
 def _last_reason(events: list[Event]) -> str | None:

@@ -1,6 +1,5 @@
 """Providers as people and programs read them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -84,9 +83,7 @@ def as_json(whole: Whole) -> dict[str, Any]:
         **as_listed(whole.status),
         "declaration": None if whole.spec is None else _as_declared(whole.spec),
         "held_by": dict(whole.held),
-        "events": [
-            {"kind": event.kind, "at": event.at, "meta": json.loads(event.meta)} for event in whole.events
-        ],
+        "events": [{"kind": event.kind, "at": event.at, "meta": dict(event.meta)} for event in whole.events],
     }
 
 
@@ -182,10 +179,10 @@ def told(event: ProviderEvent) -> str:
     """Tell in words what happened.
 
     >>> from datetime import UTC
-    >>> told(ProviderEvent("llm", datetime.now(UTC), "opened", '{"cause": "failures", "seconds": 30, "failed": 11, "calls": 20}'))
+    >>> told(ProviderEvent("llm", datetime.now(UTC), "opened", {"cause": "failures", "seconds": 30, "failed": 11, "calls": 20}))
     '11 of 20 calls failed; trials after 30s'
     """
-    meta = json.loads(event.meta)
+    meta = event.meta
     match event.kind:
         case "opened":
             return f"{_why(meta)}; trials after {_length(meta['seconds'])}"

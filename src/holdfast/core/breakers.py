@@ -8,7 +8,7 @@ otherwise; so every transition happens once, however many workers see its cause.
 A gate is shut for one of three reasons: too many calls failed, the provider asked to be left alone, or it
 refuses everybody until a person does something. All three end the same way: after a while a few trial calls
 are let through, and what becomes of them decides. That the time for trials has come is not stored; it
-follows from the clock.
+follows from the clock. People call a breaker *open* while its gate is *shut*, and *closed* while it is *clear*.
 """
 
 import math
@@ -34,7 +34,7 @@ DENIALS = 3
 
 FIRST_RELEASE = 3
 RELEASE_EVERY = 2.0
-"""How many held jobs go out when a gate opens again; twice as many follow each time after that."""
+"""How many held jobs go out when a gate is clear again; twice as many follow each time after that."""
 
 LARGEST_RELEASE = 100_000
 """Where that ends, for a release that goes on because others are held meanwhile: a store counts only so far."""
@@ -62,7 +62,7 @@ class Breaker:
         """Refuse what could never open, or never close."""
         if not 1 <= self.minimum <= self.window:
             raise ValueError(
-                f"A breaker's minimum lies between 1 and its window of {self.window}, not at {self.minimum}"
+                f"A breaker's minimum lies between 1 and its window of {self.window}, not at {self.minimum}; give minimum= too"
             )
         for part in (self.threshold, self.slow_threshold):
             if not 0 <= part < 1:
@@ -188,7 +188,7 @@ class Gate:
     """Trials that an operator asked for ahead of time."""
 
     @property
-    def is_open_to_all(self) -> bool:
+    def is_clear(self) -> bool:
         """Whether every call goes through: nobody ordered otherwise, and nobody has to wait for others."""
         return self.shut is None and self.order is None and self.ramp is None
 
@@ -209,7 +209,7 @@ class Change(NamedTuple):
     """`opened`, `closed`, or `tried` for a trial that has ended."""
     cause: Cause | None
     length: float = 0.0
-    """Seconds for which no call is made, if it is shut now; for which none was made, if it has opened."""
+    """Seconds for which no call is made, if it is shut now; for which none was made, if it is clear again."""
     failed: int = 0
     seen: int = 0
     outcome: Outcome | None = None
@@ -228,12 +228,12 @@ def way(gate: Gate, breaker: Breaker, now: float, *, released: bool = False) -> 
 
 def take_trial(gate: Gate, breaker: Breaker, now: float, *, slot: str, lease: float) -> Gate | None:
     """Take a trial's slot, or tell that there is none. Asked again under the same name, it is the same slot."""
-    alive = _alive(gate, now)
-    if any(trial.id == slot for trial in alive):
+    under_way = alive(gate, now)
+    if any(trial.id == slot for trial in under_way):
         return gate
     if way(gate, breaker, now) is not Way.TRIAL:
         return None
-    return replace(gate, trials=(*alive, Trial(slot, now + lease)), probes=max(0, gate.probes - 1))
+    return replace(gate, trials=(*under_way, Trial(slot, now + lease)), probes=max(0, gate.probes - 1))
 
 
 def keep_trials(gate: Gate, slots: Collection[str], now: float, *, lease: float) -> Gate:
@@ -274,7 +274,7 @@ def _tries(gate: Gate, breaker: Breaker, now: float) -> int:
 
 
 def _needed(gate: Gate, breaker: Breaker) -> int:
-    """How many trials have to succeed before a gate opens."""
+    """How many trials have to succeed before a gate is clear."""
     failures = gate.shut is not None and gate.shut.cause is Cause.FAILURES
     return breaker.trials if failures else 1
 
@@ -282,10 +282,10 @@ def _needed(gate: Gate, breaker: Breaker) -> int:
 def _room(gate: Gate, breaker: Breaker, now: float) -> int:
     """How many more trials may be under way."""
     passed = 0 if gate.shut is None else gate.shut.passed
-    return max(0, _needed(gate, breaker) - passed - len(_alive(gate, now)))
+    return max(0, _needed(gate, breaker) - passed - len(alive(gate, now)))
 
 
-def _alive(gate: Gate, now: float) -> tuple[Trial, ...]:
+def alive(gate: Gate, now: float) -> tuple[Trial, ...]:
     """The trials that still have their slots."""
     # One that was lent for longer than anything is, by a clock that went back, has ended, too.
     return tuple(trial for trial in gate.trials if now < trial.expires <= now + LONGEST_LEASE)
@@ -341,7 +341,7 @@ def _after(gate: Gate, breaker: Breaker, report: Report, now: float) -> Gate:
 
 
 def _counted(gate: Gate, breaker: Breaker, report: Report, now: float) -> Gate:
-    """Take in a call that was let through an open gate."""
+    """Take in a call that was let through a clear gate."""
     match report.outcome:
         case Outcome.IGNORED:
             return gate
@@ -366,14 +366,14 @@ def _with_call(gate: Gate, breaker: Breaker, report: Report, now: float) -> Gate
 
 def _judged(gate: Gate, breaker: Breaker, report: Report, now: float) -> Gate:
     """Take in a trial; one whose slot has expired had its time."""
-    if all(trial.id != report.trial for trial in _alive(gate, now)):
+    if all(trial.id != report.trial for trial in alive(gate, now)):
         return gate
     gate = replace(gate, trials=tuple(trial for trial in gate.trials if trial.id != report.trial))
     return _tried(gate, breaker, report, now)
 
 
 def _tried(gate: Gate, breaker: Breaker, report: Report, now: float) -> Gate:
-    """Decide by a trial: enough successes open the gate, anything else that says something shuts it again."""
+    """Decide by a trial: enough successes clear the gate, anything else that says something shuts it again."""
     match report.outcome:
         case Outcome.IGNORED:
             return gate
@@ -388,7 +388,7 @@ def _passed(gate: Gate, breaker: Breaker, now: float) -> Gate:
         return gate  # a probe of a provider that an operator keeps shut: the order stands
     # One that was asked for ahead of time has shown that the others need not wait either.
     shut = gate.shut._replace(until=min(gate.shut.until, now), passed=gate.shut.passed + 1)
-    return _opened(gate, now) if shut.passed >= _needed(gate, breaker) else replace(gate, shut=shut)
+    return _cleared(gate, now) if shut.passed >= _needed(gate, breaker) else replace(gate, shut=shut)
 
 
 def broken(seen: Sequence[Seen], breaker: Breaker) -> bool:
@@ -446,7 +446,7 @@ def _pause(cause: Cause, breaker: Breaker, report: Report) -> float:
     return max(least, min(asked, LONGEST_PAUSE))
 
 
-def _opened(gate: Gate, now: float) -> Gate:
+def _cleared(gate: Gate, now: float) -> Gate:
     limited = gate.shut is not None and gate.shut.cause is Cause.LIMITED
     return replace(
         gate,
@@ -480,7 +480,7 @@ def release(gate: Gate, breaker: Breaker, now: float, *, elsewhere: bool = False
 
     They can go *elsewhere* if a backup takes the calls that this gate turns away.
 
-    Towards a shut gate only as many go as may be trials. Once it is open they go in growing steps. Either way each
+    Towards a shut gate only as many go as may be trials. Once it is clear they go in growing steps. Either way each
     step comes a while after the one before *was taken*: workers that all slept through three do not make up for it.
     """
     ramp = gate.ramp or Ramp(now, FIRST_RELEASE)  # held just as the release before was over

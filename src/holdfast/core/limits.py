@@ -58,19 +58,26 @@ class Rate:
     def of(cls, text: str) -> "Rate":
         """Read a rate as people write it. Raises `ValueError` for anything else."""
         match = _SPELLED.fullmatch(text.lower())
-        if match is None or int(match[1]) < 1:
+        per = None if match is None else _length(match[2])
+        if match is None or int(match[1]) < 1 or per is None:
             raise ValueError(
                 f"Not a rate: {text!r}. Write calls and time, such as '50/s', '60/min' or '5/10s'"
             )
-        per = duration(_UNITS.get(match[2], match[2]))
-        if per <= timedelta(0):
-            raise ValueError(f"Not a rate: {text!r}. The time after the stroke is longer than nothing")
         return cls(int(match[1]), per)
 
     @property
     def interval(self) -> float:
         """Seconds from one call to the next."""
         return self.per.total_seconds() / self.calls
+
+
+def _length(text: str) -> timedelta | None:
+    """Read the time after the stroke; `None` if it is none, or nothing."""
+    try:
+        length = duration(_UNITS.get(text.removesuffix("s") or text, text))
+    except ValueError:
+        return None
+    return length if length > timedelta(0) else None
 
 
 @dataclass(frozen=True, slots=True)

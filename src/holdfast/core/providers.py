@@ -44,8 +44,11 @@ def held_for_limit(name: str, key: str) -> str:
     return f"{name}{_MARK}{key}"
 
 
-def checked_key(key: str) -> str:
-    """Refuse a key that cannot be stored and shown. Raises `ValueError`."""
+def checked_key(key: object) -> str:
+    """Give a key as text; refuse one that cannot be stored and shown. Raises `ValueError`."""
+    if key is None:
+        raise ValueError("Not a key: None. Give each customer a text; '' stands for nobody in particular")
+    key = str(key)
     if len(key) > LONGEST_KEY or not key.isprintable():
         raise ValueError(f"Not a key: {key[:20]!r}. Use printable text of at most {LONGEST_KEY} characters")
     return key

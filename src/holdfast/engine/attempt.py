@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -37,8 +37,9 @@ from holdfast.engine.patience import Patience
 from holdfast.engine.permits import Permits
 from holdfast.engine.registry import JobSpec, StageSpec
 from holdfast.engine.settling import Settler
-from holdfast.engine.stages import Interrupted, LeaseLost, Stages
+from holdfast.engine.stages import Stages
 from holdfast.engine.strangers import Strangers
+from holdfast.engine.unwinding import Interrupted, LeaseLost
 from holdfast.engine.waits import Waits
 from holdfast.ports import Dice, Executor, Journal, Span, Store, Tracer
 
@@ -226,39 +227,16 @@ class Attempt:
             self._waits = Waits(self, stages, self._tools, self._signals)
         return self._waits
 
-    @asynccontextmanager
-    async def calling(self, provider: ProviderSpec, key: str) -> AsyncIterator[Call]:
-        """Make a call to *provider* in the block, with its leave; the call says who is to be called in fact.
+    def calling(self, provider: ProviderSpec, key: str) -> AbstractAsyncContextManager[Call]:
+        """Make a call to *provider* in a block, with its leave; inline, where there is nobody to ask, it is just made."""
+        calls = self._its_stages().calls
+        return nullcontext(Call(provider.name)) if calls is None else calls.block(provider, key)
 
-        In the middle of a call to the same provider, that one's leave is good for this one, too.
-        """
-        stages = self._its_stages()
-        calls = stages.calls
-        if calls is None:
-            yield Call(provider.name)
-            return
-        around = calls.around(provider)
-        if around is not None:
-            yield around
-            return
+    @property
+    def number(self) -> int:
+        """Which attempt the running code belongs to: one at its stage, or at the whole job."""
         stage = STAGE.get()
-        number = self.claim.attempt if stage is None else stage.number
-        with stages.bustle.under_way():
-            call, permit = await calls.admit(provider, key, retry=number > 1)
-            try:
-                async with asyncio.timeout(permit.provider.timeout.total_seconds()):
-                    yield call
-            except BaseException as error:
-                if stages.says_nothing(error):
-                    permit.drop()
-                else:
-                    await calls.ended(permit, self.failure_of(error))
-                raise
-            else:
-                await calls.ended(permit, None)
-            finally:
-                # Only now: whoever is held as soon as this is over stops what runs beside it, its verdict included.
-                calls.leave(call)
+        return self.claim.attempt if stage is None else stage.number
 
     @property
     def is_over(self) -> bool:

@@ -1,6 +1,8 @@
 """The calls to providers that one attempt makes: who lets them through, and what follows from their failures."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.core.breakers import Outcome
@@ -9,10 +11,11 @@ from holdfast.core.providers import ProviderSpec, outcome_of, provider_of
 from holdfast.core.transitions import hold
 from holdfast.engine.context import CALLING
 from holdfast.engine.permits import BAD, Asking, Permit, Permits, Refusal
+from holdfast.engine.unwinding import Interrupted, LeaseLost
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
-    from holdfast.engine.stages import Interrupted, Stages
+    from holdfast.engine.stages import Stages
 
 
 class Call:
@@ -40,10 +43,6 @@ class Calls:
         self._under_way: set[Call] = set()
         self._left: asyncio.Event | None = None
 
-    def around(self, provider: ProviderSpec) -> Call | None:
-        """Give the call to the same provider that the running code is in the middle of."""
-        return next((call for call in CALLING.get() if call.provider == provider.name), None)
-
     async def admit(self, provider: ProviderSpec, key: str, *, retry: bool) -> tuple[Call, Permit]:
         """Get leave to call *provider*, or its backup.
 
@@ -65,7 +64,7 @@ class Calls:
         if self._attempt.is_over:  # a thread has asked whose job has ended, or is another worker's by now
             self.leave(call)
             answer.drop()
-            raise self._stages.lease_lost()
+            raise LeaseLost
         call.permit = answer
         return call, answer
 
@@ -87,6 +86,38 @@ class Calls:
             self._left.clear()
             await self._left.wait()
 
+    @asynccontextmanager
+    async def block(self, provider: ProviderSpec, key: str) -> AsyncIterator[Call]:
+        """Make a call to *provider* in the block, with its leave; the call says who is to be called in fact.
+
+        In the middle of a call to the same provider, that one's leave is good for this one, too.
+        """
+        around = next((call for call in CALLING.get() if call.provider == provider.name), None)
+        if around is not None:
+            yield around
+            return
+        with self._stages.bustle.under_way():
+            call, permit = await self.admit(provider, key, retry=self._attempt.number > 1)
+            try:
+                async with asyncio.timeout(permit.provider.timeout.total_seconds()):
+                    yield call
+            except BaseException as error:
+                await self._stopped(permit, error)
+                raise
+            else:
+                # In a thread nobody could stop it: what came too late is taken, and held against the provider.
+                await permit.ended(Outcome.FAILURE if permit.is_overdue else Outcome.SUCCESS)
+            finally:
+                # Only now: whoever is held as soon as this is over stops what runs beside it, its verdict included.
+                self.leave(call)
+
+    async def _stopped(self, permit: Permit, error: BaseException) -> None:
+        """Tell how a call ended that its own code did not end; the job is held if that is to cost no attempt."""
+        if self._stages.says_nothing(error):
+            permit.drop()
+        elif await self._told(permit, self._attempt.failure_of(error)):
+            raise self._held(permit.refused_again())
+
     async def failed(self, permit: Permit, failure: Failure, *, last: bool) -> Permit | None:
         """Tell that a call failed, and get leave to call a backup, if it is time for that.
 
@@ -102,14 +133,6 @@ class Calls:
                 raise self._held(backup or permit.refused_again())
         return None
 
-    async def ended(self, permit: Permit, failure: Failure | None) -> None:
-        """Tell how a call ended whose code goes on by itself; the job is held if that is to cost no attempt."""
-        if failure is None:
-            # In a thread nobody could stop it: what came too late is taken, and held against the provider.
-            await permit.ended(Outcome.FAILURE if permit.is_overdue else Outcome.SUCCESS)
-        elif await self._told(permit, failure):
-            raise self._held(permit.refused_again())
-
     async def _told(self, permit: Permit, failure: Failure) -> bool:
         """Tell the gate of a failed call; true if the attempt is to be given back for it.
 
@@ -121,7 +144,7 @@ class Calls:
         counted = await permit.ended(outcome, wait=wait)
         return outcome in BAD and (permit.is_trial or not counted)
 
-    def _held(self, refusal: Refusal) -> "Interrupted":
+    def _held(self, refusal: Refusal) -> Interrupted:
         return self._stages.put_back(
             hold(self._attempt.claim, refusal.reason, held_by=refusal.holder), refusal.reason
         )

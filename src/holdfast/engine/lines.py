@@ -270,7 +270,7 @@ class Line:
         self._known_at = max(read.asked_at, answered_at - REPORT_EVERY)
         self._ahead = read.now - (read.asked_at + answered_at) / 2
         gate, quota = read.state.gate, read.state.quota
-        open_to_all = not self.spec.limited and gate.is_open_to_all
+        open_to_all = not self.spec.limited and gate.is_clear
         self._free = Ticket(gate.generation) if open_to_all else None
         if self.spec.limits.concurrency is not None:
             self._turns.lend(quota.places(self.spec.limits, self._worker, read.now), self._lent_for(read))

@@ -78,7 +78,7 @@ class Registry:
         self.recurring: list[Recurring] = []
         self.providers: dict[str, ProviderSpec] = {}
 
-    def call(self, provider: ProviderSpec) -> None:
+    def add_provider(self, provider: ProviderSpec) -> None:
         """Declare a provider. A name means one thing in a process."""
         if provider.name in self.providers:
             raise ConfigError(

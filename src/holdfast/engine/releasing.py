@@ -101,7 +101,7 @@ class Releaser:
             return after, out, ()
 
         out = await line.change(step)
-        jobs = {holder: await self._open(holder, size) for holder, size in out.items()}
+        jobs = {holder: await self._make_ready(holder, size) for holder, size in out.items()}
         # Of whom everybody is out, newcomers need not stand behind anybody.
         line.held_keys -= _keys(holder for holder, size in out.items() if jobs[holder] < size)
         if any(jobs.values()):
@@ -115,7 +115,7 @@ class Releaser:
         soon = next_move(line.state.gate, line.now)
         return self._options.poll.total_seconds() if soon is None else max(soon, OUT_EVERY)
 
-    async def _open(self, holder: str, size: int) -> int:
+    async def _make_ready(self, holder: str, size: int) -> int:
         """Let out up to *size* jobs, a batch at a time; return how many there were."""
         done = 0
         while done < size:

@@ -65,7 +65,7 @@ class Shape:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         try:
-            return checked_key(str(key(SimpleNamespace(**bound.arguments))))
+            return checked_key(key(SimpleNamespace(**bound.arguments)))
         except Exception as error:
             raise ConfigError(
                 f"{self.what}: its provider's key= finds none in the arguments: {type(error).__name__}: {error}"

@@ -20,27 +20,13 @@ from holdfast.engine.calling import call
 from holdfast.engine.calls import Calls
 from holdfast.engine.context import CALLING, STAGE, RunningStage
 from holdfast.engine.registry import StageSpec
+from holdfast.engine.unwinding import Interrupted, LeaseLost
 from holdfast.ports.store import Settled
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt, Tools
     from holdfast.engine.permits import Permit
     from holdfast.ports import Span
-
-
-class Interrupted(BaseException):
-    """Unwinds the job's function when a stage is to be tried again later.
-
-    Not an `Exception`: code that catches those would hide a retry that has budget left.
-    """
-
-    def __init__(self, message: str, failure: Failure | None = None) -> None:
-        super().__init__(message)
-        self.failure = failure
-
-
-class LeaseLost(BaseException):
-    """Unwinds the job's function when another worker has the job now."""
 
 
 class _Now(NamedTuple):
@@ -225,10 +211,6 @@ class Stages:
             task = asyncio.current_task()
             return self._attempt.interrupted() or (task is not None and task.cancelling() > 0)
         return isinstance(error, StageFailed | Interrupted | LeaseLost)
-
-    def lease_lost(self) -> LeaseLost:
-        """Give what unwinds code whose job is not this attempt's any more."""
-        return LeaseLost()
 
     def put_back(self, change: Transition, why: str) -> Interrupted:
         """Have the job put back as *change* says; a stage that failed beside it, and is to be tried again, comes first."""

@@ -19,7 +19,7 @@ from holdfast.core.jobs import End, Signal, known_id
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import FOR_EVER, StageWrite, park
-from holdfast.engine.stages import Interrupted, LeaseLost
+from holdfast.engine.unwinding import Interrupted, LeaseLost
 
 if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt, Tools

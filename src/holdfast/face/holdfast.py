@@ -18,9 +18,8 @@ from holdfast.core.coroutines import run_here
 from holdfast.core.durations import Length, duration
 from holdfast.core.errors import ConfigError, PayloadInvalid, StateRefused, WithinUnsupported
 from holdfast.core.jobs import End, Event, Job, JobFilter, Receipt, Submission
-from holdfast.core.limits import Limits, Rate
 from holdfast.core.payload import encode
-from holdfast.core.providers import ProviderSpec, ProviderState
+from holdfast.core.providers import ProviderState
 from holdfast.core.redaction import Redact, redact
 from holdfast.core.rules import Rule
 from holdfast.core.schedules import Missed, Schedule, Ticks, every
@@ -37,6 +36,7 @@ from holdfast.engine.submitting import Submitter
 from holdfast.engine.waiting import Waiter
 from holdfast.engine.worker import Worker
 from holdfast.face.current import ensure_going_on
+from holdfast.face.declaring import declaration
 from holdfast.face.handles import JobHandle
 from holdfast.face.jobs import LONGEST_WORD, JobFunction, checked_deadline, is_word
 from holdfast.face.providers import (
@@ -232,10 +232,8 @@ class Holdfast:
         With a *provider* it runs only while that lets calls through; meanwhile its job is held, with its attempts.
         """
 
-        if provider is not None and self._registry.providers.get(provider.name) is not provider.spec:
-            raise ConfigError(
-                f"provider {provider.name!r} was declared with another Holdfast; declare it with this one"
-            )
+        if provider is not None:
+            self._ensure_declared_here(provider)
 
         def declare(function: Callable[..., Any]) -> StageFunction[..., Any]:
             known = _named(name or function.__name__, "stage")
@@ -253,6 +251,16 @@ class Holdfast:
             return StageFunction(spec)
 
         return _StageDecorator(declare)
+
+    def _ensure_declared_here(self, provider: Provider) -> None:
+        if not isinstance(provider, Provider):
+            raise ConfigError(
+                f"provider={provider!r} is no provider; give what hold.provider({provider!r}) returned"
+            )
+        if self._registry.providers.get(provider.name) is not provider.spec:
+            raise ConfigError(
+                f"provider {provider.name!r} was declared with another Holdfast; declare it with this one"
+            )
 
     def provider(
         self,
@@ -275,21 +283,19 @@ class Holdfast:
         there may be for each first call, `0.2` for one in five. *key* tells customers apart by a stage's arguments,
         `lambda a: a.customer`: they take turns, and each has the limits *concurrency_per_key* and *rate_per_key*.
         """
-        if retry_budget is not None and not 0 < retry_budget <= 1:
-            raise ConfigError(
-                f"retry_budget={retry_budget} is not usable: it is a part of the calls, up to 1"
-            )
-        spec = ProviderSpec(
-            name=_named(name, "provider"),
-            timeout=self.settings.gateway_timeout if timeout is None else _length(timeout),
-            limits=_limits(concurrency, rate),
-            breaker=breaker or self.settings.breaker,
-            backup=backup.name if isinstance(backup, Provider) else backup,
-            key=key,
-            key_limits=_limits(concurrency_per_key, rate_per_key),
+        spec = declaration(
+            _named(name, "provider"),
+            timeout=self.settings.gateway_timeout if timeout is None else timeout,
+            concurrency=concurrency,
+            rate=rate,
+            breaker=self.settings.breaker if breaker is None else breaker,
+            backup=backup,
             retry_budget=retry_budget,
+            key=key,
+            concurrency_per_key=concurrency_per_key,
+            rate_per_key=rate_per_key,
         )
-        self._registry.call(spec)
+        self._registry.add_provider(spec)
         return Provider(spec)
 
     @property
@@ -297,8 +303,10 @@ class Holdfast:
         """What an operator sees of providers, and can lay down about them."""
         return Providers(self)
 
-    async def _change_provider(self, name: str, step: Step[None]) -> None:
+    async def _change_provider(self, name: str, step: Step[None], *, actor: str) -> None:
         """Lay something down about a provider, for all workers; their releasers hear of it within a poll."""
+        if not actor:
+            raise ConfigError("nobody is named; tell who decides, with actor=")
         await self._open_to_act()
         await self._ensure_provider(name)
         done = await swap(self.parts.store, name, step, dice=self.parts.dice)
@@ -308,7 +316,7 @@ class Holdfast:
     async def _ensure_provider(self, name: str) -> None:
         known = {*self._registry.providers, *await self.parts.store.provider_names()}
         if name not in known:
-            raise unknown_provider(name, list(known))
+            raise unknown_provider(name, list(known), declared=bool(self._registry.providers))
 
     async def _provider_statuses(self, name: str | None) -> list[ProviderStatus]:
         await self.open()
@@ -610,13 +618,6 @@ def _named(name: str, what: str) -> str:
 def _length(length: Length) -> timedelta:
     try:
         return duration(length)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _limits(concurrency: int | None, rate: str | None) -> Limits:
-    try:
-        return Limits(concurrency, None if rate is None else Rate.of(rate))
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

@@ -4,9 +4,19 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from holdfast.core.breakers import Command, Order, failure_rate, failures, ordered, probed, state_of
+from holdfast.core.breakers import (
+    Command,
+    Order,
+    alive,
+    failure_rate,
+    failures,
+    lets_through,
+    ordered,
+    probed,
+    state_of,
+)
 from holdfast.core.errors import ConfigError, StateRefused
 from holdfast.core.providers import ProviderSpec, ProviderState, checked_key, provider_of
 from holdfast.engine.attempt import Attempt
@@ -38,7 +48,7 @@ class Provider:
         """The name under which all workers share what they know of it."""
         return self.spec.name
 
-    def permit(self, *, key: str = "") -> "PermitBlock":
+    def permit(self, *, key: object = "") -> "PermitBlock":
         """Make a call in the block, if the provider is well and its limits allow it.
 
         If not, the job is held: its function ends here, and runs again when the call can be made. Use it as
@@ -63,8 +73,15 @@ class PermitBlock:
         self._calling: AbstractAsyncContextManager[Call] | None = None
         self._attempt: Attempt | None = None
         self._outer: Token[tuple[Call, ...]] | None = None
+        self._used = False
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise ConfigError(
+            f"a permit of {self._spec.name!r} guards a block, and not a function; use @hold.stage(provider=…)"
+        )
 
     async def __aenter__(self) -> str:
+        self._use()
         attempt = CURRENT.get()
         if attempt is None:
             return self._spec.name
@@ -82,6 +99,7 @@ class PermitBlock:
         return None if self._calling is None else await self._calling.__aexit__(kind, error, trace)
 
     def __enter__(self) -> str:
+        self._use()
         self._attempt = CURRENT.get()
         if self._attempt is None:
             return self._spec.name
@@ -99,6 +117,14 @@ class PermitBlock:
         if self._attempt is None or self._calling is None:
             return None
         return self._on_loop(self._attempt, self._left(self._calling, kind, error, trace))
+
+    def _use(self) -> None:
+        """Serve one call: several would find each other's leave."""
+        if self._used:
+            raise ConfigError(
+                f"a permit of {self._spec.name!r} is for one call; ask for one each time, with `.permit()`"
+            )
+        self._used = True
 
     async def _entered(self, attempt: Attempt) -> Call:
         self._calling = attempt.calling(self._spec, self._key)
@@ -204,7 +230,7 @@ class Providers:
             news = {"order": state_of(after.gate, now), "actor": actor, "reason": reason}
             return after, None, [Told("ordered", news)]
 
-        await self._hold._change_provider(name, lay_down)
+        await self._hold._change_provider(name, lay_down, actor=actor)
 
     async def resume(self, name: str, *, actor: str, reason: str = "") -> None:
         """Lift what was laid down: the breaker decides again. Raises `StateRefused` if nothing was."""
@@ -217,18 +243,18 @@ class Providers:
             after = replace(state, gate=ordered(state.gate, None, now))
             return after, None, [Told("resumed", {"actor": actor, "reason": reason})]
 
-        await self._hold._change_provider(name, lift)
+        await self._hold._change_provider(name, lift, actor=actor)
 
     async def probe(self, name: str, *, actor: str, reason: str = "") -> None:
         """Let one job through as a trial, ahead of time. Raises `StateRefused` if calls are let through anyway."""
 
         def ask(state: ProviderState, now: float) -> tuple[ProviderState, None, Sequence[Told]]:
-            if state_of(state.gate, now) in ("closed", "recovering", "forced closed", "observed"):
+            if lets_through(state.gate):
                 raise StateRefused(f"provider {name!r} lets calls through already; there is nothing to probe")
             after = replace(state, gate=probed(state.gate))
             return after, None, [Told("probe", {"actor": actor, "reason": reason})]
 
-        await self._hold._change_provider(name, ask)
+        await self._hold._change_provider(name, ask, actor=actor)
 
     list_sync = in_sync(list)  # noqa: A003 - the method above is meant
     show_sync = in_sync(show)
@@ -274,7 +300,7 @@ def _status(
         failure_rate=failure_rate(gate),
         failed=failed,
         calls=calls,
-        trials=sum(trial.expires > now for trial in gate.trials),
+        trials=len(alive(gate, now)),
         since=_instant(since),
         until=_instant(until),
         actor=None if gate.order is None else gate.order.actor,
@@ -287,7 +313,8 @@ def _instant(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
-def unknown_provider(name: str, known: Sequence[str]) -> ConfigError:
-    """Say that there is no such provider, and which there are."""
-    there = ", ".join(sorted(known)) or "none; declare one with hold.provider(name)"
-    return ConfigError(f"there is no provider {name!r}; known are: {there}")
+def unknown_provider(name: str, known: Sequence[str], *, declared: bool) -> ConfigError:
+    """Say that there is no such provider, and which there are; those that are *declared* here are among them."""
+    there = ", ".join(sorted(known)) or "none"
+    hint = "" if declared else "; one that was never called is known only where it is declared (--app)"
+    return ConfigError(f"there is no provider {name!r}; known are: {there}{hint}")

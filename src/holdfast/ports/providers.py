@@ -5,9 +5,9 @@ again if that is no longer the one that is there: no lock is held between readin
 that stops in between holds nobody up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class ProviderRow(NamedTuple):
@@ -18,12 +18,12 @@ class ProviderRow(NamedTuple):
 
 
 class ProviderEvent(NamedTuple):
-    """Something that happened to a provider: a transition, or an operator's order. *meta* is JSON."""
+    """Something that happened to a provider: a transition, or an operator's order."""
 
     name: str
     at: datetime
     kind: str
-    meta: str
+    meta: Mapping[str, Any]
 
 
 class ProviderStore(Protocol):

@@ -56,8 +56,8 @@ class JsonGateway(HttpClient):
         """Send *body* as JSON, once, and give the answer: as *answer*, or as it is, `None` if it is empty.
 
         *body* may be or hold models of pydantic. *path* is appended to the address and cannot lead out
-        of it; quote in it, slashes included, what comes from outside. Raises `BadResponse` for an answer that is no JSON or does not fit, and what the
-        network and the service bring.
+        of it; quote in it, slashes included, what comes from outside. Raises `BadResponse` for an answer
+        that is no JSON or does not fit, and what the network and the service bring.
         """
         sent = to_jsonable_python(body)
         text = await self._asked("POST", path, query=query, json=sent, idempotency_key=idempotency_key)

@@ -29,7 +29,7 @@ Query = Mapping[str, str | int | float | bool]
 class Options(TypedDict, total=False):
     """What every client can be told; `HttpClient` says what it means."""
 
-    key: str | None
+    api_key: str | None
     timeout: Length
     max_bytes: int
     headers: Mapping[str, str] | None
@@ -40,7 +40,7 @@ class Options(TypedDict, total=False):
 class HttpClient:
     """A service at an address. It may be made at import: nothing is connected until the first call.
 
-    *key* is sent as a bearer token. *timeout* bounds a whole call, from the connection to the last byte.
+    *api_key* is sent as a bearer token. *timeout* bounds a whole call, from the connection to the last byte.
     *max_bytes* bounds an answer. In a job, *idempotency_header* carries `current().key`; None sends none.
     *transport* takes the place of the network: give it `ScriptedProvider.transport()` in a test.
 
@@ -51,7 +51,7 @@ class HttpClient:
         self,
         url: str,
         *,
-        key: str | None = None,
+        api_key: str | None = None,
         timeout: Length = 60,
         max_bytes: int = MAX_BYTES,
         headers: Mapping[str, str] | None = None,
@@ -59,11 +59,11 @@ class HttpClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         address = _address(url)
-        if key is not None and address.userinfo:
-            raise ConfigError("key= and a user in the address exclude each other; give one of them")
+        if api_key is not None and address.userinfo:
+            raise ConfigError("api_key= and a user in the address exclude each other; give one of them")
         self._url = address.copy_with(userinfo=b"")
         self._auth = httpx.BasicAuth(address.username, address.password) if address.userinfo else None
-        self._headers = _headers(headers or {}, key)
+        self._headers = _headers(headers or {}, api_key)
         self._seconds = _seconds(timeout)
         self._max_bytes = max_bytes
         self._idempotency_header = idempotency_header
@@ -149,9 +149,9 @@ def _address(url: str) -> httpx.URL:
     return address
 
 
-def _headers(given: Mapping[str, str], key: str | None) -> dict[str, str]:
+def _headers(given: Mapping[str, str], api_key: str | None) -> dict[str, str]:
     """Give what every request carries. Answers are not to be compressed: then their size is known as they come."""
-    bearer = {} if key is None else {"Authorization": f"Bearer {_sendable('key=', key)}"}
+    bearer = {} if api_key is None else {"Authorization": f"Bearer {_sendable('api_key=', api_key)}"}
     own = {name: _sendable(f"the header {name}", text) for name, text in given.items()}
     return {"Accept": "application/json", "Accept-Encoding": "identity", **bearer, **own}
 

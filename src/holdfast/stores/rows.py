@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from holdfast.core.failures import Failure, deadline_passed
 from holdfast.core.jobs import End, EventKind, Job
+from holdfast.core.providers import shown
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, Transition, has_result
@@ -29,6 +30,8 @@ def job_from(row: Row) -> Job:
     fields["cancel_requested"] = bool(fields["cancel_requested"])
     fields["waiting"] = bool(fields["waiting"])
     fields["failure"] = failure_from(fields["failure"])
+    if fields["held_by"] is not None:
+        fields["held_by"] = shown(fields["held_by"])
     return Job(**fields)
 
 

@@ -62,7 +62,7 @@ COUNTERS: Mapping[str, Figure] = {
     ),
     "provider_trials": Figure("Calls that were to show whether a provider is back", (PROVIDER,)),
     "provider_openings": Figure(
-        "Times that a breaker opened, or its trials failed, or a provider asked for silence", (PROVIDER,)
+        "Times that a breaker opened, or a provider asked for silence or refused everybody", (PROVIDER,)
     ),
     "provider_shut_seconds": Figure("How long providers were shut, once they are back", (PROVIDER,)),
     "provider_backups": Figure("Calls that a provider's backup was given instead", (PROVIDER,)),

@@ -171,10 +171,10 @@ def _evidence(board: Switchboard, course: Course) -> Evidence:
 def figures(seen: Evidence) -> Figures:
     """Put what was seen beside what is wanted."""
     told, slots = Figures(), WORKERS * SLOTS
-    jobs = 2 * CALM + HELD + BESIDE
+    total = 2 * CALM + HELD + BESIDE
     calm = [seen.rate(jobs) for jobs in seen.course.calm]
     beside = seen.rate(seen.course.mail)
-    told.exactly("jobs completed", seen.completed, jobs)
+    told.exactly("jobs completed", seen.completed, total)
     told.at_most("calls to the sick provider before it was open", seen.before_trials, 11 + 2 * slots)
     told.tell("cooldowns with a trial that failed", len(seen.trials))
     told.at_least("fewest trials after a cooldown", min(seen.trials), 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -91,7 +90,7 @@ class Switchboard:
     def happenings(self, provider: str) -> list[Happening]:
         """Read what happened to a provider, the oldest first."""
         told = self.callers.hold.providers.events_sync(provider, limit=1_000)
-        return [Happening(event.at, event.kind, json.loads(event.meta)) for event in reversed(told)]
+        return [Happening(event.at, event.kind, event.meta) for event in reversed(told)]
 
     def state(self, provider: str) -> ProviderState:
         """Read what all workers share of a provider."""

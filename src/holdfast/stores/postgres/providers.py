@@ -1,5 +1,6 @@
 """Providers and the jobs that are held for them, in PostgreSQL."""
 
+import json
 from collections.abc import Sequence
 
 from holdfast.ports.providers import ProviderEvent, ProviderRow
@@ -32,7 +33,7 @@ class PostgresProviders:
 
     async def provider_events(self, name: str, *, limit: int) -> list[ProviderEvent]:
         rows = await self._connections.fetch(self._sql["provider_events"], name, limit)
-        return [ProviderEvent(*row) for row in rows]
+        return [ProviderEvent(row["name"], row["at"], row["kind"], json.loads(row["meta"])) for row in rows]
 
     async def holders(self) -> list[str]:
         return [row["held_by"] for row in await self._connections.fetch(self._sql["holders"])]

@@ -39,7 +39,7 @@ class SqliteProviders:
     async def provider_events(self, name: str, *, limit: int) -> list[ProviderEvent]:
         rows = await self._reader.rows(SQL["provider_events"], {"name": name, "limit": limit})
         return [
-            ProviderEvent(row["name"], EPOCH + row["at"] * MICROSECOND, row["kind"], row["meta"])
+            ProviderEvent(row["name"], EPOCH + row["at"] * MICROSECOND, row["kind"], json.loads(row["meta"]))
             for row in rows
         ]
 
