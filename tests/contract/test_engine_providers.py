@@ -554,7 +554,7 @@ async def test_a_call_that_takes_too_long_is_stopped_and_counts_as_failed(hold: 
 async def test_what_is_known_of_a_provider_outlives_the_workers(
     hold: Holdfast, service: Service, database: Database
 ) -> None:
-    job = declared(hold, service, hold.provider("llm", breaker=STEADY))
+    job = declared(hold, service, hold.provider("llm", breaker=STEADY), attempts=9)
     service.error = down()
     async with hold.worker(slots=1, poll=0.05):
         await submitted(job, 6)

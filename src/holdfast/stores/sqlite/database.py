@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 from typing import TypeVar
 
 from holdfast.core.errors import ConfigError, SchemaMissing, StoreReadOnly, StoreUnavailable
@@ -13,6 +14,9 @@ T = TypeVar("T")
 
 BUSY_MS = 10_000
 OLDEST = (3, 38)
+LOG_TRIES = 100
+LOG_PAUSE = 0.02
+"""Seconds between two tries to have a log; all of them take no longer than a busy file is waited for."""
 NO_SCHEMA = "the file has no Holdfast schema; run `holdfast schema apply`, or call apply_schema()"
 
 
@@ -29,7 +33,7 @@ def connect(path: str, *, writes: bool) -> sqlite3.Connection:
         )
         connection.row_factory = sqlite3.Row
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        connection.execute("PRAGMA journal_mode = WAL")
+        _keep_a_log(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -16000")
@@ -37,6 +41,23 @@ def connect(path: str, *, writes: bool) -> sqlite3.Connection:
         if not writes:
             connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def _keep_a_log(connection: sqlite3.Connection) -> None:
+    """Have writes go to a log beside the file. Of many who open a new file at once, one at a time can see to that.
+
+    SQLite does not wait for the others by itself here: two would wait for each other.
+    """
+    for _ in range(LOG_TRIES):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            sleep(LOG_PAUSE)
+        else:
+            return
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 async def run_in(executor: Executor, function: Callable[[], T]) -> T:
