@@ -52,7 +52,7 @@ def _keep_a_log(connection: sqlite3.Connection) -> None:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            if "locked" not in str(error):
                 raise
             sleep(LOG_PAUSE)
         else:
