@@ -16,8 +16,10 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.core.classify import Classifier
 from holdfast.core.errors import JobFailed, Permanent, ResultTimeout, Retryable, StageFailed
-from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
+from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict, fingerprint_of
+from holdfast.core.redaction import Redactor
 from holdfast.core.rules import RULES, TABLE, Rule, rule
+from tests.unit.secrets_corpus import CORPUS, Secret
 
 SECRET = "sk-very-secret"
 
@@ -606,3 +608,87 @@ def test_of_a_long_stack_the_end_is_kept() -> None:
 
     assert len(stack) <= 8_000
     assert stack.endswith("yyy")
+
+
+@pytest.mark.clause("DLQ-2")
+@pytest.mark.clause("FAIL-3", "messages")
+@pytest.mark.parametrize("secret", CORPUS, ids=lambda secret: secret.name)
+def test_nothing_of_a_failure_holds_a_secret(secret: Secret) -> None:
+    error = caused(ServiceError(Answer(503, {"x-request-id": secret.text})), ShopError(secret.text))
+    error.add_note(secret.text)
+
+    stored = Classifier(redact=Redactor(b"k")).classify(ExceptionGroup(secret.text, [error])).to_dict()
+
+    assert "request_id" in stored["context"]
+    for told in (stored["message"], stored["stack"], stored["context"]["request_id"]):
+        assert secret.value not in told
+
+
+def sell() -> None:
+    raise ShopError("sold out")
+
+
+def resell() -> None:
+    try:
+        sell()
+    except ShopError as error:
+        raise RuntimeError("again") from error
+
+
+def met(act: Callable[[], None], *rules: Rule) -> Failure:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever it is, it is looked at
+        act()
+    return classify(caught.value, *rules)
+
+
+def test_a_failure_knows_its_place_in_the_application() -> None:
+    failure = met(sell)
+
+    assert failure.context == {"place": "tests.unit.test_classify:sell"}
+    assert failure.fingerprint == fingerprint_of(ErrorClass.UNKNOWN, "tests.unit.test_classify:sell")
+
+
+def test_failures_of_one_class_at_one_place_have_one_fingerprint() -> None:
+    conflict = rule(ShopError, error_class=ErrorClass.CONFLICT)
+
+    assert met(sell).fingerprint == met(lambda: sell()).fingerprint  # noqa: PLW0108 - another way to the same place
+    assert len({met(sell).fingerprint, met(resell).fingerprint, met(sell, conflict).fingerprint}) == 3
+
+
+def test_the_place_of_a_group_is_that_of_the_member_that_decides() -> None:
+    def both() -> None:
+        try:
+            sell()
+        except ShopError as error:
+            raise ExceptionGroup("both", [error]) from None
+
+    assert met(both).context["place"] == "tests.unit.test_classify:sell"
+
+
+def test_an_exception_that_was_never_raised_has_the_place_of_its_cause() -> None:
+    with pytest.raises(ShopError) as cause:
+        sell()
+
+    failure = classify(caused(RuntimeError(), cause.value))
+
+    assert failure.context["place"] == "tests.unit.test_classify:sell"
+
+
+def test_a_failure_without_a_place_has_the_fingerprint_of_its_class() -> None:
+    failure = classify(TimeoutError())
+
+    assert (failure.context, failure.fingerprint) == ({}, fingerprint_of(ErrorClass.NETWORK_TIMEOUT))
+
+
+def test_the_services_name_for_the_request_is_kept_from_wherever_it_was_said() -> None:
+    failure = classify(caused(ShopError(), ServiceError(Answer(503, {"X-Request-Id": "req_7"}))))
+
+    assert failure.context == {"request_id": "req_7"}
+
+
+def test_a_long_request_id_is_cut_after_it_was_redacted() -> None:
+    answer = Answer(503, {"request-id": "x" * 190 + SECRET})
+
+    failure = Classifier(redact=lambda text: masked(text) + "y" * 100).classify(ServiceError(answer))
+
+    assert failure.context["request_id"] == "x" * 190 + "***" + "y" * 7

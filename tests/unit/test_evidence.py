@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.evidence import names, read
+from holdfast.core.evidence import links, names, read, request_id
 
 
 class ServiceError(Exception):
@@ -361,3 +361,35 @@ def test_a_property_that_cannot_be_read_says_nothing() -> None:
     evidence = read(GuardedError())
 
     assert (evidence.status, evidence.body, evidence.headers) == (None, None, {})
+
+
+@pytest.mark.parametrize(
+    "carried",
+    [
+        {"request_id": "req_7"},
+        {"response": SimpleNamespace(headers={"X-Request-ID": "req_7"})},
+        {"response": SimpleNamespace(headers={"request-id": "req_7"})},
+        {"response": SimpleNamespace(headers={"x-amzn-RequestId": "req_7"})},
+        {"headers": {"x-request-id": "req_7"}},
+        {"response": {"ResponseMetadata": {"RequestId": "req_7"}}},
+        {"response": {"ResponseMetadata": {"HTTPHeaders": {"x-amzn-requestid": "req_7"}}}},
+        {"request_id": 7, "headers": {"x-request-id": "req_7"}},
+        {"request_id": "", "headers": {"x-request-id": "req_7"}},
+    ],
+    ids=str,
+)
+def test_a_request_id_is_found_wherever_a_client_keeps_it(carried: dict[str, Any]) -> None:
+    assert request_id(ServiceError(**carried)) == "req_7"
+
+
+@pytest.mark.parametrize("carried", [{}, {"response": None}, {"response": {}}, {"request_id": None}])
+def test_a_service_that_named_no_request_leaves_it_empty(carried: dict[str, Any]) -> None:
+    assert request_id(ServiceError(**carried)) == ""
+
+
+def test_an_exception_is_followed_to_what_it_came_from_and_each_is_met_once() -> None:
+    error, cause = ValueError("late"), KeyError("early")
+    error.__cause__ = error.__context__ = cause
+    cause.__cause__ = error
+
+    assert links(error) == [error, cause]

@@ -16,6 +16,7 @@ from holdfast.core.failures import (
     Sent,
     Verdict,
     deadline_passed,
+    fingerprint_of,
     stage_mismatch,
     timed_out,
     worker_lost,
@@ -34,6 +35,8 @@ FAILURES = st.builds(
     upstream_status=st.none() | st.integers(100, 599),
     retries=st.none() | st.integers(0, 9),
     stack=st.text(),
+    fingerprint=st.text("0123456789abcdef", max_size=8),
+    context=st.dictionaries(st.text(), st.none() | st.integers() | st.text()),
 )
 
 
@@ -94,8 +97,30 @@ def test_a_failure_of_which_nothing_was_stored_is_unknown_and_says_nothing() -> 
     assert Failure.from_dict({}) == Failure.of(ErrorClass.UNKNOWN, "")
 
 
-def test_a_summary_holds_no_stack() -> None:
-    assert "stack" not in worker_lost().summary()
+def test_a_summary_holds_no_stack_and_no_context() -> None:
+    assert not {"stack", "context", "fingerprint"} & set(worker_lost().summary())
+
+
+@pytest.mark.parametrize("context", [None, 7, ["place"]])
+def test_a_context_that_is_none_reads_as_an_empty_one(context: object) -> None:
+    assert Failure.from_dict(worker_lost().to_dict() | {"context": context}) == worker_lost()
+
+
+@pytest.mark.parametrize("error_class", ErrorClass)
+def test_a_failure_without_an_exception_has_the_fingerprint_of_its_class(error_class: ErrorClass) -> None:
+    assert Failure.of(error_class, "one").fingerprint == fingerprint_of(error_class)
+    assert Failure.of(error_class, "one").fingerprint == Failure.of(error_class, "another").fingerprint
+
+
+def test_every_class_and_every_place_has_a_fingerprint_of_its_own() -> None:
+    made = {fingerprint_of(one, place) for one in ErrorClass for place in ("", "shop:grade", "shop:send")}
+
+    assert len(made) == 3 * len(ErrorClass)
+    assert {len(one) for one in made} == {8}
+
+
+def test_a_failure_can_be_a_member_of_a_set() -> None:
+    assert len({worker_lost(), worker_lost(), deadline_passed()}) == 2
 
 
 def test_a_lost_worker_may_have_sent_and_is_tried_again() -> None:

@@ -1,10 +1,23 @@
-"""Text that leaves the process can neither forge a log line nor move a cursor."""
+"""What leaves the process holds no secret and no personal data, can forge no log line and can still be read."""
+
+import json
+import re
+import time
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.redaction import redact
+from holdfast.core.patterns import Pattern
+from holdfast.core.redaction import FAILED, LONGEST, TOO_LONG, Redactor, redact
+from tests.unit.secrets_corpus import CORPUS, HEX, WORD, Secret
+
+KEY = b"the key of one store"
+TAG = re.compile(r"\[[a-z]+:[0-9a-f]{8}…\]")
+
+each_secret = pytest.mark.parametrize("secret", CORPUS, ids=lambda secret: secret.name)
 
 
 @pytest.mark.parametrize("text", ["", "plain", "two\nlines\tand a tab", "é 🜁 'quoted' \\x1b"])
@@ -18,3 +31,261 @@ def test_no_control_character_is_left_but_line_ends_and_tabs(text: str) -> None:
 
     assert left.replace("\n", "").replace("\t", "").isprintable()
     assert [one for one in text if one in left] == list(left)
+
+
+@pytest.mark.clause("DLQ-2")
+@pytest.mark.parametrize("mail", ["åda@exämple.org", "アダ@例え.jp", "𐐷da@x.org"])
+def test_letters_beyond_ascii_are_read_when_their_bytes_are_escaped_one_by_one(mail: str) -> None:
+    redactor, plain = Redactor(KEY), Redactor(KEY)(mail)
+
+    assert redactor(repr(mail.encode())) == f"b'{plain}'"
+    assert redactor(quote(mail)) == plain
+
+
+def test_the_corpus_holds_many_kinds_and_each_value_stands_in_its_text() -> None:
+    assert len(CORPUS) >= 60
+    assert len({secret.name for secret in CORPUS}) == len(CORPUS)
+    assert all(secret.value in secret.text for secret in CORPUS)
+
+
+@pytest.mark.clause("DLQ-2")
+@each_secret
+def test_a_secret_gives_way_to_a_tag(secret: Secret) -> None:
+    told = Redactor(KEY)(secret.text)
+
+    assert secret.value not in told
+    assert TAG.search(told)
+
+
+@pytest.mark.clause("DLQ-2")
+@each_secret
+def test_no_telling_part_of_a_secret_is_left(secret: Secret) -> None:
+    told = Redactor(KEY)(secret.text)
+
+    parts = [part for part in re.split(r"[\s:=;,.@/\"']+", secret.value) if len(part) >= 6]
+    assert [
+        part for part in parts if part in told and part not in secret.text.replace(secret.value, "")
+    ] == []
+
+
+@pytest.mark.clause("DLQ-2")
+@each_secret
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda text: json.dumps({"body": text}),
+        lambda text: json.dumps({"body": json.dumps({"inner": text})}),
+        lambda text: repr(text.encode()),
+        lambda text: repr({"body": text}),
+        lambda text: f"first line\n{text}\nlast line",
+        lambda text: f"({text})",
+    ],
+    ids=["JSON", "JSON in JSON", "bytes", "dictionary", "lines", "brackets"],
+)
+def test_a_secret_is_found_in_whatever_it_is_wrapped(secret: Secret, around: Any) -> None:
+    told = Redactor(KEY)(around(secret.text))
+
+    assert secret.value not in told
+    assert around(secret.value)[1:-1] not in told
+
+
+@pytest.mark.clause("DLQ-2")
+@each_secret
+def test_what_was_redacted_stays_as_it_is(secret: Secret) -> None:
+    redactor = Redactor(KEY)
+    told = redactor(secret.text)
+
+    assert redactor(told) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-16T11:51:56.123456+02:00",
+        "16/11/2026 and 01.02.2026 and 01-02-2026 at 11:51:56",
+        "job 550e8400-e29b-41d4-a716-446655440000",
+        "job 01JCXYZABCDEF0123456789ABC",
+        "python 3.11.4, holdfast 1.2.3, v1.2.3.4",
+        "holdfast.core.redaction.Redactor in re_compile_what_is_looked_for",
+        "TestCase2WithAVeryLongCamelCaseNameForClarity",
+        "took 12.5 s of 60s, 100% of 1,234,567 rows",
+        "cannot connect to localhost:8080 nor 127.0.0.1:5432 nor [::1]:80",
+        "HTTP 503 Service Unavailable, retry-after: 20",
+        "[Errno 111] Connection refused",
+        "attempt 3 of 5; limit=100",
+        "max_tokens: 4096, {'prompt_tokens': 12, 'total_tokens': 30}",
+        "maximum context length is 8192 tokens",
+        "order 00012345 at 1760000000000 is 3.141592653589793",
+        "see https://api.example.org/v1/essays/42",
+        "claude-3-5-sonnet-20241022 and gpt-4o-mini-2024-07-18",
+        "req_011CSHoEeqs5C35K2UUqR7Fy",
+        "commit 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+        "invalid literal for int() with base 10: 'abc'",
+        "Unexpected token < in JSON at position 0",
+        "bearer authentication failed, and so did Basic authentication",
+        "std::vector in arn:aws:s3:::bucket/key",
+        "lodash@4.17.21 in eu-central-1",
+        "card 4111 1111 1111 1112 and DE88370400440532013000 are mistyped",
+        "999.1.1.1 is no address, and 1:2:3 neither",
+    ],
+)
+def test_what_is_no_secret_is_told(text: str) -> None:
+    assert Redactor(KEY)(text) == text
+
+
+def test_what_stands_around_a_secret_is_told() -> None:
+    told = Redactor(KEY)("GET https://ada:pw@x.test/v1?id=7#top for ada@example.org answered 500")
+
+    assert TAG.sub("*", told) == "GET https://*@x.test/v1?id=*#top for * answered 500"
+
+
+def test_equal_values_have_equal_tags_however_they_are_written() -> None:
+    told = Redactor(KEY)('ada@example.org ada%40example.org "ada\\u0040example.org" bob@example.org')
+
+    first, encoded, escaped, other = TAG.findall(told)
+    assert first == encoded == escaped != other
+
+
+def test_another_key_gives_other_tags() -> None:
+    redactor = Redactor()
+    without = redactor("to ada@example.org")
+    redactor.rekey(KEY)
+
+    assert redactor("to ada@example.org") == Redactor(KEY)("to ada@example.org") != without
+    assert TAG.search(without)
+
+
+@pytest.mark.clause("DLQ-2")
+def test_control_characters_hide_no_secret() -> None:
+    assert WORD not in Redactor(KEY)("pass\x00wo\u200brd\x1b=" + WORD)
+
+
+@pytest.mark.parametrize("fake", ["[email:", "[", "\ue000", "[secret:00000000…]x"])
+def test_what_looks_like_a_tag_hides_no_secret(fake: str) -> None:
+    assert WORD not in Redactor(KEY)(f"password={fake}{WORD}")
+
+
+def test_a_users_own_pattern_is_looked_for_first() -> None:
+    student = Pattern("student", re.compile("student (?P<value>[0-9]{7})"))
+
+    told = Redactor(KEY, [student])("student 1234567, mail ada@example.org")
+
+    assert [tag[1:-1].partition(":")[0] for tag in TAG.findall(told)] == ["student", "email"]
+
+
+@pytest.mark.clause("DLQ-2")
+def test_text_that_cannot_be_redacted_is_replaced_as_a_whole() -> None:
+    def broken(value: str) -> bool:
+        raise RuntimeError(value)
+
+    trap = Pattern("trap", re.compile("sold"), broken)
+
+    assert Redactor(KEY, [trap])(f"sold out, password={WORD}") == FAILED
+    assert Redactor(KEY)(None) == FAILED  # type: ignore[arg-type]  # as careless code does
+
+
+@pytest.mark.clause("DLQ-2")
+def test_text_that_is_too_long_is_not_cut_but_replaced() -> None:
+    redactor = Redactor(KEY, [Pattern("all", re.compile(".+"))])
+
+    assert TAG.fullmatch(redactor("x" * LONGEST))
+    assert redactor("x" * (LONGEST + 1)) == TOO_LONG
+
+
+SLOW = [
+    *("a", "aB3/", "0 ", "00", "0.", "0:", "4111 ", "DE89 ", "+1 ", "(0", "fe80:", "\n"),
+    *("eyJ", "eyJ-", "-----BEGIN ", "-----BEGIN A-----", "sk-", "SG.", "12345678:AA"),
+    *("@", "a@", "a@a.", "://", "a://", "://a:", "://a@", "?", "a=a&"),
+    *("password=", 'password="', "password", "--password ", "--a-", "[password: ", "token: (", "x-"),
+    *("Authorization: ", "Bearer a", "cookie: ", "<Cookie ", "row contains (", ")=("),
+    *("\\", '\\"', '\\\\"', "%25", "%40", "&amp;", "[email:", "\ue000", ":", "{'"),
+]
+
+
+def cost(redactor: Redactor, text: str) -> float:
+    start = time.process_time()
+    redactor(text)
+    return time.process_time() - start
+
+
+def growth(unit: str, length: int, *, turns: int = 2, patterns: tuple[Pattern, ...] = ()) -> float:
+    """How many times longer a text of four times *length* takes; each is measured at its best, in turns."""
+    redactor = Redactor(KEY, patterns)
+    short, long = ((unit * (size // len(unit) + 1))[:size] for size in (length, 4 * length))
+    costs = [(cost(redactor, short), cost(redactor, long)) for _ in range(turns)]
+    return min(slow for _, slow in costs) / min(quick for quick, _ in costs)
+
+
+@pytest.mark.parametrize("unit", SLOW)
+def test_four_times_the_text_takes_about_four_times_as_long(unit: str) -> None:
+    assert growth(unit, 8_000) < 12
+
+
+@pytest.mark.parametrize("unit", ["password=", "eyJ-"])
+def test_a_megabyte_takes_about_four_times_as_long_as_a_quarter_of_it(unit: str) -> None:
+    assert growth(unit, 250_000, turns=1) < 12
+
+
+def test_a_pattern_that_is_not_linear_would_be_noticed() -> None:
+    slow = Pattern("slow", re.compile(r"[^\x01]*[^\x01]*\x01"))
+
+    assert growth("a", 200, patterns=(slow,)) > 12
+
+
+@pytest.mark.clause("DLQ-2")
+def test_a_context_keeps_known_fields_and_scalars_alone() -> None:
+    fields = {
+        "request_id": "req_1",
+        "stage": "grade",
+        "attempt": 3,
+        "provider": None,
+        "upstream_status": float("nan"),
+        "code_version": ["1.2"],
+        "prompt": "Once upon a time",
+        "locals": {"password": WORD},
+    }
+
+    assert Redactor(KEY).context(fields) == {"request_id": "req_1", "stage": "grade", "attempt": 3}
+
+
+def test_a_context_keeps_what_was_allowed() -> None:
+    context = Redactor(KEY, allowed=["course", "share"]).context({"course": "c1", "share": 0.5, "essay": "x"})
+
+    assert context == {"course": "c1", "share": 0.5}
+
+
+@pytest.mark.clause("DLQ-2")
+def test_a_context_is_redacted_before_it_is_cut() -> None:
+    redactor = Redactor(KEY, allowed=["card"])
+
+    context = redactor.context({"stage": "x" * 190 + " ada@example.org", "card": 4111111111111111})
+
+    assert len(context["stage"]) == 200
+    assert context["stage"].startswith("x" * 190 + " [email:")
+    assert TAG.fullmatch(context["card"])
+
+
+def test_a_place_is_no_name_with_a_secret() -> None:
+    assert Redactor(KEY).context({"place": "shop.token:refresh"}) == {"place": "shop.token:refresh"}
+
+
+def test_equal_payloads_have_equal_hashes_under_one_key() -> None:
+    hashed = Redactor(KEY).payload_hash('{"a":1}')
+
+    assert re.fullmatch("[0-9a-f]{16}", hashed)
+    assert Redactor(KEY).payload_hash('{"a":1}') == hashed
+    assert Redactor(KEY).payload_hash('{"a":2}') != hashed
+    assert Redactor(b"").payload_hash('{"a":1}') != hashed
+
+
+@given(st.text())
+def test_no_text_is_too_odd_to_be_redacted(text: str) -> None:
+    told = Redactor(KEY)(text)
+
+    assert told != FAILED
+    assert redact(told) == told
+
+
+@given(st.text(alphabet="pasword=:\"'\\{}[], %4025?&@.x7\n"))
+def test_a_named_secret_is_found_after_whatever_stands_before_it(before: str) -> None:
+    assert HEX not in Redactor(KEY)(f"{before} password={HEX}")

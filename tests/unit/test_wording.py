@@ -1,6 +1,5 @@
 """The words of a failure: one line that may be shown, and a stack for operators."""
 
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -8,7 +7,9 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast.core.errors import Retryable
+from holdfast.core.redaction import Redactor
 from holdfast.core.wording import LINE_LIMIT, STACK_LIMIT, line, stack
+from tests.unit.secrets_corpus import CORPUS, Secret
 
 
 class ShopError(Exception):
@@ -107,11 +108,18 @@ def jump() -> NoReturn:
     fall(0)
 
 
-def test_a_stack_is_the_usual_traceback_and_then_the_line() -> None:
+def test_a_stack_is_the_way_through_the_application_and_then_the_line() -> None:
     error = caught(jump)
 
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    assert stack(error, str) == frames + "ShopError: bottom"
+    told = stack(error, str).split("\n")
+
+    assert told[2:] == [
+        f"  tests/unit/test_wording.py:{jump.__code__.co_firstlineno + 1} in jump",
+        "    fall(0)",
+        f"  tests/unit/test_wording.py:{fall.__code__.co_firstlineno + 2} in fall",
+        "    raise ShopError('…')",
+        "ShopError: bottom",
+    ]
 
 
 def test_of_many_frames_the_last_forty_are_told() -> None:
@@ -122,7 +130,7 @@ def test_of_many_frames_the_last_forty_are_told() -> None:
 
     assert "in <lambda>" in near
     assert "in start" not in far
-    assert 'raise ShopError("bottom")' in far
+    assert "raise ShopError('…')" in far
 
 
 def test_notes_are_told_each_on_its_line() -> None:
@@ -192,6 +200,65 @@ def test_of_a_long_chain_the_last_twenty_links_are_told() -> None:
     assert stack(error, str).split("\n") == [f"ShopError: {number}" for number in range(11, 31)]
 
 
+def test_the_name_of_a_class_is_never_taken_for_that_of_a_secret() -> None:
+    kind = type("TokenError", (Exception,), {})
+
+    assert line(kind("signature has expired"), Redactor(b"k")) == "TokenError: signature has expired"
+    assert stack(kind("signature has expired"), Redactor(b"k")) == "TokenError: signature has expired"
+
+
+each_secret = pytest.mark.parametrize("secret", CORPUS, ids=lambda secret: secret.name)
+
+
+@pytest.mark.clause("DLQ-2")
+@pytest.mark.clause("FAIL-3", "messages")
+@each_secret
+def test_a_line_holds_no_secret(secret: Secret) -> None:
+    assert secret.value not in line(ShopError(secret.text), Redactor(b"k"))
+
+
+@pytest.mark.clause("DLQ-2")
+@each_secret
+def test_a_stack_holds_no_secret_of_causes_contexts_notes_and_members(secret: Secret) -> None:
+    member, cause, context = (ShopError(secret.text) for _ in range(3))
+    member.__cause__, cause.__context__ = cause, context
+    member.add_note(f"sent: {secret.text}")
+    group = ExceptionGroup(f"all of {secret.text}", [member])
+
+    told = stack(group, Redactor(b"k"))
+
+    assert secret.value not in told
+    assert told.count("ShopError") == 3
+
+
+@pytest.mark.clause("DLQ-2")
+@each_secret
+@pytest.mark.parametrize("inside", [4, 9])
+def test_a_secret_at_the_cut_of_a_line_leaves_no_half(secret: Secret, inside: int) -> None:
+    begins = secret.text.index(secret.value)
+    filler = "so it went " * 50
+    start = LINE_LIMIT - len("ShopError: ") - begins - inside - 1
+
+    told = line(ShopError(filler[: start - 1] + " " + secret.text), Redactor(b"k"))
+
+    assert len(told) <= LINE_LIMIT
+    assert not told.removesuffix("…").endswith(secret.value[:inside])
+    assert secret.value[:12] not in told
+
+
+@pytest.mark.clause("DLQ-2")
+@each_secret
+@pytest.mark.parametrize("inside", [4, 9])
+def test_a_secret_at_the_cut_of_a_stack_leaves_no_half(secret: Secret, inside: int) -> None:
+    rest = len(secret.text) - secret.text.index(secret.value) - inside
+    filler = ("\n" + "so it went " * 800)[: STACK_LIMIT - rest]
+
+    told = stack(ShopError(secret.text + filler), Redactor(b"k"))
+
+    assert len(told) <= STACK_LIMIT
+    assert secret.value[-12:] not in told
+
+
 class BrokenLoader:
     """Whoever imports through this cannot show its source."""
 
@@ -199,11 +266,11 @@ class BrokenLoader:
         raise ValueError(name)
 
 
-def test_a_traceback_that_cannot_be_told_leaves_the_words() -> None:
+def test_source_that_cannot_be_read_leaves_the_place_and_the_words() -> None:
     module = {"__name__": "odd", "__loader__": BrokenLoader(), "ShopError": ShopError}
     exec(compile("def act():\n    raise ShopError('sold out')", "odd.py", "exec"), module)
 
     error = caught(module["act"])  # type: ignore[arg-type]  # it was just defined
 
     error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
-    assert stack(error, str) == "ShopError: sold out"
+    assert stack(error, str) == "  odd.py:2 in act\nShopError: sold out"

@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.core import wording
+from holdfast.core import frames, wording
 from holdfast.core.errors import JobFailed, Permanent, ResultTimeout, Retryable, StageFailed
-from holdfast.core.evidence import read
-from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
+from holdfast.core.evidence import links, read, request_id
+from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict, fingerprint_of
 from holdfast.core.hints import should_retry, wait_hint
 from holdfast.core.rules import TABLE, Rule
 
 _MOST_LINKS = 100
+_LONGEST_REQUEST_ID = 200
 _CERTAINTY = (Sent.NO, Sent.MAYBE, Sent.YES)
+
+Words = Callable[[BaseException, Callable[[str], str]], str]
+"""What is told of an exception, given what takes out its secrets."""
 
 
 class Classifier:
@@ -48,14 +52,19 @@ class Classifier:
             failure, teller = _unknown(), error
         if failure.message:  # a stage's or another job's, which was worded when it was met
             return failure
-        message = self._worded(wording.line, teller) or type(teller).__name__
-        return replace(failure, message=message, stack=self._worded(wording.stack, error))
+        place = self._worded(_place, teller, error)
+        return replace(
+            failure,
+            message=self._worded(wording.line, teller) or type(teller).__name__,
+            stack=self._worded(wording.stack, error),
+            fingerprint=fingerprint_of(failure.error_class, place),
+            context=_told(place=place, request_id=self._worded(_request_id, error)),
+        )
 
-    def _worded(
-        self, words: Callable[[BaseException, Callable[[str], str]], str], error: BaseException
-    ) -> str:
+    def _worded(self, words: Words, *errors: BaseException) -> str:
+        """Return what *words* make of the first of *errors* of which they can make something."""
         try:
-            return words(error, self._redact)
+            return next(filter(None, (words(error, self._redact) for error in errors)), "")
         except Exception:  # noqa: BLE001 - text that cannot be redacted is not told at all
             return ""
 
@@ -171,6 +180,20 @@ def _wrapped(error: BaseException) -> Iterator[BaseException | None]:
     reason = getattr(error, "reason", None)
     yield reason if isinstance(reason, BaseException) else None
     yield None if error.__suppress_context__ else error.__context__
+
+
+def _place(error: BaseException, _: Callable[[str], str]) -> str:
+    """Return where in the application *error* was met, or else what it came from."""
+    return next(filter(None, map(frames.place, links(error))), "")
+
+
+def _request_id(error: BaseException, redact: Callable[[str], str]) -> str:
+    found = next(filter(None, map(request_id, links(error))), "")
+    return redact(found)[:_LONGEST_REQUEST_ID]
+
+
+def _told(**fields: str) -> dict[str, str]:
+    return {name: value for name, value in fields.items() if value}
 
 
 def _unknown() -> Failure:

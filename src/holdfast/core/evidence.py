@@ -26,7 +26,15 @@ _CLIENTS = {"httpx", "httpx2", "requests", "aiohttp", "openai", "anthropic", "bo
 _UNREADABLE = {"json.JSONDecodeError", "pydantic_core.ValidationError"}
 _CODE_KEYS = ("code", "error_code", "Code", "type", "status", "name", "reason", "error")
 _INNER_KEYS = ("error", "Error", "innererror", "details", "violations")
+_REQUEST_ID_HEADERS = (
+    "x-request-id",
+    "request-id",
+    "x-amzn-requestid",
+    "x-amz-request-id",
+    "apim-request-id",
+)
 _LARGEST_BODY = 65_536
+_MOST_LINKS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,42 @@ def read(error: BaseException) -> Evidence:
         *_errno(error),
     )
     return Evidence(signals, status, _headers(error, response), body)
+
+
+def request_id(error: BaseException) -> str:
+    """Return the name that a service gave to the request, by which its people can find it; empty if there is none.
+
+    >>> error = RuntimeError("no answer")
+    >>> error.request_id = "req_1"
+    >>> request_id(error)
+    'req_1'
+    """
+    response = _get(error, "response")
+    headers = _headers(error, response)
+    metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
+    found = (
+        _get(error, "request_id"),
+        *(headers.get(name) for name in _REQUEST_ID_HEADERS),
+        metadata.get("RequestId") if isinstance(metadata, Mapping) else None,
+    )
+    return next((one for one in found if isinstance(one, str) and one), "")
+
+
+def links(error: BaseException) -> list[BaseException]:
+    """Return *error*, then what it came from, then what that came from; members of a group count as causes.
+
+    Each once, and of a long chain the last twenty.
+    """
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(found) < _MOST_LINKS:
+        link = waiting.pop(0)
+        if link is None or any(link is seen for seen in found):
+            continue
+        found.append(link)
+        members = link.exceptions if isinstance(link, BaseExceptionGroup) else ()
+        waiting += [*members, link.__cause__, None if link.__suppress_context__ else link.__context__]
+    return found
 
 
 def names(kind: type) -> Iterator[str]:

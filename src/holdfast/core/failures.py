@@ -6,8 +6,9 @@ whoever asked for the work. `MEANINGS` says, once, what each class means for a r
 second send and for the breaker; a rule may depart from it (see `rules`).
 """
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -141,6 +142,9 @@ class Failure:
 
     `wait` is how long the service asked to be left alone. `retries`, if set, is this failure's own limit
     on further attempts, below that of the policy. `stack` is for operators and never leaves the dead letter.
+
+    Failures with one `fingerprint` belong together: same class, same place in the application. `context` says more
+    about this one, as JSON values without secrets: its `place`, and the `request_id` that the service gave it.
     """
 
     error_class: ErrorClass
@@ -154,6 +158,8 @@ class Failure:
     upstream_status: int | None = None
     retries: int | None = None
     stack: str = ""
+    fingerprint: str = ""
+    context: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, error_class: ErrorClass, message: str) -> Self:
@@ -173,10 +179,11 @@ class Failure:
             scope=meaning.scope,
             verdict=meaning.verdict,
             retries=meaning.retries,
+            fingerprint=fingerprint_of(error_class),
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return the small part that belongs into a job's history: no stack."""
+        """Return the small part that belongs into a job's history: no stack, no context."""
         return {
             "error_class": self.error_class.value,
             "code": self.code.value,
@@ -194,6 +201,8 @@ class Failure:
             "upstream_status": self.upstream_status,
             "retries": self.retries,
             "stack": self.stack,
+            "fingerprint": self.fingerprint,
+            "context": dict(self.context),
         }
 
     @classmethod
@@ -205,7 +214,7 @@ class Failure:
         failure = cls.of(
             _member(ErrorClass, stored.get("error_class"), ErrorClass.UNKNOWN), str(stored.get("message", ""))
         )
-        wait = stored.get("wait")
+        wait, context = stored.get("wait"), stored.get("context")
         return replace(
             failure,
             code=_member(PublicCode, stored.get("code"), failure.code),
@@ -217,7 +226,18 @@ class Failure:
             upstream_status=stored.get("upstream_status"),
             retries=stored.get("retries", failure.retries),
             stack=str(stored.get("stack", "")),
+            fingerprint=str(stored.get("fingerprint", failure.fingerprint)),
+            context=dict(context) if isinstance(context, Mapping) else {},
         )
+
+
+def fingerprint_of(error_class: ErrorClass, place: str = "") -> str:
+    """Return what is common to failures of one class that were met at one place.
+
+    >>> fingerprint_of(ErrorClass.BUG, "shop.jobs:grade")
+    '6f2ffb45'
+    """
+    return hashlib.sha256(f"{error_class.value} {place}".encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def worker_lost() -> Failure:

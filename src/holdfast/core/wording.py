@@ -1,20 +1,19 @@
 """The words of a failure: one line that may be shown, and a stack for operators.
 
-Text is redacted before it is cut, since half a secret is no longer recognised as one.
+Text is redacted before it is cut, since half a secret is no longer recognised as one. What is written in the code,
+the names of classes and the frames of a stack, is not: they hold no value, and would lose their meaning.
 """
 
 import re
-import traceback
 from collections.abc import Callable, Mapping
 
+from holdfast.core import frames
 from holdfast.core.errors import HoldfastError
-from holdfast.core.evidence import names
+from holdfast.core.evidence import links, names
 
 LINE_LIMIT = 500
 STACK_LIMIT = 8_000
 
-_FRAMES = 40
-_LINKS = 20
 _PATH = re.compile(
     r"(?<![\w/:.])(?:/(?:app|data|etc|home|mnt|opt|private|proc|root|srv|tmp|usr|Users|var)/|[A-Za-z]:\\)[^\s'\",;)]*"
 )
@@ -27,29 +26,34 @@ def line(error: BaseException, redact: Callable[[str], str]) -> str:
     >>> line(FileNotFoundError(2, "No such file or directory", "/srv/in/a.pdf"), redact=str)
     'FileNotFoundError: No such file or directory'
     """
-    text = redact(_told(error)).partition("Traceback (most recent call last)")[0]
+    text = _told(error, redact).partition("Traceback (most recent call last)")[0]
     flat = " ".join(_PATH.sub("<path>", _printable(text)).split())
     return _cut(flat) or type(error).__name__
 
 
 def stack(error: BaseException, redact: Callable[[str], str]) -> str:
-    """Return the tracebacks of *error* and of what led to it, the first cause first, without local variables.
+    """Return the way through the application to *error* and to what led to it, the first cause first.
 
-    At most 8,000 characters, of which the last ones are kept: they tell what happened.
+    No local variables, no literals, no frames of libraries. At most 8,000 characters, of which the last ones are
+    kept: they tell what happened.
     """
-    text = _printable(redact("\n".join(_traced(link) for link in reversed(_links(error)))))
+    text = _printable("\n".join(_traced(link, redact) for link in reversed(links(error))))
     return text if len(text) <= STACK_LIMIT else "…" + text[1 - STACK_LIMIT :]
 
 
-def _told(error: BaseException) -> str:
+def _told(error: BaseException, redact: Callable[[str], str]) -> str:
     name = type(error).__name__
-    try:
-        said = _without_input(error) or _without_filename(error) or str(error)
-    except Exception:  # noqa: BLE001 - somebody else's __str__ may do anything
-        said = ""
+    said = redact(_said(error))
     if isinstance(error, HoldfastError):
         return said or name
     return f"{name}: {said}" if said else name
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return _without_input(error) or _without_filename(error) or str(error)
+    except Exception:  # noqa: BLE001 - somebody else's __str__ may do anything
+        return ""
 
 
 def _without_input(error: BaseException) -> str | None:
@@ -65,27 +69,10 @@ def _without_filename(error: BaseException) -> str | None:
     return error.strerror if isinstance(error, OSError) and error.filename is not None else None
 
 
-def _traced(error: BaseException) -> str:
-    try:
-        frames = "".join(traceback.format_tb(error.__traceback__, limit=-_FRAMES))
-    except Exception:  # noqa: BLE001 - a stack that cannot be told must not hide the failure
-        frames = ""
+def _traced(error: BaseException, redact: Callable[[str], str]) -> str:
     notes = getattr(error, "__notes__", None)
-    return "\n".join([frames + _told(error), *(str(note) for note in notes or () if isinstance(note, str))])
-
-
-def _links(error: BaseException) -> list[BaseException]:
-    """Return *error*, then what it came from, then what that came from; members of a group count as causes."""
-    found: list[BaseException] = []
-    waiting: list[BaseException | None] = [error]
-    while waiting and len(found) < _LINKS:
-        link = waiting.pop(0)
-        if link is None or any(link is seen for seen in found):
-            continue
-        found.append(link)
-        members = link.exceptions if isinstance(link, BaseExceptionGroup) else ()
-        waiting += [*members, link.__cause__, None if link.__suppress_context__ else link.__context__]
-    return found
+    told = (redact(note) for note in notes or () if isinstance(note, str))
+    return "\n".join([*frames.told(error), _told(error, redact), *told])
 
 
 def _printable(text: str) -> str:

@@ -1,0 +1,229 @@
+r"""The shapes of secrets and of personal data.
+
+Each is looked for in linear time, also in text that was made to make it slow. Three habits see to it: a repetition
+never gives back what it took (`++`), what may be long either begins at the edge of its run or cannot fail after it was
+read, and what may be read again from the next character is bounded.
+
+Errors to this side are cheap: a message that lost a harmless word can still be read.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Something that nobody else should read: its *kind*, its shape, and what else has to be true of it.
+
+    If the shape has a group `value`, only that is replaced: what stands around it says what it was.
+
+    >>> Pattern("student", re.compile("matriculation (?P<value>[0-9]+)")).group
+    'value'
+    """
+
+    kind: str
+    shape: re.Pattern[str]
+    holds: Callable[[str], bool] = bool
+
+    @property
+    def group(self) -> int | str:
+        """What of the shape is replaced."""
+        return "value" if "value" in self.shape.groupindex else 0
+
+
+def _shape(kind: str, shape: str, holds: Callable[[str], bool] = bool) -> Pattern:
+    return Pattern(kind, re.compile(shape), holds)
+
+
+def luhn(text: str) -> bool:
+    """Whether the digits in *text* can be the number of a card.
+
+    >>> luhn("4111 1111 1111 1111"), luhn("4111 1111 1111 1112")
+    (True, False)
+    """
+    digits = [int(one) for one in text if one.isdigit()]
+    doubled = (sum(divmod(2 * one, 10)) for one in digits[-2::-2])
+    return len(set(digits)) > 1 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+def iban(text: str) -> bool:
+    """Whether *text* begins with the number of a bank account, by its country's length and its check digits.
+
+    >>> iban("DE89 3704 0044 0532 0130 00"), iban("DE88 3704 0044 0532 0130 00")
+    (True, False)
+    """
+    plain = text.replace(" ", "").upper()
+    plain = plain[: _IBAN_LENGTHS.get(plain[:2], len(plain))]
+    return int("".join(str(int(one, 36)) for one in plain[4:] + plain[:4])) % 97 == 1
+
+
+_IBAN_LENGTHS = {
+    country: int(length)
+    for length, countries in (
+        line.split(maxsplit=1)
+        for line in (
+            "15 NO",
+            "16 BE",
+            "18 DK FI FO GL NL FK SD",
+            "19 MK SI",
+            "20 AT BA EE KZ LT LU XK MN",
+            "21 CH HR LI LV",
+            "22 BG BH CR DE GB GE IE ME RS VA",
+            "23 AE GI IL IQ OM SO TL",
+            "24 AD CZ ES MD PK RO SA SE SK TN VG",
+            "25 LY PT ST",
+            "26 IS TR",
+            "27 BI DJ FR GR IT MC MR SM",
+            "28 AL AZ BY CY DO GT HU LB NI PL SV",
+            "29 BR EG PS QA UA",
+            "30 JO KW MU YE",
+            "31 MT SC",
+            "32 LC",
+            "33 RU",
+        )
+    )
+    for country in countries.split()
+}
+
+
+def _address(text: str) -> bool:
+    """Whether *text* is the address of somebody: this machine's own names nobody."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_unspecified)
+
+
+def _long_enough(text: str) -> bool:
+    return sum(one.isdigit() for one in text) >= 9
+
+
+def _mailbox(text: str) -> bool:
+    """Whether *text* ends in a domain: `lodash@4.17.21` does not."""
+    return not text.rpartition(".")[2].isdigit()
+
+
+def _encoded(text: str) -> bool:
+    """Whether *text* is more than a word of a sentence."""
+    return not (text.isalpha() and text[1:].islower())
+
+
+def _no_name(text: str) -> bool:
+    """Whether *text* is more than words of a program that begin like a vendor's token."""
+    return not text.islower() or any(one.isdigit() for one in text)
+
+
+def _random(text: str) -> bool:
+    """Whether *text* changes between capitals, small letters and digits as often as only chance does.
+
+    From a capital to a small letter is no such change: that is how words begin.
+    """
+    kinds = "".join("A" if one.isupper() else "a" if one.islower() else "0" for one in text if one.isalnum())
+    changes = sum(pair in _CHANGES for pair in pairwise(kinds))
+    return {"A", "a", "0"} <= set(kinds) and changes * 10 >= len(text) * 3
+
+
+_CHANGES = {("a", "A"), ("a", "0"), ("A", "0"), ("0", "a"), ("0", "A")}
+
+
+def _not_an_escape(text: str) -> bool:
+    """Whether *text* is more than the backslash before an inner quote: that value is read one layer deeper."""
+    return bool(text.strip("\\"))
+
+
+_EDGE = r"(?<![A-Za-z0-9])"
+_GAP = r"[ \t]{0,3}+"
+_AMOUNT = rf"(?:s|_count|_limit)[\w-]{{0,32}}+[\"']?{_GAP}[:=]{_GAP}\d{{1,9}}+(?![\w.-])"
+"""What follows `token` where tokens are counted, as language models do."""
+_NAMES = (
+    r"(?:a(?:pi[_ -]?key|ccess[_-]?key|ccount[_-]?key|uth[_-]?(?:key|token|code)|pp[_-]?key)"
+    r"|c(?:redential|srf|vv|vc)|dsn|encryption[_-]?key|jsessionid|license[_-]?key"
+    r"|p(?:assw(?:or)?d|asswort|assphrase|asscode|wd|hpsessid|rivate[_-]?key)"
+    r"|s(?:ecret|igning[_-]?key|ession[_-]?(?:id|key)|essid|ignature|hared[_-]?key|ubscription[_-]?key)"
+    rf"|(?<![a-z])(?:pass|pin|pw|ssn|otp|sid|auth)(?![a-z])|token(?!{_AMOUNT})|x-[a-z-]{{0,24}}key)"
+)
+_REST = r"[\w-]{0,32}+"
+_BOUND = (
+    rf"""(?:["']?{_GAP}(?::=|=>|[:=]){_GAP}"""
+    rf"""|["']{_GAP},{_GAP}(?:["']value["']{_GAP}:{_GAP})?(?=b?["'])|>)"""
+)
+_OPEN = r"""(?:b?(?P<quote>["']))?"""
+_QUOTED = r"""(?:[^\\\n"']|(?!(?P=quote))["']|\\.)++"""
+_PLAIN = r"""(?:[^\s,;&"'<>()\[\]{}]|[,()\[\]{}](?=[^\s,;&"'<>()\[\]{}]))++"""
+_LIST = r"[\[({][^\])}\n]++[\])}]?+"
+_VALUE = rf"{_OPEN}(?P<value>(?(quote){_QUOTED}|(?:{_LIST}|{_PLAIN})))"
+_TO_LINE_END = rf"{_OPEN}(?P<value>(?(quote){_QUOTED}|[^\n\"'<>]++))"
+_PARAMETER = r"""[\w-]{1,32}+=(?:"[^"\n]*+"|[^\s,;"'=][^\s,;"']*+)"""
+_PARAMETERS = rf"{_PARAMETER}(?:[ ,]{{1,2}}+{_PARAMETER})*+"
+_VENDORS = (
+    r"sk-[\w-]{16,}+|[srp]k_(?:live|test)_\w{10,}+|whsec_[\w+/=]{16,}+|gh[oprsu]_\w{20,}+|github_pat_\w{20,}+"
+    r"|gl(?:pat|dt|ptt|rt|cbt)-[\w-]{16,}+|xox[a-z]-[\w-]{10,}+|xapp-[\w-]{10,}+|(?:AKIA|ASIA)[0-9A-Z]{16,}+"
+    r"|AIza[\w-]{30,}+|ya29\.[\w.-]{16,}+|GOCSPX-[\w-]{16,}+|1//[\w-]{30,}+|hf_\w{20,}+|npm_\w{20,}+"
+    r"|pypi-[\w-]{20,}+|SG\.[\w-]{16,64}+\.[\w-]{16,}+|(?:SK|AC)[0-9a-f]{32}|key-[0-9a-f]{32}|do[opr]_v1_[0-9a-f]{32,}+"
+    r"|shp(?:at|ca|pa|ss)_\w{16,}+|sq0[a-z]{3}-[\w-]{16,}+|EAAA[\w-]{16,}+|dapi[0-9a-f]{32}|lin_api_\w{16,}+"
+    r"|ntn_\w{16,}+|secret_\w{16,}+|hv[sbr]\.[\w-]{16,}+|dp\.[a-z]{2,4}\.\w{16,}+|gsk_\w{20,}+|r8_\w{20,}+"
+    r"|pplx-\w{20,}+|xai-\w{20,}+|ATATT[\w=-]{16,}+|NRAK-\w{16,}+|sntry[su]_[\w+/=-]{16,}+|sbp_\w{16,}+"
+    r"|PMAK-[\w-]{16,}+|tskey-[\w-]{16,}+|AGE-SECRET-KEY-1\w{16,}+|HRKU-[\w-]{16,}+|rnd_\w{16,}+|re_\w{16,}+"
+)
+
+PATTERNS = (
+    _shape(
+        "key",
+        r"-----BEGIN [A-Z0-9 ]{1,64}+-----(?:[A-Za-z0-9+/=\s\\:,%.]|-(?!----END))*+(?:-----END [A-Z0-9 ]{1,64}+-----)?+",
+    ),
+    _shape(
+        "authorization",
+        rf"(?i:authorization{_BOUND}{_OPEN}(?:[a-z][\w-]{{2,19}}[ \t]{{1,3}})?)(?P<value>{_PARAMETERS}|[^\s\"',;]++)",
+    ),
+    _shape(
+        "authorization",
+        rf"(?i:{_EDGE}(?:bearer|negotiate|basic|digest|apikey)[ \t]{{1,3}}+)(?P<value>[\w.~+/=-]{{8,}}+)",
+        _encoded,
+    ),
+    _shape("cookie", rf"(?i:{_EDGE}(?:set-)?cookie2?{_BOUND}){_TO_LINE_END}", _not_an_escape),
+    _shape("cookie", r"<Cookie (?P<value>[^\s=]{1,256}+=\S*+)"),
+    _shape("row", r"(?:\)=\(|[Rr]ow contains \(|\[parameters: |\binput_value=)(?P<value>[^\n]++)"),
+    _shape("webhook", r"(?<=://)hooks\.slack\.com/(?P<value>[\w/-]++)"),
+    _shape("webhook", r"(?<=/api/webhooks/)(?P<value>[\w/-]++)"),
+    _shape("token", rf"{_EDGE}(?:{_VENDORS})", _no_name),
+    _shape("token", r"(?<![0-9])[0-9]{8,10}:AA[\w-]{32,}+"),
+    _shape("jwt", r"eyJ[\w-]{16,}+(?:\.[\w-]*+)*+"),
+    _shape(
+        "login",
+        r"(?<=://)(?P<value>[^\s/@?#\"'<>]{1,512}+(?:@[^\s/@?#\"'<>]{1,512}+)*?)(?=@[^\s/@?#\"'<>]*+(?!@))",
+    ),
+    _shape(
+        "login",
+        r"(?<=[a-z0-9])(?<!http)(?<!https)://(?P<value>[^\s:@\"'<>]{0,256}+:[^\s@\"'<>]{1,256}+)(?=@)",
+    ),
+    _shape("value", r"(?<=[?&])[\w.~%\[\]$-]{1,64}+=(?P<value>[^\s&#\"'<>)\\]++)"),
+    _shape("secret", rf"(?i:{_NAMES}{_REST}{_BOUND}){_VALUE}", _not_an_escape),
+    _shape("secret", rf"(?i:(?<![\w-])--[\w-]{{0,32}}?{_NAMES}{_REST}[ \t]{{1,3}}+)(?!-){_VALUE}"),
+    _shape("email", r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++", _mailbox),
+    _shape(
+        "iban",
+        rf"{_EDGE}[A-Za-z]{{2}}\d{{2}}(?:(?: [A-Za-z0-9]{{4}}){{2,7}}+(?: [A-Za-z0-9]{{1,3}})?|[A-Za-z0-9]{{11,30}}+)",
+        iban,
+    ),
+    _shape(
+        "card",
+        r"(?<![\w.-])[2-6](?:\d{12,18}+|\d{3}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{3}[ -]\d{6}[ -]\d{5})(?!\d)",
+        luhn,
+    ),
+    _shape("phone", r"(?<![\w+])(?:\+|00(?=[1-9]))\d(?:[ ().\-/]{0,2}+\d){7,13}+(?!\w)", _long_enough),
+    _shape("phone", r"(?<![\w+.-])\(?0\d{1,4}+\)?+[ /-](?:[ -]?\d){5,11}+(?!\w)", _long_enough),
+    _shape("phone", r"(?<![\w+.-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])"),
+    _shape("ip", r"(?<![\w.])\d{1,3}+(?:\.\d{1,3}+){3}(?!\.?\w)", _address),
+    _shape("mac", r"(?<![\w:-])[0-9A-Fa-f]{2}(?:([:-])[0-9A-Fa-f]{2})(?:\1[0-9A-Fa-f]{2}){4}(?![\w:-])"),
+    _shape(
+        "ip",
+        r"(?<![\w:.])[0-9A-Fa-f]{0,4}+(?::[0-9A-Fa-f]{0,4}+){2,7}+(?:(?<=:\d)|(?<=:\d\d)|(?<=:\d\d\d))?(?:\.\d{1,3}+){0,3}+(?![\w:])",
+        _address,
+    ),
+    _shape("opaque", r"(?<![\w+/=-])[\w+/-]{32,}+={0,2}+", _random),
+)
+"""What is looked for, in this order: what one has seen, the next does not see."""
