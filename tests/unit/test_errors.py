@@ -26,7 +26,14 @@ from holdfast.core.failures import ErrorClass, PublicCode, worker_lost
 EVERY_ERROR = [
     kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HoldfastError)
 ]
-RETRYABLE = {"Retryable", "BadResponse", "ResultTimeout", "StoreUnavailable", "StoreReadOnly"}
+RETRYABLE = {
+    "Retryable",
+    "BadResponse",
+    "ResultTimeout",
+    "StoreUnavailable",
+    "StoreReadOnly",
+    "ArchiveUnavailable",
+}
 
 ABSTRACT = {HoldfastError, SubmitError, StageFailed}  # of the last, the stage's own failure decides
 

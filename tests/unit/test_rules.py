@@ -84,7 +84,7 @@ DEPARTING = [
     ("smtp 450, smtp 451, smtp 452, smtp 4xx", {"scope": Scope.JOB, "verdict": Verdict.IGNORE}),
     ("pypdfium2.PdfiumError, pdfminer.PDFSyntaxError", {"code": PublicCode.NOT_PDF}),
     ("holdfast.KeyReused, holdfast.VersionRefused", {"retryable": False}),
-    ("holdfast.StateRefused, holdfast.JobCancelled", {"retryable": False}),
+    ("holdfast.StateRefused, holdfast.JobCancelled, holdfast.ArchiveDamaged", {"retryable": False}),
     ("holdfast.ResultTimeout", {"verdict": Verdict.IGNORE}),
     ("holdfast.ConfigError, holdfast.WithinUnsupported, holdfast.SchemaError", {"scope": Scope.NONE}),
     ("asyncpg.ClientConfigurationError, sqlstate 28, sqlstate 3D, sqlstate 3F", {"scope": Scope.NONE}),

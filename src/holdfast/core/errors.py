@@ -18,10 +18,13 @@ HoldfastError
  |
  |   raised to whoever asks about a job
  +-- JobNotFound
+ |    +-- LetterNotFound
  +-- JobFailed
  +-- JobCancelled
  +-- ResultTimeout (also a TimeoutError)
  +-- StateRefused
+ |    +-- StepRefused
+ |    +-- PlanStale
  |
  |   raised inside a job function
  +-- SignalTimeout (also a TimeoutError)
@@ -34,6 +37,9 @@ HoldfastError
  +-- WithinUnsupported
  +-- StoreUnavailable
  |    +-- StoreReadOnly
+ +-- ArchiveUnavailable
+ +-- ArchiveMissing
+ +-- ArchiveDamaged
  +-- SchemaError
       +-- SchemaMissing
       +-- SchemaTooOld
@@ -278,3 +284,36 @@ class SchemaTooOld(SchemaError):
 
 class SchemaTooNew(SchemaError):
     """The tables no longer serve code as old as this. Upgrade the library."""
+
+
+class LetterNotFound(JobNotFound):
+    """There is no dead letter of that job, or not for this owner."""
+
+
+class StepRefused(StateRefused):
+    """The dead letter's state does not allow the step; the message says what comes first."""
+
+
+class PlanStale(StateRefused):
+    """What was planned is not how things stand any more.
+
+    Plan the replay again: the dry run tells what has changed.
+    """
+
+
+class ArchiveUnavailable(HoldfastError):
+    """The archive could not be reached, or has no room. What was to be archived is still in the database.
+
+    The message names the place. Repair it; the same can be archived again, whether or not it arrived.
+    """
+
+
+class ArchiveMissing(HoldfastError):
+    """The archive holds nothing under that name. List its names, and check that it is the right archive."""
+
+
+class ArchiveDamaged(HoldfastError):
+    """What the archive holds is not what was put there, or was sealed with a key that is not at hand.
+
+    Nothing of it was used. Take it from a copy of the archive, or give the key that it was sealed with.
+    """

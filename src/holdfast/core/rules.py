@@ -258,7 +258,12 @@ RULES: tuple[Rule, ...] = (
         *_of("smtplib", "SMTPAuthenticationError"),
     ),
     *_line(ErrorClass.PERMISSION_DENIED, *_http(403), *_codes("permission_error"), *_sqlstates("42501")),
-    *_line(ErrorClass.NOT_FOUND, *_http(404, 410), *_codes("not_found_error"), "holdfast.JobNotFound"),
+    *_line(
+        ErrorClass.NOT_FOUND,
+        *_http(404, 410),
+        *_codes("not_found_error"),
+        *_of("holdfast", "JobNotFound ArchiveMissing"),
+    ),
     *_line(
         ErrorClass.SCHEMA_INVALID,
         *_http(400, 422),
@@ -333,6 +338,7 @@ RULES: tuple[Rule, ...] = (
     # This machine.
     *_line(
         ErrorClass.RESOURCE,
+        *_of("holdfast", "ArchiveUnavailable"),
         *_errno("ENOSPC EDQUOT EIO ENOMEM EMFILE ENFILE"),
         *_of("builtins", "MemoryError"),
         "SQLITE_FULL",
@@ -355,7 +361,7 @@ RULES: tuple[Rule, ...] = (
     # What a handler meets when it uses this library itself.
     *_line(
         ErrorClass.CONFLICT,
-        *_of("holdfast", "KeyReused VersionRefused StateRefused JobCancelled"),
+        *_of("holdfast", "KeyReused VersionRefused StateRefused JobCancelled ArchiveDamaged"),
         retryable=False,
     ),
     *_line(ErrorClass.NETWORK_TIMEOUT, "holdfast.ResultTimeout", verdict=Verdict.IGNORE),

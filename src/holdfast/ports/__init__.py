@@ -1,5 +1,6 @@
 """What the engine asks of the world."""
 
+from holdfast.ports.archive import Archive, Sealer
 from holdfast.ports.codec import Codec
 from holdfast.ports.journal import Journal
 from holdfast.ports.metrics import Metrics
@@ -8,6 +9,7 @@ from holdfast.ports.tracing import Span, Tracer
 from holdfast.ports.world import Clock, Dice, Executor, Ids
 
 __all__ = [
+    "Archive",
     "Clock",
     "Codec",
     "Depth",
@@ -20,6 +22,7 @@ __all__ = [
     "Metrics",
     "Promotion",
     "SchemaState",
+    "Sealer",
     "Span",
     "Store",
     "Tracer",

@@ -14,6 +14,7 @@ from holdfast.core.jobs import Claim, End, Event, Job, JobFilter, Receipt, Signa
 from holdfast.core.stages import StageRow
 from holdfast.core.states import Status
 from holdfast.core.transitions import Transition
+from holdfast.ports.letters import LetterStore
 from holdfast.ports.providers import ProviderStore
 
 
@@ -108,7 +109,7 @@ class Refusal(NamedTuple):
     error: Exception
 
 
-class Store(ProviderStore, Protocol):
+class Store(ProviderStore, LetterStore, Protocol):
     """What every store can do. One contract suite runs against all of them."""
 
     async def open(self) -> None:
@@ -232,7 +233,7 @@ class Store(ProviderStore, Protocol):
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
         """Bring a failed job back as a new generation, its attempts zeroed, its finished stages kept.
 
-        Raises `StateRefused` if the job has not failed, `JobNotFound` if it is not *owner*'s.
+        Its dead letter is closed, as retried by its owner. Raises `StateRefused` if the job has not failed, `JobNotFound` if it is not *owner*'s.
         """
         ...
 

@@ -1,0 +1,206 @@
+"""How dead letters look in an archive: one file of records, and one manifest that says what is in it.
+
+A record is a JSON object. What a person needs to recognise a letter is readable; what belongs to the users of the
+application is sealed. The file goes first and its manifest last, so whatever has a manifest is whole.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.core.errors import ArchiveDamaged
+
+FORMAT = 1
+RECORDS = ".jsonl.gz"
+MANIFEST = ".manifest.json"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Records as they are stored."""
+
+    data: bytes
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetterEntry:
+    """What a manifest says of one letter."""
+
+    job_id: str
+    name: str
+    fingerprint: str
+    last_failure_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one file of records holds, its letters in the order of the records."""
+
+    name: str
+    sha256: str
+    bytes: int
+    letters: tuple[LetterEntry, ...]
+    format: int = FORMAT
+
+
+def ensure_name(name: str) -> str:
+    """Give back *name* if every archive can hold it. Raises `ValueError`: it would lead out of the archive.
+
+    >>> ensure_name("letters-1.jsonl.gz")
+    'letters-1.jsonl.gz'
+    """
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name in an archive; use letters, digits, '.', '-' and '_'")
+    return name
+
+
+def records_name(sha256: str, *, at: datetime) -> str:
+    """Name a file of records, so that later ones sort after earlier ones, and other contents have another name.
+
+    >>> records_name("0123456789abcdef", at=datetime(2026, 5, 1, 12, 30, tzinfo=UTC))
+    'letters-20260501T123000000000Z-01234567.jsonl.gz'
+    """
+    return f"letters-{at.astimezone(UTC):%Y%m%dT%H%M%S%fZ}-{sha256[:8]}{RECORDS}"
+
+
+def manifest_name(name: str) -> str:
+    """Name the manifest of the file of records *name*.
+
+    >>> manifest_name("letters-20260501T123000000000Z-01234567.jsonl.gz")
+    'letters-20260501T123000000000Z-01234567.manifest.json'
+    """
+    return name.removesuffix(RECORDS) + MANIFEST
+
+
+def is_manifest(name: str) -> bool:
+    """Say whether *name* is that of a manifest."""
+    return name.endswith(MANIFEST)
+
+
+def seal_record(record: Mapping[str, Any], seal: Callable[[str], str]) -> dict[str, Any]:
+    """Put `sealed` in the place of `private`, which may be any JSON object.
+
+    >>> seal_record({"letter": {"id": 1}, "private": {"n": 2}}, str.upper)
+    {'letter': {'id': 1}, 'sealed': '{"N":2}'}
+    """
+    clear = {key: value for key, value in record.items() if key != "private"}
+    return clear | {"sealed": seal(_json(record["private"]))}
+
+
+def unseal_record(record: Mapping[str, Any], unseal: Callable[[str], str]) -> dict[str, Any]:
+    """Put `private` back in the place of `sealed`. Raises `ArchiveDamaged`, or what *unseal* raises.
+
+    >>> unseal_record({"letter": {"id": 1}, "sealed": '{"N":2}'}, str.lower)
+    {'letter': {'id': 1}, 'private': {'n': 2}}
+    """
+    sealed = record.get("sealed")
+    if not isinstance(sealed, str):
+        raise ArchiveDamaged("a record of the archive has nothing sealed in it; take it from a copy")
+    clear = {key: value for key, value in record.items() if key != "sealed"}
+    return clear | {"private": _object(unseal(sealed), "what was sealed in the archive")}
+
+
+def pack(records: Sequence[Mapping[str, Any]]) -> Packed:
+    """Write sealed *records* as compressed lines of JSON: the same bytes for the same records.
+
+    Raises `ValueError` for a record whose private part is still to be read.
+    """
+    if any("private" in record for record in records):
+        raise ValueError("a record is not sealed; pass it through seal_record() before it is packed")
+    lines = "".join(_json(record) + "\n" for record in records)
+    data = gzip.compress(lines.encode(), mtime=0)
+    return Packed(data, hashlib.sha256(data).hexdigest())
+
+
+def manifest_of(packed: Packed, letters: Iterable[LetterEntry], *, at: datetime) -> Manifest:
+    """Describe *packed*, whose records are those of *letters*, in this order."""
+    name = records_name(packed.sha256, at=at)
+    return Manifest(name, packed.sha256, len(packed.data), tuple(letters))
+
+
+def unpack(data: bytes, manifest: Manifest) -> list[dict[str, Any]]:
+    """Read records back. Raises `ArchiveDamaged` if they are not, byte for byte, what *manifest* describes."""
+    if hashlib.sha256(data).hexdigest() != manifest.sha256:
+        raise _damaged(manifest.name, f"its {len(data):,} bytes have not the SHA-256 that its manifest names")
+    try:
+        lines = gzip.decompress(data).splitlines()
+    except (OSError, EOFError, zlib.error) as error:
+        raise _damaged(manifest.name, f"it cannot be uncompressed: {error}") from error
+    if len(lines) != len(manifest.letters):
+        raise _damaged(
+            manifest.name, f"it holds {len(lines):,} records, its manifest names {len(manifest.letters):,}"
+        )
+    return [_object(line, manifest.name) for line in lines]
+
+
+def dump_manifest(manifest: Manifest) -> bytes:
+    """Write *manifest* as JSON that a person can read, too."""
+    letters = [
+        asdict(entry) | {"last_failure_at": entry.last_failure_at.isoformat()} for entry in manifest.letters
+    ]
+    return (json.dumps(asdict(manifest) | {"letters": letters}, indent=2) + "\n").encode()
+
+
+def load_manifest(data: bytes) -> Manifest:
+    """Read a manifest back. Raises `ArchiveDamaged` if it is none, or of a later version of the library."""
+    what = "a manifest of the archive"
+    found = _object(data, what)
+    if found.get("format") != FORMAT:
+        raise ArchiveDamaged(
+            f"{what} has the format {found.get('format')!r}, this version reads {FORMAT}; upgrade the library"
+        )
+    try:
+        letters = tuple(_entry(letter) for letter in found["letters"])
+        return Manifest(
+            ensure_name(_text(found["name"])), _text(found["sha256"]), int(found["bytes"]), letters
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(what, f"it lacks something: {error!r}") from error
+
+
+def holding(job_id: str, manifests: Iterable[Manifest]) -> Manifest | None:
+    """Find the manifest that has the letter of *job_id*. Of several the newest: the job has failed again since."""
+    having = (manifest for manifest in manifests if any(entry.job_id == job_id for entry in manifest.letters))
+    return max(having, key=lambda manifest: manifest.name, default=None)
+
+
+def _entry(letter: Mapping[str, Any]) -> LetterEntry:
+    at = datetime.fromisoformat(letter["last_failure_at"])
+    if at.tzinfo is None:
+        raise ValueError("last_failure_at has no time zone")
+    return LetterEntry(
+        _text(letter["job_id"]), _text(letter["name"]), _text(letter["fingerprint"]), at.astimezone(UTC)
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _json(value: object) -> str:
+    # ASCII, so that no text in it can end a line early, or fail to be written.
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False)
+
+
+def _object(text: str | bytes, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise _damaged(what, f"it is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise _damaged(what, "it is no JSON object")
+    return found
+
+
+def _damaged(what: str, why: str) -> ArchiveDamaged:
+    return ArchiveDamaged(f"{what} is damaged: {why}; take it from a copy of the archive")

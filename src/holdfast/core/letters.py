@@ -1,0 +1,309 @@
+"""A dead letter: what is left of a job that failed, and the way back that a person takes with it.
+
+The store writes it in the transaction that ends the job, whoever ends it. From then on it moves through the states
+of `GRAPH`, one step at a time: each says who took it and why, and none is taken twice.
+
+>>> LetterState.REPLAYING in GRAPH[LetterState.VALIDATED], LetterState.REPLAYING in GRAPH[LetterState.NEW]
+(True, False)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from holdfast.core.errors import StepRefused
+from holdfast.core.failures import ErrorClass, Failure
+
+
+class LetterState(StrEnum):
+    """How far the repair of a failed job has come."""
+
+    NEW = "new"
+    TRIAGED = "triaged"
+    """Somebody has found the cause."""
+    REMEDIATED = "remediated"
+    """The cause is gone, and there is evidence of it."""
+    VALIDATED = "validated"
+    """A dry run has shown that the job can go on, and somebody has said why a second effect does no harm."""
+    REPLAYING = "replaying"
+    VERIFIED = "verified"
+    """The job has completed."""
+    CLOSED = "closed"
+    DISCARDED = "discarded"
+
+
+_S = LetterState
+
+OPEN = (_S.NEW, _S.TRIAGED, _S.REMEDIATED, _S.VALIDATED)
+"""The states in which somebody still has to do something."""
+
+_GIVEN_UP = frozenset({_S.DISCARDED, _S.CLOSED})
+
+GRAPH: Mapping[LetterState, frozenset[LetterState]] = {
+    _S.NEW: frozenset({_S.TRIAGED}) | _GIVEN_UP,
+    _S.TRIAGED: frozenset({_S.TRIAGED, _S.REMEDIATED}) | _GIVEN_UP,
+    _S.REMEDIATED: frozenset({_S.TRIAGED, _S.REMEDIATED, _S.VALIDATED}) | _GIVEN_UP,
+    _S.VALIDATED: frozenset({_S.TRIAGED, _S.REMEDIATED, _S.VALIDATED, _S.REPLAYING}) | _GIVEN_UP,
+    # Its job decides: it completed, failed again, or was cancelled.
+    _S.REPLAYING: frozenset({_S.VERIFIED, _S.NEW, _S.DISCARDED}),
+    _S.VERIFIED: frozenset({_S.CLOSED}),
+    # Its job may be retried by its owner all the same, and fail again.
+    _S.CLOSED: frozenset({_S.NEW}),
+    _S.DISCARDED: frozenset({_S.NEW, _S.CLOSED}),
+}
+"""Which state may follow which."""
+
+NEXT: Mapping[LetterState, str] = {
+    _S.NEW: "triage it first: say what the cause is",
+    _S.TRIAGED: "remediate it next: say what shows that the cause is gone",
+    _S.REMEDIATED: "plan its replay next",
+    _S.VALIDATED: "replay it with the token of its plan, or plan again",
+    _S.REPLAYING: "its job is under way; wait until that has ended",
+    _S.VERIFIED: "its job has completed; all that is left is to close it",
+    _S.CLOSED: "it is closed; nothing is left to do",
+    _S.DISCARDED: "it was discarded; retry its job if that was a mistake",
+}
+"""What a person can do with a letter, by its state."""
+
+
+def leads_to(target: LetterState) -> frozenset[LetterState]:
+    """Name the states from which a letter may come to *target*.
+
+    >>> sorted(leads_to(LetterState.REPLAYING))
+    [<LetterState.VALIDATED: 'validated'>]
+    """
+    return frozenset(source for source, targets in GRAPH.items() if target in targets)
+
+
+class Cause(StrEnum):
+    """Why a job failed, as a person found out."""
+
+    TRANSIENT = "transient"
+    DATA = "data"
+    CONFIGURATION = "configuration"
+    """Credentials, permissions, addresses, settings."""
+    CODE = "code"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as stored.
+
+    `failure` is the last one: its message and stack are redacted. `version` grows with each change: a step is taken
+    from the version that its taker has seen. `attempt` is how many attempts the failed stage had.
+    """
+
+    job_id: str
+    version: int
+    state: LetterState
+    name: str
+    queue: str
+    owner: str
+    generation: int
+    failure: Failure
+    attempt: int
+    holds: int
+    first_reason: str
+    first_failure_at: datetime
+    last_failure_at: datetime
+    updated_at: datetime
+    stage: str | None = None
+    deaths: int = 1
+    replays: int = 0
+    escalated: bool = False
+    """Whether a replay has failed with the same class, which no retry mends: that needs an engineer."""
+    repeated: bool = False
+    """Whether a replay has failed in the same place as before."""
+    cause: Cause | None = None
+    evidence: str | None = None
+    safe: str | None = None
+    """Why it does no harm if something takes effect twice, as somebody has vouched."""
+    plan: str | None = None
+    notes: str | None = None
+    corrected: bool = False
+    """Whether its job has other arguments than it was submitted with; the original ones are kept."""
+
+    @property
+    def error_class(self) -> ErrorClass:
+        """What kind of failure it was."""
+        return self.failure.error_class
+
+    @property
+    def fingerprint(self) -> str:
+        """The group of letters that it belongs to: the same class, in the same place of the code."""
+        return self.failure.fingerprint
+
+    @property
+    def payload_ref(self) -> str:
+        """Where the arguments are: with the job, under its id."""
+        return self.job_id
+
+    @property
+    def last_stack(self) -> str:
+        """The redacted stack of the last failure."""
+        return self.failure.stack
+
+    @property
+    def sanitized_context(self) -> dict[str, Any]:
+        """What is known around the failure, and may be known: nothing but allowed fields."""
+        return {
+            **self.failure.context,
+            "stage": self.stage,
+            "attempt": self.attempt,
+            "holds": self.holds,
+            "replays": self.replays,
+            "upstream_status": self.failure.upstream_status,
+            "sent": self.failure.sent.value,
+            "code": self.failure.code.value,
+        }
+
+
+class LetterStep(NamedTuple):
+    """One step of one letter, as it was taken."""
+
+    at: datetime
+    state: LetterState
+    actor: str
+    reason: str
+    meta: Mapping[str, Any]
+
+
+class Group(NamedTuple):
+    """All letters with one fingerprint."""
+
+    fingerprint: str
+    error_class: str
+    place: str
+    names: tuple[str, ...]
+    letters: int
+    open: int
+    """How many of them are neither verified nor closed nor discarded."""
+    first_seen: datetime
+    last_seen: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Which letters a person means; they are listed by their jobs' ids, the newest first. `None` means any.
+
+    Without a *limit* a list shows 50, and a step is taken with all of them.
+    """
+
+    job_ids: tuple[str, ...] | None = None
+    states: tuple[LetterState, ...] | None = None
+    name: str | None = None
+    queue: str | None = None
+    owner: str | None = None
+    error_class: str | None = None
+    fingerprint: str | None = None
+    stage: str | None = None
+    plan: str | None = None
+    escalated: bool | None = None
+    limit: int | None = None
+    before: str | None = None
+
+    @property
+    def listed(self) -> int:
+        """How many a list shows."""
+        return 50 if self.limit is None else self.limit
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit={self.limit} shows nothing; ask for at least one letter")
+        if self.before is not None:
+            UUID(self.before)  # raises ValueError: a page ends at a job's id
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that somebody wants to take, and what goes on record with it."""
+
+    to: LetterState
+    actor: str
+    reason: str = ""
+    cause: Cause | None = None
+    evidence: str | None = None
+    safe: str | None = None
+    plan: str | None = None
+    notes: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def recorded(self) -> dict[str, Any]:
+        """Give what the letter's history keeps of the step, beside who took it and why."""
+        facts = {
+            "cause": self.cause,
+            "evidence": self.evidence,
+            "safe": self.safe,
+            "plan": self.plan,
+            "notes": self.notes,
+        }
+        return {**{name: value for name, value in facts.items() if value}, **self.meta}
+
+
+def triage(cause: Cause, *, actor: str, reason: str = "") -> Step:
+    """Put on record why a job failed."""
+    return Step(LetterState.TRIAGED, _named(actor), reason, cause=cause)
+
+
+def remediate(evidence: str, *, actor: str, reason: str = "") -> Step:
+    """Put on record what shows that the cause is gone."""
+    return Step(LetterState.REMEDIATED, _named(actor), reason, evidence=_said(evidence, "evidence"))
+
+
+def validate(safe: str, plan: str, *, actor: str) -> Step:
+    """Put on record why a second effect does no harm, under the plan whose dry run went well."""
+    return Step(LetterState.VALIDATED, _named(actor), safe=_said(safe, "safe"), plan=plan)
+
+
+def close(notes: str, *, actor: str) -> Step:
+    """Put on record how it was resolved."""
+    return Step(LetterState.CLOSED, _named(actor), notes=_said(notes, "notes"))
+
+
+def discard(reason: str, *, actor: str) -> Step:
+    """Give a job up."""
+    return Step(LetterState.DISCARDED, _named(actor), _said(reason, "reason"))
+
+
+def ensure_step(letter: Letter, step: Step) -> None:
+    """Refuse a step that does not follow from the letter's state, and say what does. Raises `StepRefused`."""
+    if step.to not in by_hand(letter.state):
+        raise StepRefused(
+            f"the dead letter of job {letter.job_id} is {letter.state}, so it cannot be {step.to}; {NEXT[letter.state]}"
+        )
+
+
+def by_hand(state: LetterState) -> frozenset[LetterState]:
+    """Name the states to which a person can take a letter; its job decides the others.
+
+    Nobody closes what is not verified: a job that is given up for good is discarded.
+    """
+    if state is LetterState.VERIFIED:
+        return frozenset({LetterState.CLOSED})
+    if state not in OPEN:
+        return frozenset()
+    return GRAPH[state] - {LetterState.CLOSED, LetterState.REPLAYING}
+
+
+def mermaid() -> str:
+    """Draw the graph as the documentation shows it."""
+    lines = ["stateDiagram-v2", "    [*] --> new"]
+    for source, targets in GRAPH.items():
+        lines += [f"    {source} --> {target}" for target in LetterState if target in targets]
+    lines += [f"    {state} --> [*]" for state in (LetterState.CLOSED, LetterState.DISCARDED)]
+    return "\n".join(lines)
+
+
+def _named(actor: str) -> str:
+    if not actor.strip():
+        raise StepRefused("nobody is named; tell who takes the step, with actor=")
+    return actor
+
+
+def _said(text: str, what: str) -> str:
+    if not text.strip():
+        raise StepRefused(f"{what} is empty; put it in words, for whoever reads this later")
+    return text

@@ -1,0 +1,281 @@
+"""A plan: which dead letters are replayed together, how, and how far that has come.
+
+A plan is made by a dry run and known by its token. Started, it moves by itself: a canary goes first, and only when
+its jobs have completed do the others follow, at a pace. Whoever takes a step writes it together with the letters
+that go with it, so two who try at once take one.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from holdfast.core.errors import PlanStale
+from holdfast.core.letters import Cause, Letter, LetterState
+
+GOOD_FOR = 3600.0
+"""Seconds after which a plan that nobody has started is stale: what its dry run has seen may be over."""
+
+PACE = 10.0
+"""Letters a second that follow the canary, unless a plan says otherwise."""
+
+BEAT = 1.0
+"""Seconds between two handfuls of letters."""
+
+
+class Phase(StrEnum):
+    """How far a plan has come."""
+
+    MADE = "made"
+    CANARY = "canary"
+    PACED = "paced"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A replay as planned, and how far it has come. Instants are seconds by the store's clock."""
+
+    token: str
+    actor: str
+    made_at: float
+    letters: int
+    restart: bool = False
+    """Whether finished stages run again."""
+    same_deadline: bool = False
+    """Whether the jobs keep the deadline that they had; else they have as long again."""
+    code_version: str = ""
+    canary: int = 1
+    pace: float = PACE
+    phase: Phase = Phase.MADE
+    next_at: float = 0.0
+    why: str = ""
+    """Why it was stopped."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.pace < math.inf:
+            raise ValueError(f"pace={self.pace} is none; say how many letters a second, more than 0")
+        if self.canary < 0:
+            raise ValueError(f"canary={self.canary} is less than none; 0 sends no letter ahead")
+
+    def dump(self) -> str:
+        """Write it as the store keeps it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, stored: str) -> "Plan":
+        """Read what `dump` wrote; a field that a newer version of the library wrote is passed over."""
+        values = {name: value for name, value in json.loads(stored).items() if name in cls.__slots__}
+        return cls(**values | {"phase": Phase(values["phase"])})
+
+    @property
+    def is_running(self) -> bool:
+        """Whether workers have something to do for it."""
+        return self.phase in (Phase.CANARY, Phase.PACED)
+
+
+class Standing(NamedTuple):
+    """How the letters of a plan stand: how many are in each state, and how many failed in the same place again.
+
+    A letter that somebody has taken a step with since is not the plan's any more.
+    """
+
+    states: Mapping[LetterState, int]
+    repeated: int = 0
+
+    def count(self, *states: LetterState) -> int:
+        """Count the letters in these states."""
+        return sum(self.states.get(state, 0) for state in states)
+
+    @property
+    def replayed(self) -> int:
+        """How many have gone, whatever became of their jobs."""
+        return sum(self.states.values()) - self.count(LetterState.VALIDATED)
+
+
+def start(plan: Plan, standing: Standing, now: float, *, code_version: str) -> Plan:
+    """Let a plan begin. Said again while it runs, it changes nothing. Raises `PlanStale`.
+
+    There is a canary only if others can follow it: a plan of no more letters than that keeps its pace from the start.
+    """
+    if plan.phase in (Phase.DONE, Phase.STOPPED):
+        told = "is done" if plan.phase is Phase.DONE else f"was stopped: {plan.why}"
+        raise PlanStale(f"plan {plan.token} {told}; plan again for what is left")
+    if plan.is_running:
+        return plan
+    if now - plan.made_at > GOOD_FOR:
+        raise PlanStale(f"plan {plan.token} was made more than an hour ago; plan again")
+    if code_version != plan.code_version:
+        raise PlanStale(
+            f"plan {plan.token} was made with version {plan.code_version or 'unknown'} of the code, "
+            f"and this is {code_version or 'unknown'}; plan again"
+        )
+    changed = plan.letters - standing.count(LetterState.VALIDATED)
+    if changed:
+        raise PlanStale(
+            f"{changed} of the {plan.letters} letters of plan {plan.token} changed since; plan again"
+        )
+    phase = Phase.CANARY if 0 < plan.canary < plan.letters else Phase.PACED
+    return replace(plan, phase=phase, next_at=now)
+
+
+class Move(NamedTuple):
+    """What comes next in a plan: how it stands then, and how many letters are to be replayed with it."""
+
+    plan: Plan
+    take: int = 0
+
+
+def next_move(plan: Plan, standing: Standing, now: float) -> Move:
+    """Decide what comes next; a plan that has to wait stays as it is."""
+    if not plan.is_running:
+        return Move(plan)
+    if plan.phase is Phase.CANARY:
+        return _canary(plan, standing, now)
+    waiting = standing.count(LetterState.VALIDATED)
+    if waiting == 0:
+        under_way = standing.count(LetterState.REPLAYING)
+        return Move(plan if under_way else replace(plan, phase=Phase.DONE))
+    if now < plan.next_at:
+        return Move(plan)
+    take = min(waiting, max(1, round(plan.pace * BEAT)))
+    return Move(replace(plan, next_at=now + take / plan.pace), take)
+
+
+def _canary(plan: Plan, standing: Standing, now: float) -> Move:
+    """Send the canary; let the others follow when all of it has completed, and nobody else if it has not."""
+    # Before anything else: where one has failed, none takes the place of another that somebody took out of the plan.
+    if standing.replayed > standing.count(LetterState.REPLAYING, LetterState.VERIFIED):
+        told = "failed in the same place as before" if standing.repeated else "did not complete"
+        return Move(stop(plan, f"the canary {told}"))
+    missing = min(plan.canary - standing.replayed, standing.count(LetterState.VALIDATED))
+    if missing > 0:
+        return Move(replace(plan, next_at=now), missing)
+    if standing.count(LetterState.REPLAYING):
+        return Move(plan)
+    return Move(replace(plan, phase=Phase.PACED, next_at=now))
+
+
+def stop(plan: Plan, why: str) -> Plan:
+    """Let no more letters go; jobs that are under way go on. A plan that has ended stays as it is."""
+    ended = plan.phase in (Phase.DONE, Phase.STOPPED)
+    return plan if ended else replace(plan, phase=Phase.STOPPED, why=why)
+
+
+class Check(NamedTuple):
+    """Something that a dry run has looked at."""
+
+    what: str
+    holds: bool
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a dry run has found out about one letter's job."""
+
+    declared: bool = True
+    input_refused: str = ""
+    """Why the function would not take the arguments; empty if it does."""
+    misfits: Sequence[str] = ()
+    """Stored results that do not fit the code any more."""
+    finished: Sequence[str] = ()
+    """Stages that are kept."""
+    shut: str = ""
+    """Why the provider of the failed stage lets no calls through; empty if it does, or if there is none."""
+    code_version: str = ""
+    schema: str = ""
+    """Why the database's schema does not fit; empty if it does."""
+
+
+def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[Check]:
+    """Tell what speaks for a replay of *letter*, and what against it."""
+    found = [_is_remediated(letter), Check("schema", not facts.schema, facts.schema or "the schema fits")]
+    if not facts.declared:
+        return [
+            *found,
+            Check(
+                "job", holds=False, told=f"no job named {letter.name!r} is declared here; import its module"
+            ),
+        ]
+    found += [
+        Check("input", not facts.input_refused, facts.input_refused or "the function takes the arguments"),
+        _stages_fit(facts, restart=restart),
+        Check("provider", not facts.shut, facts.shut or "its provider lets calls through"),
+        _is_newer(letter, facts.code_version),
+    ]
+    return found
+
+
+def _is_remediated(letter: Letter) -> Check:
+    ready = letter.state in (LetterState.REMEDIATED, LetterState.VALIDATED)
+    told = (
+        f"cause {letter.cause}, evidence on record"
+        if ready
+        else f"it is {letter.state}; cause and evidence come first"
+    )
+    return Check("workflow", ready, told)
+
+
+def _stages_fit(facts: Facts, *, restart: bool) -> Check:
+    if restart:
+        return Check("stages", holds=True, told="all stages run again")
+    if facts.misfits:
+        return Check(
+            "stages", holds=False, told=f"{'; '.join(facts.misfits)}; replay with restart, or mend the code"
+        )
+    kept = ", ".join(facts.finished)
+    return Check("stages", holds=True, told=f"kept: {kept}" if kept else "no stage is finished")
+
+
+def _is_newer(letter: Letter, now: str) -> Check:
+    """A mistake in the code is still in it, as long as the code is the same."""
+    before = str(letter.failure.context.get("code_version") or "")
+    if letter.cause is not Cause.CODE:
+        return Check("version", holds=True, told=f"version {now or 'unknown'}")
+    if not before or not now:
+        return Check(
+            "version",
+            holds=True,
+            told="the code's version is not known; set CODE_VERSION to have it compared",
+        )
+    told = f"failed with {before}, this is {now}"
+    return Check("version", before != now, told if before != now else f"{told}: deploy the mended code first")
+
+
+def dump_checks(found: Sequence[Check]) -> list[dict[str, Any]]:
+    """Give checks as JSON values."""
+    return [check._asdict() for check in found]
+
+
+AUTOMATIC = "automatic replay"
+"""Who takes the steps of a letter that is replayed by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoReplay:
+    """A job's leave to be replayed once without a person, *after* its failure, if that was one that passes.
+
+    *safe* says why it does no harm if something takes effect twice: nobody is asked then.
+    """
+
+    safe: str
+    after: timedelta = timedelta(minutes=10)
+
+    def __post_init__(self) -> None:
+        if not self.safe.strip():
+            raise ValueError("safe is empty; say why it does no harm if something takes effect twice")
+
+
+def may_replay_itself(
+    letter: Letter, policy: AutoReplay, *, now: datetime, deadline_at: datetime | None, shut: str
+) -> bool:
+    """Say whether a letter is to be replayed by itself now: once per job, in time, and with its provider well."""
+    if letter.state is not LetterState.NEW or letter.replays or not letter.failure.retryable or shut:
+        return False
+    in_time = deadline_at is None or deadline_at > now
+    return in_time and now - letter.last_failure_at >= policy.after

@@ -1,0 +1,30 @@
+"""How long what has ended is kept."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What is kept how long; `None` means for ever.
+
+    Dead letters leave for the archive, the oldest first; without an archive none is ever deleted. A key outlives its
+    job: as long as it is kept, nothing runs twice for it.
+    """
+
+    letters: timedelta | None = timedelta(days=7)
+    most_letters: int | None = 10_000
+    finished: timedelta | None = timedelta(days=30)
+    keys: timedelta | None = timedelta(days=90)
+    letters_a_day: int | None = 100
+    """More dead letters than this within a day raise a ticket, once for each time that it comes to that."""
+
+    def __post_init__(self) -> None:
+        for name in ("letters", "finished", "keys"):
+            length = getattr(self, name)
+            if length is not None and length <= timedelta(0):
+                raise ValueError(f"retention of {name} must be longer than nothing; None keeps them for ever")
+        if self.most_letters is not None and self.most_letters < 1:
+            raise ValueError("most_letters must be at least 1; None sets no limit")
+        if self.letters_a_day is not None and self.letters_a_day < 0:
+            raise ValueError("letters_a_day must be 0 or more; None raises no ticket")

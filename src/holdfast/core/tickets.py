@@ -1,0 +1,82 @@
+"""Tickets: what a person must look at, and how loudly it is told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast.core.exhaustion import LEVELS, Follow, level_of
+from holdfast.core.letters import Letter
+
+
+class TicketKind(StrEnum):
+    """What a ticket is about."""
+
+    DEAD_LETTER = "dead letter"
+    """A job has failed for good."""
+    ESCALATED = "escalated"
+    """A replay has failed in the same way, and no retry mends it."""
+    MANY = "many dead letters"
+    """More jobs have failed within a day than is usual."""
+    ARCHIVE = "archive failed"
+    """Dead letters could not be archived. They are kept, and there are more and more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Something that a person must look at. `id` stays the same however often it is told."""
+
+    id: str
+    kind: TicketKind
+    level: Follow
+    title: str
+    raised_at: datetime
+    job_id: str | None = None
+    fingerprint: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the ticket as JSON values, as a webhook gets it."""
+        return {
+            "id": self.id,
+            "kind": self.kind.value,
+            "level": self.level.value,
+            "title": self.title,
+            "raisedAt": self.raised_at.isoformat(),
+            "jobId": self.job_id,
+            "fingerprint": self.fingerprint,
+            **self.facts,
+        }
+
+
+def of_letter(ticket_id: str, raised_at: datetime, letter: Letter) -> Ticket:
+    """Word the ticket of a dead letter, with the first reason for which its job failed."""
+    kind = TicketKind.ESCALATED if letter.escalated else TicketKind.DEAD_LETTER
+    told = "failed again in the same way" if letter.escalated else "failed"
+    place = f" in stage {letter.stage}" if letter.stage else ""
+    return Ticket(
+        id=ticket_id,
+        kind=kind,
+        level=_level(letter),
+        title=f"job {letter.name} {told}{place}: {letter.failure.message}",
+        raised_at=raised_at,
+        job_id=letter.job_id,
+        fingerprint=letter.fingerprint,
+        facts={
+            "name": letter.name,
+            "errorClass": letter.error_class.value,
+            "code": letter.failure.code.value,
+            "stage": letter.stage,
+            "firstReason": letter.first_reason,
+            "replays": letter.replays,
+        },
+    )
+
+
+def _level(letter: Letter) -> Follow:
+    """An engineer is told of what is escalated; of others, whoever the job's table names."""
+    if letter.escalated:
+        return Follow.PAGE
+    said = letter.failure.context.get("level")
+    return next((word for word in LEVELS if word == said), level_of(letter.error_class))

@@ -1,0 +1,164 @@
+"""Dead letters, plans and tickets, kept beside the jobs.
+
+The store itself writes a letter with the end of its job: no worker can end a job as failed and leave none. What people
+do with letters is compared and set: each letter's step says which version it was decided on.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.core.letters import Group, Letter, LetterFilter, LetterStep, Step
+from holdfast.core.replays import Standing
+
+
+class PlanRow(NamedTuple):
+    """A plan as stored; *state* is what `Plan.dump` wrote."""
+
+    token: str
+    version: int
+    state: str
+
+
+class TicketRow(NamedTuple):
+    """A ticket that is due: about a letter, if *job_id* is set, else about what *facts* say."""
+
+    id: str
+    kind: str
+    raised_at: datetime
+    job_id: str | None
+    fingerprint: str | None
+    facts: Mapping[str, Any]
+
+
+Seen = tuple[str, int]
+"""A letter as somebody has seen it: its job's id, and its version."""
+
+
+class LetterStore(Protocol):
+    """The part of a store that is about dead letters."""
+
+    async def redaction_key(self) -> bytes:
+        """Give the key of this store's tags: made at random with its schema, and never changed."""
+        ...
+
+    async def letter(self, job_id: str, *, owner: str | None = None) -> Letter:
+        """Read one. Raises `LetterNotFound` if it is absent or not *owner*'s."""
+        ...
+
+    async def letters(self, wanted: LetterFilter) -> list[Letter]:
+        """List letters by their jobs' ids, the newest first."""
+        ...
+
+    async def letter_groups(self, wanted: LetterFilter) -> list[Group]:
+        """Gather letters by fingerprint, the most recent first."""
+        ...
+
+    async def letter_counts(self) -> dict[tuple[str, str], int]:
+        """Count letters by their jobs' name and their state."""
+        ...
+
+    async def letter_steps(self, job_id: str) -> list[LetterStep]:
+        """Read what was done with a letter, in order."""
+        ...
+
+    async def move_letters(
+        self, seen: Sequence[Seen], steps: Sequence[Step], *, plan: str | None = None, args: str | None = None
+    ) -> list[str]:
+        """Take *steps*, one after the other, with each letter that is as it was seen; name those.
+
+        The first step has to follow from the letter's state. With *plan*, the state of a new plan whose token the last
+        step names, that is stored with them. With *args*, of one letter, its job gets other arguments, and those that
+        it was submitted with are kept. All of it is one transaction.
+        """
+        ...
+
+    async def plan(self, token: str) -> PlanRow:
+        """Read a plan. Raises `PlanStale` if there is none."""
+        ...
+
+    async def running_plans(self) -> list[PlanRow]:
+        """List the plans that have begun and not ended."""
+        ...
+
+    async def standing(self, token: str) -> tuple[float, Standing]:
+        """Tell the store's time in seconds, and how the letters of a plan stand."""
+        ...
+
+    async def advance_plan(
+        self,
+        row: PlanRow,
+        state: str,
+        *,
+        running: bool,
+        take: int = 0,
+        restart: bool = False,
+        same_deadline: bool = False,
+        actor: str = "",
+    ) -> list[str] | None:
+        """Replace a plan's state if it is as it was read, and replay *take* letters with it; name their jobs.
+
+        The oldest validated letters of the plan go: their jobs come back as new generations, with fresh attempts, and
+        keep their finished stages unless *restart*. `None`, and nothing has changed, if somebody else was quicker.
+        """
+        ...
+
+    async def original_args(self, job_id: str) -> str | None:
+        """Give the arguments that a job was submitted with, if it has others now."""
+        ...
+
+    async def take_tickets(self, *, limit: int, lease: timedelta) -> list[TicketRow]:
+        """Take tickets that are due; nobody else gets them for as long as the *lease*."""
+        ...
+
+    async def tickets_told(self, ticket_ids: Sequence[str]) -> None:
+        """Note that these tickets were told to whoever had to hear of them."""
+        ...
+
+    async def groups_told(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:
+        """Name those of *fingerprints* of which a ticket was told within that time."""
+        ...
+
+    async def set_alarm(self, name: str, *, on: bool, kind: str = "", facts: str = "{}") -> bool:
+        """Raise an alarm, with a ticket for it, or clear it; false if it was so before."""
+        ...
+
+    async def deaths_within(self, length: timedelta) -> int:
+        """Count the letters whose job has failed within that time."""
+        ...
+
+    async def letters_to_archive(
+        self, *, older_than: timedelta | None, beyond: int | None, limit: int
+    ) -> list[Seen]:
+        """Name letters that need not be kept: the oldest first, and none that is being replayed."""
+        ...
+
+    async def letter_records(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Read all there is of these letters and their jobs, as `restore_letters` takes it.
+
+        A record has `letter`, `steps` and, if the job is still failed, `job`, `events` and `private`: its
+        arguments, stages, signals. Instants are ISO 8601, so that it fits every store.
+        """
+        ...
+
+    async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
+        """Delete letters that are as they were seen, and those of their jobs that are still failed; name them."""
+        ...
+
+    async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Put letters and jobs back as they were, each whole or not at all; name them.
+
+        One whose job, or letter, is there is left alone. A letter counts as new for its retention.
+        """
+        ...
+
+    async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
+        """Delete jobs that ended so long ago, with their arguments, stages and history; count them.
+
+        Not those with a dead letter, nor those that another job waits for.
+        """
+        ...
+
+    async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
+        """Delete keys and versions that were taken so long ago, and whose job is gone; count them."""
+        ...

@@ -1,0 +1,187 @@
+"""A ticket reaches another program: signed, under one id however often it is told, and never by a detour."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import pytest
+
+from holdfast import ConfigError, Holdfast, Permanent, Retryable
+from holdfast.channels import TicketWebhook
+from holdfast.core.exhaustion import Follow
+from holdfast.core.tickets import Ticket, TicketKind
+from tests.contract.conftest import Database, DatabaseClock, FakeClock, Journal
+from tests.contract.letters import A_MINUTE_LATER, failed, opened, tell_tickets
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+KEY = b"a secret of thirty-two characters"
+TICKET = Ticket("job-1:1", TicketKind.DEAD_LETTER, Follow.PAGE, "job grade failed", NOON, "job-1", "0123abcd")
+
+
+class Post(NamedTuple):
+    """A request as it came in."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Receiver:
+    """A program that is told of tickets; it answers with what is in its list, and then with 204."""
+
+    url: str = ""
+    answers: list[str] = field(default_factory=list)
+    posts: list[Post] = field(default_factory=list)
+
+    async def hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        named = (line.partition(": ") for line in head[1:] if line)
+        headers = {name.lower(): value for name, _, value in named}
+        body = await reader.readexactly(int(headers["content-length"]))
+        self.posts.append(Post(head[0].split()[1], headers, body))
+        answer = self.answers.pop(0) if self.answers else "204 No Content"
+        writer.write(f"HTTP/1.1 {answer}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
+        writer.close()
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    made = Receiver()
+    async with await asyncio.start_server(made.hear, "127.0.0.1", 0) as server:
+        made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/tickets"
+        yield made
+
+
+def signature(key: bytes, post: Post) -> str:
+    """Sign what came in, as the receiver would to compare."""
+    told = f"{post.headers['webhook-id']}.{post.headers['webhook-timestamp']}.".encode() + post.body
+    return "v1," + base64.b64encode(hmac.new(key, told, hashlib.sha256).digest()).decode()
+
+
+def in_base64(key: bytes) -> str:
+    return "whsec_" + base64.b64encode(key).decode()
+
+
+@pytest.mark.parametrize("written", [in_base64, bytes.decode], ids=["base64", "as it is"])
+async def test_a_ticket_is_posted_as_json_and_signed(
+    receiver: Receiver, written: Callable[[bytes], str]
+) -> None:
+    await TicketWebhook(receiver.url, secret=written(KEY), clock=FakeClock(NOON))(TICKET)
+
+    [post] = receiver.posts
+    assert json.loads(post.body) == TICKET.to_dict()
+    assert post.headers["content-type"] == "application/json"
+    assert post.headers["webhook-id"] == TICKET.id
+    assert post.headers["webhook-timestamp"] == str(int(NOON.timestamp()))
+    assert post.headers["webhook-signature"] == signature(KEY, post)
+
+
+async def test_without_a_secret_nothing_is_signed(receiver: Receiver) -> None:
+    await TicketWebhook(receiver.url, clock=FakeClock(NOON))(TICKET)
+
+    [post] = receiver.posts
+    assert "webhook-signature" not in post.headers
+
+
+@pytest.mark.parametrize("status", ["500 Sorry", "404 Nobody", "301 Elsewhere", "307 Elsewhere"])
+async def test_what_is_no_success_is_not_taken_for_one_and_nobody_else_hears_of_it(
+    receiver: Receiver, status: str
+) -> None:
+    receiver.answers = [f"{status}\r\nlocation: {receiver.url}/elsewhere"]
+    url = receiver.url.replace("//", "//ann:pass-word@") + "?token=s3cret"
+
+    with pytest.raises(Retryable) as refused:
+        await TicketWebhook(url, clock=FakeClock(NOON))(TICKET)
+
+    assert str(refused.value) == f"the ticket webhook {receiver.url} answered {status[:3]}"
+    assert [post.path for post in receiver.posts] == ["/tickets?token=s3cret"]
+
+
+async def test_an_address_at_which_nobody_is_does_not_tell_its_secrets() -> None:
+    webhook = TicketWebhook("http://ann:pass-word@127.0.0.1:9/x?token=s3cret", clock=FakeClock(NOON))
+
+    with pytest.raises(Retryable) as refused:
+        await webhook(TICKET)
+
+    assert str(refused.value) == "the ticket webhook http://127.0.0.1:9/x did not answer: ConnectError"
+    assert not any(secret in repr(webhook) for secret in ("pass-word", "s3cret"))
+
+
+@pytest.mark.parametrize(
+    ("url", "secret", "why"),
+    [
+        ("ftp://ann:pass-word@127.0.0.1/x", None, "begins with http"),
+        ("http:///x", None, "names a host"),
+        ("http://127.0.0.1/x", "whsec_not base64", "has no base64"),
+        ("http://127.0.0.1/x", "", "is empty"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once_without_its_secrets(
+    url: str, secret: str | None, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why) as refused:
+        TicketWebhook(url, secret=secret, clock=FakeClock(NOON))
+
+    assert "pass-word" not in str(refused.value)
+    assert "not base64" not in str(refused.value)
+
+
+@contextmanager
+def told_to(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as environment:
+        environment.setenv("TICKET_WEBHOOK_URL", receiver.url)
+        environment.setenv("TICKET_WEBHOOK_SECRET", in_base64(KEY))
+        yield
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_that_did_not_arrive_is_told_again_under_the_same_id(
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    database: Database,
+    clock: DatabaseClock,
+    journal: Journal,
+) -> None:
+    receiver.answers = ["500 Sorry"]
+    with told_to(receiver, monkeypatch):
+        async with opened(database, journal) as hold:
+
+            @hold.job("grade")
+            async def grade() -> None:
+                raise Permanent("no such essay")
+
+            job_id = await failed(hold, grade)
+            await tell_tickets(hold)
+            await tell_tickets(hold)  # too early: it is somebody's for a minute
+            await clock.advance(A_MINUTE_LATER)
+            await tell_tickets(hold)
+            await clock.advance(A_MINUTE_LATER)
+            await tell_tickets(hold)
+
+    assert [json.loads(post.body)["jobId"] for post in receiver.posts] == [job_id, job_id]
+    assert len({post.headers["webhook-id"] for post in receiver.posts}) == 1
+    [line] = journal.lines("ticket not told")
+    assert line["message"] == f"the ticket webhook {receiver.url} answered 500"
+
+
+async def test_the_settings_name_one_webhook_however_often_the_parts_are_put_together(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Ticket] = []
+    with told_to(receiver, monkeypatch):
+        hold = Holdfast("sqlite:///none.db")
+        twin = hold._twin()
+        hold.on_ticket(heard.append)
+
+    for each in (hold, twin):
+        webhook, function = each.parts.letters.hooks
+        assert isinstance(webhook, TicketWebhook)
+        assert function == heard.append

@@ -1,0 +1,250 @@
+"""What is read from an archive is what was written to it, or it is refused."""
+
+import gzip
+import hashlib
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.archiving import (
+    LetterEntry,
+    Manifest,
+    Packed,
+    dump_manifest,
+    ensure_name,
+    holding,
+    is_manifest,
+    load_manifest,
+    manifest_name,
+    manifest_of,
+    pack,
+    records_name,
+    seal_record,
+    unpack,
+    unseal_record,
+)
+from holdfast.core.errors import ArchiveDamaged
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+PLAIN = st.none() | st.booleans() | st.integers() | st.text()
+OBJECTS = st.dictionaries(st.sampled_from("abcdé"), PLAIN | st.lists(PLAIN, max_size=3), max_size=3)
+
+
+def an_entry(job_id: str = "job-1") -> LetterEntry:
+    return LetterEntry(job_id, "review", "RATE_LIMITED:app.py:review", NOON)
+
+
+def a_manifest(*job_ids: str, at: datetime = NOON) -> Manifest:
+    records = [{"letter": {"job_id": job_id}} for job_id in job_ids]
+    return manifest_of(pack(records), [an_entry(job_id) for job_id in job_ids], at=at)
+
+
+def described(data: bytes, *, letters: int) -> Manifest:
+    """Describe bytes that `pack` did not make."""
+    packed = Packed(data, hashlib.sha256(data).hexdigest())
+    return manifest_of(packed, [an_entry()] * letters, at=NOON)
+
+
+def changed(manifest: Manifest, **changes: Any) -> bytes:
+    return json.dumps(json.loads(dump_manifest(manifest)) | changes).encode()
+
+
+def backwards(text: str) -> str:
+    return text[::-1]
+
+
+@given(st.lists(OBJECTS, max_size=5))
+def test_records_come_back_as_they_were_and_in_their_order(records: list[dict[str, Any]]) -> None:
+    packed = pack(records)
+
+    manifest = manifest_of(packed, [an_entry() for _ in records], at=NOON)
+
+    assert unpack(packed.data, manifest) == records
+
+
+@given(OBJECTS)
+def test_the_same_records_are_the_same_bytes(record: dict[str, Any]) -> None:
+    turned = dict(reversed(record.items()))
+
+    assert pack([record]) == pack([turned])
+
+
+def test_the_bytes_tell_nothing_of_when_they_were_packed() -> None:
+    packed = pack([{"letter": {}}])
+
+    assert packed.data[4:8] == bytes(4)
+    assert packed.sha256 == hashlib.sha256(packed.data).hexdigest()
+
+
+def test_a_record_that_is_not_sealed_is_not_packed() -> None:
+    with pytest.raises(ValueError, match=r"is not sealed; pass it through seal_record\(\)"):
+        pack([{"letter": {}, "sealed": "x"}, {"letter": {}, "private": {"password": "hunter2"}}])
+
+
+@pytest.mark.parametrize("place", [0, 12, -1])
+def test_one_changed_byte_is_noticed(place: int) -> None:
+    packed = pack([{"letter": {"n": 1}}])
+    manifest = manifest_of(packed, [an_entry()], at=NOON)
+    spoiled = bytearray(packed.data)
+    spoiled[place] ^= 1
+
+    with pytest.raises(
+        ArchiveDamaged, match=r"^letters-\S+ is damaged: .* SHA-256 .*; take it from a copy of the archive$"
+    ):
+        unpack(bytes(spoiled), manifest)
+
+
+@pytest.mark.parametrize("letters", [0, 2])
+def test_a_record_too_many_or_too_few_is_noticed(letters: int) -> None:
+    packed = pack([{"letter": {}}])
+
+    with pytest.raises(ArchiveDamaged, match=f"holds 1 records, its manifest names {letters};"):
+        unpack(packed.data, manifest_of(packed, [an_entry()] * letters, at=NOON))
+
+
+@pytest.mark.parametrize(
+    "data", [b"no gzip", b"", gzip.compress(b"{}\n")[:-4], gzip.compress(b"{}\n")[:12] + b"\xff" * 20]
+)
+def test_what_cannot_be_uncompressed_is_damaged(data: bytes) -> None:
+    with pytest.raises(ArchiveDamaged, match=r"is damaged"):
+        unpack(data, described(data, letters=1))
+
+
+@pytest.mark.parametrize("line", [b"{", b"\xff\xfe\xfd", b"[]", b"1"])
+def test_a_line_that_is_no_json_object_is_damaged(line: bytes) -> None:
+    data = gzip.compress(line + b"\n")
+
+    with pytest.raises(ArchiveDamaged, match=r"^letters-\S+ is damaged: it is no JSON"):
+        unpack(data, described(data, letters=1))
+
+
+@given(OBJECTS)
+def test_what_was_sealed_comes_back(private: dict[str, Any]) -> None:
+    record = {"letter": {"n": 1}, "job": {}, "steps": [], "events": [], "private": private}
+
+    sealed = seal_record(record, backwards)
+
+    assert set(sealed) == {"letter", "job", "steps", "events", "sealed"}
+    assert unseal_record(sealed, backwards) == record
+
+
+def test_nothing_private_stays_readable() -> None:
+    record = {"letter": {"error": "refused"}, "private": {"arguments": {"password": "hunter2"}}}
+
+    sealed = seal_record(record, lambda text: hashlib.sha256(text.encode()).hexdigest())
+
+    assert "hunter2" not in repr(sealed)
+    assert sealed["letter"] == {"error": "refused"}
+    assert "private" in record
+
+
+@pytest.mark.parametrize("record", [{}, {"sealed": None}, {"sealed": {}}])
+def test_a_record_without_a_sealed_part_is_damaged(record: dict[str, Any]) -> None:
+    with pytest.raises(ArchiveDamaged, match=r"has nothing sealed in it; take it from a copy"):
+        unseal_record(record, backwards)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null"])
+def test_a_sealed_part_that_is_no_object_is_damaged(text: str) -> None:
+    with pytest.raises(ArchiveDamaged, match=r"^what was sealed in the archive is damaged"):
+        unseal_record({"sealed": text}, str)
+
+
+def test_a_name_tells_the_instant_and_the_contents() -> None:
+    east = NOON.astimezone(timezone(timedelta(hours=9)))
+
+    assert records_name("0123456789abcdef", at=east) == "letters-20260501T120000000000Z-01234567.jsonl.gz"
+
+
+@given(st.datetimes(min_value=datetime(2000, 1, 1)), st.datetimes(min_value=datetime(2000, 1, 1)))
+def test_names_sort_by_their_instants(one: datetime, other: datetime) -> None:
+    earlier, later = sorted([one.replace(tzinfo=UTC), other.replace(tzinfo=UTC)])
+
+    assert records_name("f" * 64, at=earlier) <= records_name("f" * 64, at=later)
+
+
+def test_a_manifest_has_the_name_of_its_records() -> None:
+    name = a_manifest("job-1").name
+
+    assert ensure_name(manifest_name(name)) == name.removesuffix(".jsonl.gz") + ".manifest.json"
+    assert is_manifest(manifest_name(name))
+    assert not is_manifest(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/etc/passwd", "../a", "a\n", "a\\b", "é"])
+def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is no name in an archive; use letters"):
+        ensure_name(name)
+
+
+def test_a_manifest_comes_back_as_it_was() -> None:
+    manifest = a_manifest("job-1", "job-2")
+
+    again = load_manifest(dump_manifest(manifest))
+
+    assert again == manifest
+    assert again.bytes == len(pack([{"letter": {"job_id": job}} for job in ("job-1", "job-2")]).data)
+
+
+def test_a_manifest_can_be_read_by_a_person() -> None:
+    text = dump_manifest(a_manifest("job-1")).decode()
+
+    assert '"last_failure_at": "2026-05-01T12:00:00+00:00"' in text.split("\n")[9]
+    assert text.endswith("}\n")
+
+
+@pytest.mark.parametrize("format_", [2, None, "1"])
+def test_a_manifest_of_another_format_asks_for_another_version(format_: object) -> None:
+    with pytest.raises(ArchiveDamaged, match=r"this version reads 1; upgrade the library"):
+        load_manifest(changed(a_manifest("job-1"), format=format_))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"letters": None},
+        {"letters": ["job-1"]},
+        {"letters": [{"job_id": "job-1"}]},
+        {"letters": [{"job_id": 1, "name": "", "fingerprint": "", "last_failure_at": NOON.isoformat()}]},
+        {"letters": [{"job_id": "", "name": "", "fingerprint": "", "last_failure_at": "2026-05-01T12:00"}]},
+        {"letters": [{"job_id": "", "name": "", "fingerprint": "", "last_failure_at": "yesterday"}]},
+        {"name": "../../etc/passwd"},
+        {"sha256": None},
+        {"bytes": "many"},
+    ],
+)
+def test_a_manifest_that_lacks_something_is_damaged(changes: dict[str, Any]) -> None:
+    with pytest.raises(ArchiveDamaged, match=r"^a manifest of the archive is damaged: it lacks something"):
+        load_manifest(changed(a_manifest("job-1"), **changes))
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff"])
+def test_what_is_no_manifest_is_damaged(data: bytes) -> None:
+    with pytest.raises(ArchiveDamaged, match=r"^a manifest of the archive is damaged: it is no JSON"):
+        load_manifest(data)
+
+
+def test_a_letter_is_found_in_the_newest_manifest_that_has_it() -> None:
+    old, new = a_manifest("job-1", "job-2"), a_manifest("job-2", at=NOON + timedelta(microseconds=1))
+    other = a_manifest("job-3", at=NOON + timedelta(days=1))
+
+    assert holding("job-1", [old, new, other]) == old
+    assert holding("job-2", [old, new, other]) == new
+    assert holding("job-2", [other, new, old]) == new
+
+
+def test_a_letter_that_was_never_archived_is_not_found() -> None:
+    assert holding("job-9", [a_manifest("job-1")]) is None
+    assert holding("job-9", []) is None
+
+
+def test_what_a_manifest_says_of_its_size_is_for_people() -> None:
+    packed = pack([{"letter": {}}])
+    manifest = replace(manifest_of(packed, [an_entry()], at=NOON), bytes=0)
+
+    assert unpack(packed.data, manifest) == [{"letter": {}}]

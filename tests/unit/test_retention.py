@@ -1,0 +1,51 @@
+"""How long what has ended is kept."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.core.retention import Retention
+
+
+@pytest.mark.clause("DLQ-3")
+def test_unless_told_otherwise_letters_are_kept_for_a_week_and_up_to_ten_thousand() -> None:
+    usual = Retention()
+
+    assert usual.letters == timedelta(days=7)
+    assert usual.most_letters == 10_000
+    assert usual.letters_a_day == 100
+
+
+def test_none_keeps_everything_for_ever_and_says_nothing() -> None:
+    kept = Retention(letters=None, most_letters=None, finished=None, keys=None, letters_a_day=None)
+
+    assert {getattr(kept, name) for name in Retention.__slots__} == {None}
+
+
+@pytest.mark.parametrize("name", ["letters", "finished", "keys"])
+@pytest.mark.parametrize("length", [timedelta(0), timedelta(seconds=-1)])
+def test_nothing_is_kept_for_no_time_at_all(name: str, length: timedelta) -> None:
+    lengths: dict[str, Any] = {name: length}
+
+    with pytest.raises(ValueError, match=f"retention of {name} must be longer than nothing; None keeps"):
+        Retention(**lengths)
+
+
+@pytest.mark.parametrize("name", ["letters", "finished", "keys"])
+def test_the_shortest_length_is_a_length(name: str) -> None:
+    lengths: dict[str, Any] = {name: timedelta.resolution}
+
+    assert getattr(Retention(**lengths), name) == timedelta.resolution
+
+
+def test_at_least_one_letter_is_kept() -> None:
+    assert Retention(most_letters=1).most_letters == 1
+    with pytest.raises(ValueError, match="most_letters must be at least 1; None sets no limit"):
+        Retention(most_letters=0)
+
+
+def test_a_day_has_no_fewer_than_no_letters() -> None:
+    assert Retention(letters_a_day=0).letters_a_day == 0
+    with pytest.raises(ValueError, match="letters_a_day must be 0 or more; None raises no ticket"):
+        Retention(letters_a_day=-1)
