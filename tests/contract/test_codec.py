@@ -15,10 +15,13 @@ import pytest
 
 from holdfast import Backoff, Holdfast, JobFailed, PayloadSealed, Status
 from holdfast.core.jobs import Job
+from holdfast.core.letters import Cause, triage
 from holdfast.core.payload import fingerprint
 from holdfast.core.transitions import complete
 from holdfast.ports import Store
 from holdfast.stores.coded import CodedStore
+from tests.builders import a_job
+from tests.contract.burials import a_letter, moved
 from tests.contract.conftest import Database, DatabaseClock, Journal, SqliteFile
 from tests.contract.steps import PATIENCE, eventually
 
@@ -263,3 +266,30 @@ async def test_recurring_jobs_are_encoded(database: Database, store: Store) -> N
             await ran.wait()
 
     assert SECRET not in await everything(database)
+
+
+async def test_nobody_reads_corrected_arguments_nor_the_original_ones(
+    store: Store, database: Database
+) -> None:
+    plain: Store = CodedStore(store, Lock("k1"))
+    job_id = await a_letter(plain, a_job(args=json.dumps({"who": SECRET})))
+    args = json.dumps({"who": f"not {SECRET}"})
+
+    await moved(plain, job_id, triage(Cause.DATA, actor="ada"), args=args)
+
+    assert SECRET not in await everything(database)
+    assert (await plain.get(job_id)).args == args
+    assert await plain.original_args(job_id) == json.dumps({"who": SECRET})
+
+
+async def test_letters_leave_and_come_back_as_they_are_stored(store: Store) -> None:
+    plain: Store = CodedStore(store, Lock("k1"))
+    job_id = await a_letter(plain, a_job(args=json.dumps({"who": SECRET})))
+    before = await plain.get(job_id)
+
+    records = await plain.letter_records([job_id])
+    await plain.forget_letters([(job_id, 1)])
+    await plain.restore_letters(records)
+
+    assert SECRET not in json.dumps(records)
+    assert await plain.get(job_id) == before

@@ -48,7 +48,7 @@ async def test_a_held_job_keeps_its_attempt_and_tells_who_holds_it_and_why(store
     assert [found.held_by for found in await store.find(JobFilter())] == ["llm"]
     assert await store.reasons([job_id]) == {job_id: WHY}
     last = (await store.events(job_id))[-1]
-    assert (last.kind, dict(last.meta)) == (EventKind.HELD, {"reason": WHY})
+    assert (last.kind, dict(last.meta)) == (EventKind.HELD, {"reason": WHY, "held_by": "llm"})
 
 
 async def test_a_held_job_is_not_claimed_however_much_time_passes(store: Store, clock: DatabaseClock) -> None:

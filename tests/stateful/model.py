@@ -19,6 +19,7 @@ from typing import Any
 from holdfast.core.errors import JobNotFound, KeyReused, StateRefused, VersionRefused
 from holdfast.core.failures import deadline_passed
 from holdfast.core.jobs import Claim, Event, EventKind, Job, JobFilter, Receipt, Signal, Submission
+from holdfast.core.providers import shown
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status, allowed
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
@@ -526,6 +527,8 @@ def _why(change: Requeue) -> dict[str, Any]:
     meta = _what_failed(change)
     if change.reason is not None:
         meta["reason"] = change.reason
+    if change.held_by is not None:
+        meta["held_by"] = shown(change.held_by)
     if change.event is EventKind.RETRY and change.delay is not None:
         meta["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return meta

@@ -10,10 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.core.jobs import Claim, End, Job, Receipt, Signal, Submission
+from holdfast.core.letters import Step
 from holdfast.core.sealing import seal, unseal
 from holdfast.core.stages import StageRow
 from holdfast.core.transitions import Finish, StageWrite, Transition
 from holdfast.ports import Codec, Store
+from holdfast.ports.letters import Seen
 from holdfast.ports.store import Refusal, Settled
 
 Answered = TypeVar("Answered", End, StageRow)
@@ -76,6 +78,15 @@ class CodedStore:
             job_id, owner=owner, meta=meta, then=follower, late_at=late_at
         )
         return self._job(accepted)
+
+    async def move_letters(
+        self, seen: Sequence[Seen], steps: Sequence[Step], *, plan: str | None = None, args: str | None = None
+    ) -> list[str]:
+        stored = None if args is None else self._in(args)
+        return await self._store.move_letters(seen, steps, plan=plan, args=stored)
+
+    async def original_args(self, job_id: str) -> str | None:
+        return unseal(await self._store.original_args(job_id), self._codec.decode)
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
         return self._job(await self._store.retry(job_id, owner=owner))

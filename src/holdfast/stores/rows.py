@@ -73,6 +73,8 @@ def requeue_meta(change: Requeue) -> str:
         meta["stage"] = change.stage
     if change.reason is not None:
         meta["reason"] = change.reason
+    if change.held_by is not None:  # a dead letter counts these, and not the times that its job waited
+        meta["held_by"] = shown(change.held_by)
     if change.event is EventKind.RETRY and change.delay is not None:
         meta["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return json.dumps(meta)

@@ -30,6 +30,7 @@ from holdfast.ports.store import Extension, Pause, Refusal, Settled
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
 from holdfast.stores.postgres.hints import Listener, Sender
+from holdfast.stores.postgres.letters import PostgresLetters
 from holdfast.stores.postgres.providers import PostgresProviders
 from holdfast.stores.postgres.schema import Schema
 from holdfast.stores.postgres.within import lend
@@ -72,7 +73,7 @@ _STAGE: list[Callable[[Any], Any]] = [
 _COUNT: list[Callable[[Any], Any]] = [itemgetter(0), itemgetter(1), itemgetter(2)]
 
 
-class PostgresStore(PostgresProviders):
+class PostgresStore(PostgresProviders, PostgresLetters):
     """The `Store` port on PostgreSQL."""
 
     def __init__(
@@ -89,6 +90,7 @@ class PostgresStore(PostgresProviders):
             url, size=connections, timeout=timeout, answer=answer, pooled=pooled, direct_url=direct_url
         )
         self._sql = Statements(__package__)
+        super().__init__()
         self._schema = Schema(self._connections)
         self._sender = Sender(self._hint)
         self._listener = Listener(self._connections)
@@ -295,7 +297,8 @@ class PostgresStore(PostgresProviders):
         raise StateRefused(f"job {job_id} is {job.status}, so it cannot be cancelled")
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        brought_back = await self._connections.fetch(self._sql["retry"], known_id(job_id), owner)
+        values = [[known_id(job_id)], owner, None, None, False, False]
+        brought_back = await self._connections.fetch(self._sql["retry"], *values)
         job = await self.get(job_id, owner=owner)
         if not brought_back:
             raise StateRefused(f"job {job_id} is {job.status}; only a failed job can be retried")

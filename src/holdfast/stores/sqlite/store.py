@@ -45,8 +45,10 @@ from holdfast.stores.rows import (
     stage_from,
 )
 from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.letters import SqliteLetters
 from holdfast.stores.sqlite.providers import SqliteProviders
 from holdfast.stores.sqlite.reader import Reader
+from holdfast.stores.sqlite.replaying import bring_back, close_letters
 from holdfast.stores.sqlite.submitting import SQL, submit
 from holdfast.stores.sqlite.times import instant, micros, micros_of
 from holdfast.stores.sqlite.within import Runs, lend
@@ -63,7 +65,7 @@ _ENDED = (Settled.WRITTEN, Settled.LATE, Settled.TIMED_OUT)
 Held = TypeVar("Held", bound=Sequence[Any])
 
 
-class SqliteStore(SqliteProviders):
+class SqliteStore(SqliteProviders, SqliteLetters):
     """The `Store` port on one SQLite file. *clock* is the database's clock: it decides."""
 
     def __init__(self, path: str, *, clock: Clock, writing: Executor, reading: Executor) -> None:
@@ -600,13 +602,9 @@ def _cancel(connection: sqlite3.Connection, values: dict[str, Any]) -> Status | 
 
 
 def _retry(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
-    if not connection.execute(SQL["retry"], values).rowcount:
-        return False
-    named = {"id": values["id"]}
-    connection.execute(SQL["retry_history"], {**named, "now": values["now"]})
-    connection.execute(SQL["forget_stages"], named)
-    connection.execute(SQL["forget_end"], named)
-    return True
+    back = bring_back(connection, [values["id"]], values["now"], owner=values["owner"])
+    close_letters(connection, back, values["now"], actor="owner", notes="retried by its owner")
+    return bool(back)
 
 
 def _facts(connection: sqlite3.Connection) -> dict[str, str]:

@@ -1,5 +1,6 @@
 -- Ends jobs whose deadline has passed, wherever they are. The lease of one that runs ends here, its
--- token raised and remembered: a result under it may still be kept as late, and nothing else.
+-- token raised and remembered: a result under it may still be kept as late, and nothing else. The table writes their
+-- letters in the order of the rows: that of their ids, as everybody locks them.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), overdue AS MATERIALIZED (
@@ -25,6 +26,7 @@ WITH clock AS MATERIALIZED (
            CASE status WHEN 'processing' THEN lease_token END,
            leased_by, subject, version, trace, $2, clock.now
       FROM ended, clock
+     ORDER BY id
 )
 SELECT id::text, CASE WHEN awaited THEN pg_notify('holdfast', 'finished:' || id::text) END
   FROM ended

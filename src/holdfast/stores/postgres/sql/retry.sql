@@ -1,15 +1,18 @@
--- Brings a failed job back as a new generation. Token and generation go on from where they were:
--- a worker of the old generation still matches nothing. A lease has an odd token; that of a job which its
--- deadline ended is even already, and no lease's. It has as much time as it had before. Finished stages stay,
--- failed ones go.
+-- Brings failed jobs back as new generations: one that its owner retries, or those that a plan replays. Token and
+-- generation go on from where they were: a worker of the old generation still matches nothing. A lease has an odd
+-- token; that of a job which its deadline ended is even already, and no lease's. A job has as much time as it had
+-- before, unless the plan keeps its deadline. Finished stages stay, unless the plan runs them again; failed ones go.
+-- Their letters move with them. A plan's are locked, and known to be validated; an owner needs none, and the row that
+-- is deleted here keeps others from bringing the job back.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), failed AS (
-    DELETE FROM holdfast.finished
-     WHERE id = $1::uuid
-       AND status = 'failed'
-       AND ($2::text IS NULL OR owner = $2)
-    RETURNING *
+    DELETE FROM holdfast.finished AS job
+     USING unnest($1::uuid[]) AS wanted (id)
+     WHERE job.id = wanted.id
+       AND job.status = 'failed'
+       AND ($2::text IS NULL OR job.owner = $2)
+    RETURNING job.*
 ), history AS (
     INSERT INTO holdfast.job_events (job_id, at, kind, meta)
     SELECT id, last_attempt_at, 'processing', json_build_object('attempt', last_attempt, 'worker', leased_by)::text
@@ -21,7 +24,7 @@ WITH clock AS MATERIALIZED (
                'stage', CASE call WHEN '#1' THEN stages.name ELSE stages.name || '[' || call || ']' END,
                'attempt', stages.attempt, 'status', stages.status, 'provider', stages.provider))::text
       FROM failed
-      JOIN holdfast.stages ON job_id = id AND stages.status = 'failed'
+      JOIN holdfast.stages ON job_id = id AND (stages.status = 'failed' OR ($5::boolean AND stages.status = 'done'))
      UNION ALL
     SELECT id, finished_at, 'expired', CASE WHEN late_at IS NULL THEN '{}' ELSE '{"late": true}' END
       FROM failed
@@ -35,16 +38,34 @@ WITH clock AS MATERIALIZED (
       FROM failed
      WHERE timed_out_at IS NULL
      UNION ALL
-    SELECT id, clock.now, 'replayed', json_build_object('generation', generation + 1)::text
+    SELECT id, clock.now, 'replayed',
+           json_strip_nulls(json_build_object('generation', generation + 1, 'plan', $3::text, 'actor', $4::text))::text
       FROM failed, clock
 ), forgotten AS (
-    DELETE FROM holdfast.stages WHERE job_id = $1::uuid AND status <> 'done' AND EXISTS (SELECT FROM failed)
+    DELETE FROM holdfast.stages USING failed WHERE job_id = failed.id AND ($5 OR stages.status <> 'done')
+), moved AS (
+    UPDATE holdfast.dead_letters AS letter
+       SET version = letter.version + 1, updated_at = clock.now, plan = $3,
+           state = CASE WHEN $3 IS NULL THEN 'closed' ELSE 'replaying' END,
+           notes = CASE WHEN $3 IS NULL THEN 'retried by its owner' ELSE letter.notes END,
+           replays = letter.replays + CASE WHEN $3 IS NULL THEN 0 ELSE 1 END
+      FROM failed, clock
+     WHERE letter.job_id = failed.id
+    RETURNING letter.job_id, letter.state
+), steps AS (
+    INSERT INTO holdfast.letter_steps (job_id, at, state, actor, reason, meta)
+    SELECT job_id, clock.now, state, coalesce($4, 'owner'), CASE WHEN $3 IS NULL THEN 'retried by its owner' ELSE '' END,
+           json_strip_nulls(json_build_object('plan', $3, 'restart', CASE WHEN $5 THEN true END))::text
+      FROM moved, clock
+), back AS (
+    INSERT INTO holdfast.jobs (
+        id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
+        started_at, deadline_at, subject, version, trace, signals)
+    SELECT id, name, queue, owner, priority, generation + 1, lease_token + lease_token % 2,
+           CASE WHEN $5 THEN 0 ELSE stages END, created_at, clock.now, clock.now,
+           started_at, CASE WHEN $6::boolean THEN deadline_at ELSE clock.now + (deadline_at - queued_at) END,
+           subject, version, trace, (SELECT count(*) FROM holdfast.signals WHERE job_id = id)
+      FROM failed, clock
+    RETURNING id, queue
 )
-INSERT INTO holdfast.jobs (
-    id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
-    started_at, deadline_at, subject, version, trace, signals)
-SELECT id, name, queue, owner, priority, generation + 1, lease_token + lease_token % 2, stages, created_at, clock.now, clock.now,
-       started_at, clock.now + (deadline_at - queued_at), subject, version, trace,
-       (SELECT count(*) FROM holdfast.signals WHERE job_id = id)
-  FROM failed, clock
-RETURNING pg_notify('holdfast', 'ready:' || queue)
+SELECT id::text, pg_notify('holdfast', 'ready:' || queue) FROM back

@@ -1,1 +1,1 @@
-DELETE FROM holdfast_finished WHERE id = :id
+DELETE FROM holdfast_finished WHERE id IN (SELECT value FROM json_each(:ids))

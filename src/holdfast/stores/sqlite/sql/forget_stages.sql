@@ -1,2 +1,4 @@
--- Finished stages stay; those that failed or were under way are run again.
-DELETE FROM holdfast_stages WHERE job_id = :id AND status <> 'done'
+-- Finished stages stay, unless all are to run again; those that failed or were under way do.
+DELETE FROM holdfast_stages
+ WHERE job_id IN (SELECT value FROM json_each(:ids))
+   AND (:restart OR status <> 'done')

@@ -1,13 +1,15 @@
--- Brings a failed job back as a new generation. Token and generation go on from where they were: a
+-- Brings failed jobs back as a new generation. Token and generation go on from where they were: a
 -- worker of the old generation still matches nothing. A lease has an odd token; that of a job which its
--- deadline ended is even already, and no lease's. It has as much time as it had before.
+-- deadline ended is even already, and no lease's. They have as much time as they had before, unless they are to keep
+-- their deadline.
 INSERT INTO holdfast_jobs (
     id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
     started_at, deadline_at, subject, version, trace, signals)
-SELECT id, name, queue, owner, priority, generation + 1, lease_token + lease_token % 2, stages, created_at, :now, :now,
-       started_at, :now + (deadline_at - queued_at), subject, version, trace,
-       (SELECT count(*) FROM holdfast_signals WHERE job_id = id)
-  FROM holdfast_finished
- WHERE id = :id
-   AND status = 'failed'
-   AND (:owner IS NULL OR owner = :owner)
+SELECT job.id, job.name, job.queue, job.owner, job.priority, job.generation + 1, job.lease_token + job.lease_token % 2,
+       CASE WHEN :restart THEN 0 ELSE job.stages END, job.created_at, :now, :now, job.started_at,
+       CASE WHEN :same_deadline THEN job.deadline_at ELSE :now + (job.deadline_at - job.queued_at) END,
+       job.subject, job.version, job.trace,
+       (SELECT count(*) FROM holdfast_signals WHERE job_id = job.id)
+  FROM json_each(:ids) AS wanted
+ CROSS JOIN holdfast_finished AS job ON job.id = wanted.value
+ WHERE job.status = 'failed'

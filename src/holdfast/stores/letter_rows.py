@@ -1,0 +1,225 @@
+"""From rows of dead letters to values and records, and back: the same for every store."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from holdfast.core.errors import JobNotFound, LetterNotFound
+from holdfast.core.failures import Failure
+from holdfast.core.jobs import known_id
+from holdfast.core.letters import Cause, Group, Letter, LetterState, LetterStep, Step, by_hand
+from holdfast.core.replays import Plan
+from holdfast.stores.rows import Row
+
+Columns = Mapping[str, Any]
+
+
+def _named(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
+LETTER = _named(
+    "job_id version state name queue owner generation stage error_class fingerprint failure attempt holds first_reason "
+    "first_failure_at last_failure_at updated_at deaths replays escalated repeated cause evidence safe plan notes "
+    "corrected"
+)
+STEP = _named("at state actor reason meta")
+JOB = _named(
+    "id name queue owner status priority attempt generation lease_token losses stages created_at queued_at finished_at "
+    "started_at last_attempt last_attempt_at deadline_at timed_out_token leased_by subject version trace failure stage "
+    "timed_out_at late_at"
+)
+RESULTS = _named("result late_result")
+STAGE = _named(
+    "name call status attempt generation lease_token fingerprint stored_at result failure provider"
+)
+EVENT = _named("at kind meta")
+SIGNAL = _named("number name data sent_at")
+"""The columns that a record has of each table."""
+
+
+def letter_id(job_id: str) -> str:
+    """Give a job's id in the one spelling that is stored. Raises `LetterNotFound` if it can be nobody's."""
+    try:
+        return known_id(job_id)
+    except JobNotFound:
+        raise LetterNotFound(f"there is no dead letter of job {job_id!r}; a job's id is a UUID") from None
+
+
+def letter_from(row: Row) -> Letter:
+    """Read a letter from the columns of `LETTER`, its instants as instants.
+
+    The column decides what group it is in: a worker of an earlier version told of none.
+    """
+    fields = {name: row[name] for name in LETTER if name not in ("error_class", "fingerprint")}
+    fields["state"] = LetterState(fields["state"])
+    fields["cause"] = None if fields["cause"] is None else Cause(fields["cause"])
+    fields["failure"] = replace(_failure(row["failure"]), fingerprint=row["fingerprint"])
+    for name in ("escalated", "repeated", "corrected"):
+        fields[name] = bool(fields[name])
+    return Letter(**fields)
+
+
+def step_from(row: Row) -> LetterStep:
+    """Read a step from the columns of `STEP`, its instant as one."""
+    return LetterStep(
+        row["at"], LetterState(row["state"]), row["actor"], row["reason"], json.loads(row["meta"])
+    )
+
+
+def group_from(row: Row) -> Group:
+    """Read a group: *names* is a list, and *failure* that of the letter which came last."""
+    failure = _failure(row["failure"])
+    return Group(
+        fingerprint=row["fingerprint"],
+        error_class=failure.error_class.value,
+        place=str(failure.context.get("place", "")),
+        names=tuple(sorted(row["names"])),
+        letters=row["letters"],
+        open=row["open"],
+        first_seen=row["first_seen"],
+        last_seen=row["last_seen"],
+    )
+
+
+def _failure(text: str) -> Failure:
+    return Failure.from_dict(json.loads(text))
+
+
+def sources(step: Step) -> list[str]:
+    """Name the states from which a person can take *step*."""
+    return [state.value for state in LetterState if step.to in by_hand(state)]
+
+
+def step_rows(steps: Sequence[Step]) -> list[tuple[str, str, str, str]]:
+    """Give what the history of a letter gets, in order: state, actor, reason, meta."""
+    return [(step.to.value, step.actor, step.reason, json.dumps(step.recorded())) for step in steps]
+
+
+class Marks(NamedTuple):
+    """What *steps* together leave on a letter; what is `None` stays as it was, but for the plan."""
+
+    state: str
+    cause: str | None
+    evidence: str | None
+    safe: str | None
+    notes: str | None
+    plan: str | None
+
+
+def marks(steps: Sequence[Step]) -> Marks:
+    """Put together what *steps* leave on a letter: the last word counts, and only the last step keeps it in a plan."""
+    return Marks(
+        state=steps[-1].to.value,
+        cause=_last(step.cause for step in steps),
+        evidence=_last(step.evidence for step in steps),
+        safe=_last(step.safe for step in steps),
+        notes=_last(step.notes for step in steps),
+        plan=steps[-1].plan,
+    )
+
+
+def _last(said: Iterable[str | None]) -> str | None:
+    words = [str(word) for word in said if word is not None]
+    return words[-1] if words else None
+
+
+def is_running(plan: str) -> bool:
+    """Say whether a plan, as dumped, has begun and not ended."""
+    return Plan.load(plan).is_running
+
+
+class Kept(NamedTuple):
+    """All rows that there are of one letter and, if its job is failed still, of that; instants as instants."""
+
+    letter: Columns
+    steps: Sequence[Columns]
+    original_args: str | None = None
+    job: Columns | None = None
+    """With the columns of `JOB` and `RESULTS`."""
+    args: str | None = None
+    stages: Sequence[Columns] = ()
+    events: Sequence[Columns] = ()
+    signals: Sequence[Columns] = ()
+
+
+def record_from(kept: Kept) -> dict[str, Any]:
+    """Write what is kept as JSON values that fit every store; what belongs to users is under `private`."""
+    told = _plain(kept.letter, LETTER)
+    for name in ("escalated", "repeated", "corrected"):
+        told[name] = bool(told[name])
+    record: dict[str, Any] = {"letter": told, "steps": [_plain(row, STEP) for row in kept.steps]}
+    record["private"] = {"original_args": kept.original_args}
+    if kept.job is not None:
+        record["job"] = _plain(kept.job, JOB)
+        record["events"] = [_plain(row, EVENT) for row in kept.events]
+        record["private"] |= {
+            "args": kept.args,
+            **_plain(kept.job, RESULTS),
+            "stages": [_plain(row, STAGE) for row in kept.stages],
+            "signals": [_plain(row, SIGNAL) for row in kept.signals],
+        }
+    return record
+
+
+def kept_from(record: Mapping[str, Any]) -> Kept:
+    """Read a record as it is put back: the letter is in no plan any more, so it has to be validated again."""
+    private = record.get("private", {})
+    job = record.get("job")
+    return Kept(
+        letter=_out_of_plan(_read(record["letter"], LETTER)),
+        steps=[_read(row, STEP) for row in record["steps"]],
+        original_args=private.get("original_args"),
+        job=None if job is None else {**_read(job, JOB), **_read(private, RESULTS)},
+        args=private.get("args"),
+        stages=[_read(row, STAGE) for row in private.get("stages", ())],
+        events=[_read(row, EVENT) for row in record.get("events", ())],
+        signals=[_read(row, SIGNAL) for row in private.get("signals", ())],
+    )
+
+
+def _out_of_plan(letter: Columns) -> Columns:
+    was_ready = letter["state"] == LetterState.VALIDATED
+    return {
+        **letter,
+        "plan": None,
+        "state": LetterState.REMEDIATED.value if was_ready else letter["state"],
+    }
+
+
+def is_instant(column: str) -> bool:
+    """Tell an instant by its column's name.
+
+    >>> [name for name in ("at", "attempt", "stored_at") if is_instant(name)]
+    ['at', 'stored_at']
+    """
+    return column == "at" or column.endswith("_at")
+
+
+def first_id_at(at: datetime) -> str:
+    """Give the smallest id that a job of that time can have, where ids carry their time.
+
+    >>> first_id_at(datetime.fromisoformat("2026-05-01T00:00:00+00:00"))
+    '019de0d5-c800-7000-8000-000000000000'
+    """
+    millis = max(0, int(at.timestamp() * 1000))
+    return f"{millis >> 16:08x}-{millis & 0xFFFF:04x}-7000-8000-000000000000"
+
+
+def _plain(row: Row | Columns, names: Sequence[str]) -> dict[str, Any]:
+    return {name: _iso(row[name]) if is_instant(name) else row[name] for name in names}
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
+def _read(values: Columns, names: Sequence[str]) -> dict[str, Any]:
+    """Read the columns that this version knows; what a later one wrote beside them is passed over."""
+    return {name: _instant(values.get(name)) if is_instant(name) else values.get(name) for name in names}
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

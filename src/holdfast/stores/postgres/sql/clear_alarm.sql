@@ -1,0 +1,1 @@
+DELETE FROM holdfast.alarms WHERE name = $1 RETURNING name

@@ -1,0 +1,33 @@
+-- Deletes letters, which are locked, and those of their jobs that are failed still. A job that lives, or has completed
+-- since, stays. What a job waited for is forgotten with it, but not who waits for it: those have to be told. Waits that
+-- somebody else is just about to delete are left to them.
+WITH gone AS (
+    DELETE FROM holdfast.finished WHERE id = ANY ($1::uuid[]) AND status = 'failed'
+    RETURNING id
+), letters AS (
+    DELETE FROM holdfast.dead_letters WHERE job_id = ANY ($1::uuid[])
+), steps AS (
+    DELETE FROM holdfast.letter_steps WHERE job_id = ANY ($1::uuid[])
+), told AS MATERIALIZED (
+    SELECT id FROM holdfast.tickets WHERE job_id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
+), tickets AS (
+    DELETE FROM holdfast.tickets USING told WHERE tickets.id = told.id
+), originals AS (
+    DELETE FROM holdfast.original_args WHERE job_id = ANY ($1::uuid[])
+), payloads AS (
+    DELETE FROM holdfast.payloads USING gone WHERE job_id = gone.id
+), stages AS (
+    DELETE FROM holdfast.stages USING gone WHERE job_id = gone.id
+), events AS (
+    DELETE FROM holdfast.job_events USING gone WHERE job_id = gone.id
+), signals AS (
+    DELETE FROM holdfast.signals USING gone WHERE job_id = gone.id
+), waits AS MATERIALIZED (
+    SELECT child_id, parent_id
+      FROM gone
+      JOIN holdfast.awaited ON parent_id = gone.id
+       FOR UPDATE OF awaited SKIP LOCKED
+)
+DELETE FROM holdfast.awaited USING waits
+ WHERE awaited.child_id = waits.child_id
+   AND awaited.parent_id = waits.parent_id

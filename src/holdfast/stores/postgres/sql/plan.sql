@@ -1,0 +1,1 @@
+SELECT token, version, state FROM holdfast.plans WHERE token = $1

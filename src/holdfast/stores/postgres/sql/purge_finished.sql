@@ -1,0 +1,48 @@
+-- Deletes ended jobs, from the id $4 on, and looks at $3 of them at most. No index has them by when they ended: it would
+-- cost each job that ends. But ids carry the time at which they were made, so none that is younger than the limit ended
+-- before it, and the walk ends there. An id that carries no time is taken for one of a far year; those are walked, too.
+-- SKIP LOCKED: of two who purge at once, each deletes others; and one that somebody retries is left to them.
+WITH age AS MATERIALIZED (
+    SELECT now - $1::interval AS oldest,
+           rpad(lpad(to_hex(greatest(extract(epoch FROM now - $1::interval) * 1000 + 1, 0)::bigint), 12, '0'), 32, '0')::uuid AS bound
+      FROM holdfast.clock
+), walked AS MATERIALIZED (
+    (SELECT id
+       FROM holdfast.finished
+      WHERE id > $4::uuid AND id < (SELECT bound FROM age)
+      ORDER BY id
+      LIMIT $3)
+     UNION ALL
+    (SELECT id
+       FROM holdfast.finished
+      WHERE id > $4::uuid AND id >= '10000000-0000-0000-0000-000000000000'
+      ORDER BY id
+      LIMIT $3)
+     LIMIT $3
+), old AS MATERIALIZED (
+    SELECT job.id
+      FROM age, walked
+      JOIN holdfast.finished AS job USING (id)
+     WHERE job.finished_at <= age.oldest
+       AND NOT EXISTS (SELECT FROM holdfast.dead_letters WHERE job_id = job.id)
+       AND NOT EXISTS (SELECT FROM holdfast.awaited WHERE child_id = job.id)
+       AND NOT EXISTS (SELECT FROM holdfast.awaited_ends WHERE child_id = job.id)
+     ORDER BY job.id
+     LIMIT $2
+       FOR UPDATE OF job SKIP LOCKED
+), gone AS (
+    DELETE FROM holdfast.finished AS job USING old WHERE job.id = old.id
+    RETURNING job.id
+), payloads AS (
+    DELETE FROM holdfast.payloads USING gone WHERE job_id = gone.id
+), stages AS (
+    DELETE FROM holdfast.stages USING gone WHERE job_id = gone.id
+), events AS (
+    DELETE FROM holdfast.job_events USING gone WHERE job_id = gone.id
+), signals AS (
+    DELETE FROM holdfast.signals USING gone WHERE job_id = gone.id
+)
+SELECT (SELECT count(*) FROM gone) AS purged,
+       CASE WHEN (SELECT count(*) FROM gone) >= $2 THEN (SELECT id FROM gone ORDER BY id DESC LIMIT 1)::text
+            WHEN (SELECT count(*) FROM walked) >= $3 THEN (SELECT id FROM walked ORDER BY id DESC LIMIT 1)::text
+       END AS reached

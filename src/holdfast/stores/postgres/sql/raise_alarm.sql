@@ -1,0 +1,13 @@
+-- The first who raises it also writes the ticket, or neither is written.
+WITH clock AS MATERIALIZED (
+    SELECT now FROM holdfast.clock
+), raised AS (
+    INSERT INTO holdfast.alarms (name, raised_at) SELECT $1, now FROM clock
+        ON CONFLICT DO NOTHING
+    RETURNING name, raised_at
+), ticket AS (
+    INSERT INTO holdfast.tickets (id, kind, raised_at, facts, due_at)
+    SELECT 'alarm:' || name || ':' || (extract(epoch FROM raised_at) * 1000000)::bigint, $2, raised_at, $3, raised_at
+      FROM raised
+)
+SELECT name FROM raised

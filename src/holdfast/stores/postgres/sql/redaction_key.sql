@@ -1,0 +1,1 @@
+SELECT redaction_key FROM holdfast.meta

@@ -1,0 +1,13 @@
+-- Puts a failed job back, unless it is there. Its id tells who comes second: that one waits here, and then does nothing.
+INSERT INTO holdfast.finished (
+    id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages, created_at, queued_at,
+    finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token, leased_by, subject, version,
+    trace, failure, stage, timed_out_at, late_at, result, late_result)
+SELECT id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages, created_at, queued_at,
+       finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token, leased_by, subject, version,
+       trace, failure, stage, timed_out_at, late_at, result, late_result
+  FROM json_populate_record(NULL::holdfast.finished, $1::json) AS job
+ WHERE NOT EXISTS (SELECT FROM holdfast.jobs WHERE jobs.id = job.id)
+   AND NOT EXISTS (SELECT FROM holdfast.dead_letters WHERE job_id = job.id)
+    ON CONFLICT DO NOTHING
+RETURNING id::text

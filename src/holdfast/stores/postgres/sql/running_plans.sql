@@ -1,0 +1,1 @@
+SELECT token, version, state FROM holdfast.plans WHERE running ORDER BY token

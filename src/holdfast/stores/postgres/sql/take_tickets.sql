@@ -1,0 +1,20 @@
+-- Takes tickets that are due, and puts them off: whoever dies with them leaves them to others. SKIP LOCKED: of two
+-- who take at once, each gets others.
+WITH clock AS MATERIALIZED (
+    SELECT now FROM holdfast.clock
+), due AS MATERIALIZED (
+    SELECT id
+      FROM holdfast.tickets
+     WHERE told_at IS NULL
+       AND due_at <= (SELECT now FROM clock)
+     ORDER BY due_at, id
+     LIMIT $1
+       FOR UPDATE SKIP LOCKED
+), taken AS (
+    UPDATE holdfast.tickets AS ticket
+       SET due_at = clock.now + $2::interval
+      FROM clock, due
+     WHERE ticket.id = due.id
+    RETURNING ticket.id, ticket.kind, ticket.raised_at, ticket.job_id::text, ticket.fingerprint, ticket.facts
+)
+SELECT id, kind, raised_at, job_id, fingerprint, facts FROM taken ORDER BY raised_at, id

@@ -1,0 +1,204 @@
+"""How dead letters and jobs that ended leave a SQLite file, and how letters come back."""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.core.letters import LetterState
+from holdfast.ports import Clock
+from holdfast.ports.letters import Seen
+from holdfast.stores.letter_rows import (
+    Columns,
+    Kept,
+    first_id_at,
+    is_instant,
+    kept_from,
+    letter_id,
+    record_from,
+)
+from holdfast.stores.rows import Row
+from holdfast.stores.sqlite.reader import Reader
+from holdfast.stores.sqlite.submitting import SQL
+from holdfast.stores.sqlite.times import instant, micros
+from holdfast.stores.sqlite.writer import Writer
+
+OF_A_JOB = ("forget_end", "forget_payloads", "forget_events", "forget_signals", "forget_waits")
+OF_A_LETTER = ("forget_letters", "forget_letter_steps", "forget_tickets")
+
+WALK = 1000
+"""How many ended jobs are looked at in one go."""
+
+BEYOND_TIME = ("04", "g")
+"""Between these are the ids that carry no time of this century."""
+
+NOT_UNDER_WAY = [state.value for state in LetterState if state is not LetterState.REPLAYING]
+
+
+class SqliteKeeping:
+    """The part of `LetterStore` that is about what is kept how long."""
+
+    _clock: Clock
+    _writer: Writer
+    _reader: Reader
+
+    async def letters_to_archive(
+        self, *, older_than: timedelta | None, beyond: int | None, limit: int
+    ) -> list[Seen]:
+        until = None if older_than is None else micros(self._clock.now() - older_than)
+        values = {"until": until, "beyond": beyond, "limit": limit}
+        rows = await self._reader.rows(SQL["letters_to_archive"], values)
+        return [(row["job_id"], row["version"]) for row in rows]
+
+    async def letter_records(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
+        ids = [letter_id(job_id) for job_id in job_ids]
+        found = await self._reader.read(lambda connection: _kept(connection, ids))
+        return [record_from(kept) for kept in found]
+
+    async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
+        return await self._writer.write(lambda connection: _forget(connection, seen))
+
+    async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
+        kept = [kept_from(record) for record in records]
+        return await self._writer.write(
+            lambda connection: [
+                one.letter["job_id"] for one in kept if _restored(connection, one, micros(self._clock.now()))
+            ]
+        )
+
+    async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
+        until = self._clock.now() - older_than
+        found = await self._outdated(until, limit)
+        return await self._writer.write(lambda connection: _purge(connection, found, micros(until)))
+
+    async def _outdated(self, until: datetime, limit: int) -> list[str]:
+        """Walk over old jobs until enough are found, a bounded piece at a time: others read meanwhile."""
+        found: list[str] = []
+        for after, before in (("", first_id_at(until)), BEYOND_TIME):
+            reached: str | None = after
+            while reached is not None and len(found) < limit:
+                walk = {"after": reached, "before": before, "until": micros(until), "walk": WALK}
+                [row] = await self._reader.rows(SQL["outdated_jobs"], walk)
+                found += json.loads(row["ids"])
+                reached = row["reached"]
+        return found[:limit]
+
+    async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
+        until = micros(self._clock.now() - older_than)
+        return await self._writer.write(lambda connection: _purge_keys(connection, until, limit))
+
+
+def with_instants(row: Row) -> dict[str, Any]:
+    """Read a row's instants as instants, and bytes as text as far as they are."""
+    names: Sequence[str] = row.keys()
+    return {name: instant(row[name]) if is_instant(name) else _text(row[name]) for name in names}
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _stored(columns: Columns) -> dict[str, Any]:
+    return {name: micros(value) if isinstance(value, datetime) else value for name, value in columns.items()}
+
+
+def _kept(connection: sqlite3.Connection, job_ids: Sequence[str]) -> list[Kept]:
+    """Read letters whole, all as they were at one moment."""
+    connection.execute("BEGIN")
+    try:
+        found = [_kept_one(connection, job_id) for job_id in job_ids]
+    finally:
+        connection.execute("ROLLBACK")
+    return [kept for kept in found if kept is not None]
+
+
+def _kept_one(connection: sqlite3.Connection, job_id: str) -> Kept | None:
+    letters = _rows(connection, "letter", job_id)
+    if not letters:
+        return None
+    jobs = _rows(connection, "kept_job", job_id)
+    kept = Kept(letters[0], _rows(connection, "letter_steps", job_id), _original_args(connection, job_id))
+    if not jobs:
+        return kept
+    return kept._replace(
+        job=jobs[0],
+        args=jobs[0]["args"],
+        stages=_rows(connection, "kept_stages", job_id),
+        events=_rows(connection, "events", job_id),
+        signals=_rows(connection, "kept_signals", job_id),
+    )
+
+
+def _original_args(connection: sqlite3.Connection, job_id: str) -> str | None:
+    found = _rows(connection, "original_args", job_id)
+    return found[0]["args"] if found else None
+
+
+def _rows(connection: sqlite3.Connection, statement: str, job_id: str) -> list[dict[str, Any]]:
+    rows = connection.execute(SQL[statement], {"id": job_id, "owner": None})
+    with closing(rows):
+        return [with_instants(row) for row in rows]
+
+
+def _forget(connection: sqlite3.Connection, seen: Sequence[Seen]) -> list[str]:
+    wanted = {"seen": json.dumps(list(seen)), "states": json.dumps(NOT_UNDER_WAY)}
+    ids = [row["job_id"] for row in connection.execute(SQL["letters_as_seen"], wanted)]
+    named = {"ids": json.dumps(ids), "owner": None}
+    failed = [row["id"] for row in connection.execute(SQL["failed_jobs"], named)]
+    for statement in (*OF_A_LETTER, "forget_original_args"):
+        connection.execute(SQL[statement], named)
+    _forget_jobs(connection, failed)
+    return ids
+
+
+def _forget_jobs(connection: sqlite3.Connection, job_ids: Sequence[str]) -> None:
+    """Delete jobs that ended, with all that belongs to them but their keys."""
+    named = {"ids": json.dumps(list(job_ids)), "restart": True}
+    for statement in (*OF_A_JOB, "forget_stages"):
+        connection.execute(SQL[statement], named)
+
+
+def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
+    """Put one letter back, and its job, unless one of them is here."""
+    job_id = kept.letter["job_id"]
+    [is_here] = connection.execute(
+        SQL["is_kept"], {"id": job_id, "with_job": kept.job is not None}
+    ).fetchone()
+    if is_here:
+        return False
+    if kept.job is not None:
+        _restore_job(connection, kept, kept.job)
+    for statement in OF_A_LETTER:  # what the table itself wrote down with the job's end
+        connection.execute(SQL[statement], {"ids": json.dumps([job_id])})
+    connection.execute(SQL["restore_letter"], {**_stored(kept.letter), "now": now})
+    for seq, step in enumerate(kept.steps, start=1):
+        connection.execute(SQL["restore_step"], {**_stored(step), "id": job_id, "seq": seq})
+    if kept.original_args is not None:
+        connection.execute(SQL["restore_original_args"], {"id": job_id, "args": kept.original_args})
+    return True
+
+
+def _restore_job(connection: sqlite3.Connection, kept: Kept, job: Columns) -> None:
+    connection.execute(SQL["restore_job"], _stored(job))
+    connection.execute(SQL["restore_args"], {"id": job["id"], "args": kept.args})
+    rows = {"restore_stage": kept.stages, "restore_event": kept.events, "restore_signal": kept.signals}
+    for statement, found in rows.items():
+        connection.executemany(SQL[statement], [{**_stored(row), "id": job["id"]} for row in found])
+
+
+def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int) -> int:
+    """Delete those of the jobs that are still as they were found: somebody may have retried one since."""
+    [ids] = connection.execute(
+        SQL["still_outdated"], {"ids": json.dumps(list(found)), "until": until}
+    ).fetchone()
+    outdated = json.loads(ids)
+    _forget_jobs(connection, outdated)
+    return len(outdated)
+
+
+def _purge_keys(connection: sqlite3.Connection, until: int, limit: int) -> int:
+    keys = connection.execute(SQL["purge_keys"], {"until": until, "limit": limit}).rowcount
+    left = {"until": until, "limit": limit - keys}
+    return keys + connection.execute(SQL["purge_versions"], left).rowcount

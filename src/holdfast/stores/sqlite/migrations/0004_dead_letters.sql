@@ -1,0 +1,209 @@
+-- Dead letters: what is left of a job that failed, and what people do with it. One for each job, however often that
+-- fails; `version` grows with every change, and `kept_since` says from when on it is counted as old.
+CREATE TABLE holdfast_dead_letters (
+    job_id            TEXT PRIMARY KEY,
+    version           INTEGER NOT NULL,
+    state             TEXT NOT NULL CHECK (state IN ('new', 'triaged', 'remediated', 'validated', 'replaying',
+                                                     'verified', 'closed', 'discarded')),
+    name              TEXT NOT NULL,
+    queue             TEXT NOT NULL,
+    owner             TEXT NOT NULL,
+    generation        INTEGER NOT NULL,
+    stage             TEXT,
+    error_class       TEXT NOT NULL,
+    fingerprint       TEXT NOT NULL,
+    failure           TEXT NOT NULL,
+    attempt           INTEGER NOT NULL,
+    holds             INTEGER NOT NULL,
+    first_reason      TEXT NOT NULL,
+    first_failure_at  INTEGER NOT NULL,
+    last_failure_at   INTEGER NOT NULL,
+    updated_at        INTEGER NOT NULL,
+    kept_since        INTEGER NOT NULL,
+    deaths            INTEGER NOT NULL DEFAULT 1,
+    replays           INTEGER NOT NULL DEFAULT 0,
+    escalated         INTEGER NOT NULL DEFAULT 0,
+    repeated          INTEGER NOT NULL DEFAULT 0,
+    cause             TEXT,
+    evidence          TEXT,
+    safe              TEXT,
+    plan              TEXT,
+    notes             TEXT,
+    corrected         INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE INDEX holdfast_dead_letters_kept ON holdfast_dead_letters (kept_since);
+CREATE INDEX holdfast_dead_letters_failed ON holdfast_dead_letters (last_failure_at);
+CREATE INDEX holdfast_dead_letters_alike ON holdfast_dead_letters (fingerprint);
+CREATE INDEX holdfast_dead_letters_planned ON holdfast_dead_letters (plan) WHERE plan IS NOT NULL;
+
+CREATE TABLE holdfast_letter_steps (
+    job_id  TEXT NOT NULL,
+    seq     INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    state   TEXT NOT NULL,
+    actor   TEXT NOT NULL,
+    reason  TEXT NOT NULL,
+    meta    TEXT NOT NULL,
+    PRIMARY KEY (job_id, seq)
+) WITHOUT ROWID;
+
+-- Which letters are replayed together, and how far that has come: changed by whoever has read the present version.
+CREATE TABLE holdfast_plans (
+    token       TEXT PRIMARY KEY,
+    version     INTEGER NOT NULL,
+    running     INTEGER NOT NULL,
+    state       TEXT NOT NULL,
+    updated_at  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX holdfast_plans_running ON holdfast_plans (token) WHERE running = 1;
+
+-- What a person must be told of. Whoever tells it moves `due_at` on, so that nobody else does meanwhile.
+CREATE TABLE holdfast_tickets (
+    id           TEXT PRIMARY KEY,
+    kind         TEXT NOT NULL,
+    raised_at    INTEGER NOT NULL,
+    job_id       TEXT,
+    fingerprint  TEXT,
+    facts        TEXT NOT NULL,
+    due_at       INTEGER NOT NULL,
+    told_at      INTEGER
+) WITHOUT ROWID;
+
+CREATE INDEX holdfast_tickets_due ON holdfast_tickets (due_at, id) WHERE told_at IS NULL;
+CREATE INDEX holdfast_tickets_told ON holdfast_tickets (fingerprint, told_at) WHERE told_at IS NOT NULL;
+CREATE INDEX holdfast_tickets_of_job ON holdfast_tickets (job_id) WHERE job_id IS NOT NULL;
+
+CREATE TABLE holdfast_alarms (
+    name       TEXT PRIMARY KEY,
+    raised_at  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- What a job was submitted with, if somebody has corrected its arguments since.
+CREATE TABLE holdfast_original_args (
+    job_id  TEXT PRIMARY KEY,
+    args    TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- The key with which values are told apart that may not be shown: of this database alone.
+ALTER TABLE holdfast_meta ADD COLUMN redaction_key TEXT NOT NULL DEFAULT '';
+UPDATE holdfast_meta SET redaction_key = lower(hex(randomblob(32)));
+
+-- By the table itself: whatever ends a job as failed, be it a worker of an earlier version, leaves a letter with it.
+-- A letter that is there begins again: what was found out about the last failure says nothing about this one. It
+-- stays in its plan, which counts it.
+CREATE TRIGGER holdfast_bury AFTER INSERT ON holdfast_finished WHEN NEW.status = 'failed'
+BEGIN
+    INSERT INTO holdfast_dead_letters (
+        job_id, version, state, name, queue, owner, generation, stage, error_class, fingerprint, failure, attempt,
+        holds, first_reason, first_failure_at, last_failure_at, updated_at, kept_since)
+    SELECT NEW.id, 1, 'new', NEW.name, NEW.queue, NEW.owner, NEW.generation, NEW.stage,
+           coalesce(NEW.failure ->> 'error_class', 'UNKNOWN'),
+           coalesce(nullif(NEW.failure ->> 'fingerprint', ''), NEW.failure ->> 'error_class', 'UNKNOWN'),
+           coalesce(NEW.failure, '{}'),
+           -- A stage that fails sets its job's count back, and keeps its own.
+           coalesce((SELECT max(attempt)
+                       FROM holdfast_stages
+                      WHERE job_id = NEW.id
+                        AND status = 'failed'
+                        AND CASE call WHEN '#1' THEN name ELSE name || '[' || call || ']' END = NEW.stage),
+                    NEW.attempt),
+           (SELECT count(*)
+              FROM holdfast_job_events
+             WHERE job_id = NEW.id AND kind = 'held' AND meta ->> 'held_by' IS NOT NULL),
+           coalesce(NEW.failure ->> 'error_class', 'UNKNOWN'),
+           coalesce((SELECT min(at)
+                       FROM holdfast_job_events
+                      WHERE job_id = NEW.id AND kind = 'retry' AND at >= NEW.queued_at),
+                    NEW.finished_at),
+           NEW.finished_at, NEW.finished_at, NEW.finished_at
+     WHERE true
+        ON CONFLICT (job_id) DO UPDATE
+       SET version = holdfast_dead_letters.version + 1,
+           state = 'new',
+           generation = excluded.generation,
+           stage = excluded.stage,
+           error_class = excluded.error_class,
+           fingerprint = excluded.fingerprint,
+           failure = excluded.failure,
+           attempt = excluded.attempt,
+           holds = excluded.holds,
+           last_failure_at = excluded.last_failure_at,
+           updated_at = excluded.updated_at,
+           kept_since = excluded.kept_since,
+           deaths = holdfast_dead_letters.deaths + 1,
+           repeated = holdfast_dead_letters.state = 'replaying'
+                      AND holdfast_dead_letters.fingerprint = excluded.fingerprint,
+           escalated = holdfast_dead_letters.escalated
+                       OR (holdfast_dead_letters.state = 'replaying'
+                           AND holdfast_dead_letters.error_class = excluded.error_class
+                           AND coalesce(excluded.failure -> 'retryable' = 'false', 0)),
+           cause = NULL,
+           evidence = NULL,
+           safe = NULL,
+           notes = NULL;
+
+    INSERT INTO holdfast_letter_steps (job_id, seq, at, state, actor, reason, meta)
+    SELECT job_id,
+           1 + coalesce((SELECT max(seq) FROM holdfast_letter_steps WHERE job_id = NEW.id), 0),
+           NEW.finished_at, 'new', 'holdfast', coalesce(NEW.failure ->> 'message', ''),
+           json_object('error_class', error_class, 'generation', generation)
+      FROM holdfast_dead_letters
+     WHERE job_id = NEW.id;
+
+    -- The job's end must not fail for the ticket: one of that name tells of the same.
+    INSERT INTO holdfast_tickets (id, kind, raised_at, job_id, fingerprint, facts, due_at)
+    SELECT job_id || ':' || deaths, CASE WHEN escalated THEN 'escalated' ELSE 'dead letter' END, NEW.finished_at,
+           job_id, fingerprint, '{}', NEW.finished_at
+      FROM holdfast_dead_letters
+     WHERE job_id = NEW.id
+        ON CONFLICT DO NOTHING;
+END;
+
+-- A job that was replayed has ended otherwise. No job of the first generation was, and that is nearly every job.
+CREATE TRIGGER holdfast_verify AFTER INSERT ON holdfast_finished WHEN NEW.generation > 1 AND NEW.status <> 'failed'
+BEGIN
+    INSERT INTO holdfast_letter_steps (job_id, seq, at, state, actor, reason, meta)
+    SELECT job_id,
+           1 + coalesce((SELECT max(seq) FROM holdfast_letter_steps WHERE job_id = NEW.id), 0),
+           NEW.finished_at,
+           CASE NEW.status WHEN 'completed' THEN 'verified' ELSE 'discarded' END,
+           'holdfast',
+           CASE NEW.status WHEN 'completed' THEN 'its job completed' ELSE 'its job was cancelled' END,
+           json_object('generation', NEW.generation)
+      FROM holdfast_dead_letters
+     WHERE job_id = NEW.id AND state = 'replaying';
+
+    UPDATE holdfast_dead_letters
+       SET version = version + 1,
+           state = CASE NEW.status WHEN 'completed' THEN 'verified' ELSE 'discarded' END,
+           updated_at = NEW.finished_at
+     WHERE job_id = NEW.id AND state = 'replaying';
+END;
+
+-- Somebody let a late result stand: nothing is left to repair.
+CREATE TRIGGER holdfast_close_accepted AFTER UPDATE OF status ON holdfast_finished WHEN NEW.status = 'completed'
+BEGIN
+    INSERT INTO holdfast_letter_steps (job_id, seq, at, state, actor, reason, meta)
+    SELECT job_id,
+           1 + coalesce((SELECT max(seq) FROM holdfast_letter_steps WHERE job_id = NEW.id), 0),
+           NEW.finished_at, 'closed', 'holdfast', 'its late result was accepted', '{}'
+      FROM holdfast_dead_letters
+     WHERE job_id = NEW.id AND state IN ('new', 'triaged', 'remediated', 'validated', 'discarded');
+
+    UPDATE holdfast_dead_letters
+       SET version = version + 1,
+           state = 'closed',
+           notes = 'its late result was accepted',
+           plan = NULL,
+           updated_at = NEW.finished_at
+     WHERE job_id = NEW.id AND state IN ('new', 'triaged', 'remediated', 'validated', 'discarded');
+END;
+
+-- A late result changes what the letter is about: whoever has archived it without that must not delete it.
+CREATE TRIGGER holdfast_note_late AFTER UPDATE OF late_result ON holdfast_finished
+WHEN NEW.late_result IS NOT NULL AND NEW.status = 'failed'
+BEGIN
+    UPDATE holdfast_dead_letters SET version = version + 1 WHERE job_id = NEW.id;
+END;

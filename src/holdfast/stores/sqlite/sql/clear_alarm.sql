@@ -1,0 +1,1 @@
+DELETE FROM holdfast_alarms WHERE name = :name

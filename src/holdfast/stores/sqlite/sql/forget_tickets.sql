@@ -1,0 +1,1 @@
+DELETE FROM holdfast_tickets WHERE job_id IN (SELECT value FROM json_each(:ids))

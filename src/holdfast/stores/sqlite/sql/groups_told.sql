@@ -1,0 +1,5 @@
+SELECT json_group_array(value)
+  FROM json_each(:fingerprints)
+ WHERE EXISTS (SELECT 1
+                 FROM holdfast_tickets INDEXED BY holdfast_tickets_told
+                WHERE fingerprint = value AND told_at IS NOT NULL AND told_at >= :since)

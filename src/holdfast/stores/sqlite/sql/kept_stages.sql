@@ -1,0 +1,4 @@
+SELECT name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure, provider
+  FROM holdfast_stages
+ WHERE job_id = :id
+ ORDER BY stored_at, name, call

@@ -1,0 +1,12 @@
+-- Writes what steps leave on letters; a step that says nothing of a plan takes them out of theirs.
+UPDATE holdfast_dead_letters
+   SET version = version + 1,
+       state = :state,
+       cause = coalesce(:cause, cause),
+       evidence = coalesce(:evidence, evidence),
+       safe = coalesce(:safe, safe),
+       notes = coalesce(:notes, notes),
+       plan = :plan,
+       corrected = corrected OR :corrected,
+       updated_at = :now
+ WHERE job_id IN (SELECT value FROM json_each(:ids))

@@ -1,0 +1,1 @@
+SELECT args FROM holdfast_original_args WHERE job_id = :id

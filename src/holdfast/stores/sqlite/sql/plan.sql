@@ -1,0 +1,1 @@
+SELECT token, version, state FROM holdfast_plans WHERE token = :token

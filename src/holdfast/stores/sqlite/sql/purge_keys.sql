@@ -1,0 +1,8 @@
+-- Deletes keys that were taken long ago, and whose job is gone.
+DELETE FROM holdfast_job_keys
+ WHERE (owner, name, key) IN (SELECT taken.owner, taken.name, taken.key
+                                FROM holdfast_job_keys AS taken
+                               WHERE taken.created_at <= :until
+                                 AND NOT EXISTS (SELECT 1 FROM holdfast_jobs WHERE id = taken.job_id)
+                                 AND NOT EXISTS (SELECT 1 FROM holdfast_finished WHERE id = taken.job_id)
+                               LIMIT :limit)

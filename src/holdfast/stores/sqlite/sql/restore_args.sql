@@ -1,0 +1,1 @@
+INSERT INTO holdfast_payloads (job_id, args) VALUES (:id, :args)

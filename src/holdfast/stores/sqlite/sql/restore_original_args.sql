@@ -1,0 +1,1 @@
+INSERT INTO holdfast_original_args (job_id, args) VALUES (:id, :args)

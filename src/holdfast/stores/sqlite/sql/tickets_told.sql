@@ -1,0 +1,1 @@
+UPDATE holdfast_tickets SET told_at = :now WHERE id IN (SELECT value FROM json_each(:ids)) AND told_at IS NULL

@@ -1,0 +1,101 @@
+"""What tests about dead letters do on their way to what they are about."""
+
+from dataclasses import replace
+
+from holdfast import ErrorClass, Failure, Status
+from holdfast.core.failures import fingerprint_of
+from holdfast.core.jobs import Claim, Submission
+from holdfast.core.letters import Cause, LetterState, Step, remediate, triage, validate
+from holdfast.core.replays import Phase, Plan
+from holdfast.core.transitions import Finish, StageWrite, complete
+from holdfast.ports import Store
+from holdfast.ports.letters import Seen
+from holdfast.ports.store import Settled
+from tests.builders import a_failure
+from tests.contract.steps import a_claim, claimed
+
+REPAIR = (triage(Cause.DATA, actor="ada"), remediate("the row is mended", actor="ada"))
+"""The steps that come before a validation."""
+
+
+def a_failure_at(
+    place: str, error_class: ErrorClass = ErrorClass.UPSTREAM_5XX, message: str = "no luck"
+) -> Failure:
+    """Return what went wrong at some place of the application."""
+    failure = a_failure(error_class, message, stack="Traceback")
+    return replace(failure, fingerprint=fingerprint_of(error_class, place), context={"place": place})
+
+
+async def failed(
+    store: Store,
+    claim: Claim,
+    failure: Failure | None = None,
+    *stages: StageWrite,
+    stage: str | None = None,
+) -> Claim:
+    """Let a job that is claimed fail for good."""
+    end = Finish(claim.id, claim.token, Status.FAILED, failure=failure or a_failure(), stage=stage)
+    assert await store.settle("worker", [*stages, end]) == [Settled.WRITTEN] * (len(stages) + 1)
+    return claim
+
+
+async def a_letter(store: Store, job: Submission | None = None, *, failure: Failure | None = None) -> str:
+    """Submit a job, claim it, and let it fail; return its id."""
+    return (await failed(store, await a_claim(store, job), failure)).id
+
+
+async def seen(store: Store, *job_ids: str) -> list[Seen]:
+    """Look at letters."""
+    return [(job_id, (await store.letter(job_id)).version) for job_id in job_ids]
+
+
+async def moved(store: Store, job_id: str, *steps: Step, args: str | None = None) -> None:
+    """Take steps with one letter, all of which it allows."""
+    assert await store.move_letters(await seen(store, job_id), steps, args=args) == [job_id]
+
+
+def a_plan(letters: int, token: str = "plan-1", *, phase: Phase = Phase.MADE) -> Plan:
+    """Return a plan for so many letters."""
+    return Plan(token, "ada", made_at=0.0, letters=letters, phase=phase)
+
+
+async def planned(store: Store, *job_ids: str, plan: Plan | None = None) -> Plan:
+    """Take letters from new to validated, under one plan."""
+    made = plan or a_plan(len(job_ids))
+    steps = [*REPAIR, validate("the service knows the key", made.token, actor="ada")]
+    assert await store.move_letters(await seen(store, *job_ids), steps, plan=made.dump()) == sorted(job_ids)
+    return made
+
+
+async def replayed(
+    store: Store, plan: Plan, *, take: int = 9, restart: bool = False, same_deadline: bool = False
+) -> list[str]:
+    """Let the letters of *plan* go, *take* at most; return the jobs that came back."""
+    row = await store.plan(plan.token)
+    going = replace(plan, phase=Phase.PACED).dump()
+    jobs = await store.advance_plan(
+        row, going, running=True, take=take, restart=restart, same_deadline=same_deadline, actor="ada"
+    )
+    assert jobs is not None
+    return jobs
+
+
+async def a_replay(store: Store, job_id: str, *, plan: Plan | None = None, restart: bool = False) -> Claim:
+    """Take one new letter all the way to its replay, and claim its job."""
+    assert await replayed(store, await planned(store, job_id, plan=plan), restart=restart) == [job_id]
+    return await claimed(store)
+
+
+async def completed(store: Store, claim: Claim) -> None:
+    """Complete a job that is claimed."""
+    assert await store.settle("worker", [complete(claim, '"done"')]) == [Settled.WRITTEN]
+
+
+async def state_of(store: Store, job_id: str) -> LetterState:
+    """Tell how far a letter has come."""
+    return (await store.letter(job_id)).state
+
+
+async def path_of(store: Store, job_id: str) -> list[LetterState]:
+    """Tell which states a letter went through, in order."""
+    return [step.state for step in await store.letter_steps(job_id)]

@@ -1,0 +1,143 @@
+"""Each failure raises a ticket, which somebody takes and tells once; an alarm raises one for each time that it comes to it."""
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import ErrorClass
+from holdfast.ports import Store
+from holdfast.ports.letters import TicketRow
+from tests.builders import a_job
+from tests.contract.burials import a_failure_at, a_letter, a_replay, completed, failed
+from tests.contract.conftest import DatabaseClock
+from tests.contract.steps import a_completed_job, submitted
+
+TELLING = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+
+
+async def taken(store: Store, limit: int = 9) -> list[TicketRow]:
+    return await store.take_tickets(limit=limit, lease=TELLING)
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_letter_has_a_ticket(store: Store) -> None:
+    job_id = await a_letter(store)
+
+    [ticket] = await taken(store)
+
+    letter = await store.letter(job_id)
+    assert ticket == TicketRow(
+        f"{job_id}:1", "dead letter", letter.last_failure_at, job_id, letter.fingerprint, {}
+    )
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_each_failure_of_a_job_has_a_ticket_of_its_own(store: Store) -> None:
+    job_id = await a_letter(store, failure=a_failure_at("shop:pay", ErrorClass.BUG))
+    await failed(store, await a_replay(store, job_id), a_failure_at("shop:pay", ErrorClass.BUG))
+
+    tickets = await taken(store)
+
+    assert [(ticket.id, ticket.kind) for ticket in tickets] == [
+        (f"{job_id}:1", "dead letter"),
+        (f"{job_id}:2", "escalated"),
+    ]
+
+
+async def test_no_ticket_is_raised_by_jobs_that_end_well(store: Store) -> None:
+    await a_completed_job(store)
+    [queued] = await submitted(store, a_job())
+    await store.cancel(queued)
+
+    assert await taken(store) == []
+
+
+async def test_a_replay_that_went_well_raises_none(store: Store) -> None:
+    job_id = await a_letter(store)
+    await store.tickets_told([f"{job_id}:1"])
+
+    await completed(store, await a_replay(store, job_id))
+
+    assert await taken(store) == []
+
+
+async def test_the_oldest_tickets_are_taken_first_and_no_more_than_asked_for(
+    store: Store, clock: DatabaseClock
+) -> None:
+    ids = []
+    for _ in range(3):
+        ids.append(await a_letter(store))
+        await clock.advance(timedelta(seconds=1))
+
+    assert [ticket.job_id for ticket in await taken(store, limit=2)] == ids[:2]
+    assert [ticket.job_id for ticket in await taken(store, limit=2)] == ids[2:]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_that_somebody_has_taken_is_not_given_to_another(
+    store: Store, other_store: Store, clock: DatabaseClock
+) -> None:
+    await a_letter(store)
+    [ticket] = await taken(store)
+
+    assert await taken(other_store) == []
+    await clock.advance(2 * TELLING)
+
+    assert await taken(other_store) == [ticket]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_that_was_told_is_not_told_again(store: Store, clock: DatabaseClock) -> None:
+    await a_letter(store)
+    [ticket] = await taken(store)
+
+    await store.tickets_told([ticket.id])
+    await clock.advance(2 * TELLING)
+
+    assert await taken(store) == []
+
+
+async def test_a_group_was_told_for_as_long_as_somebody_asks(store: Store, clock: DatabaseClock) -> None:
+    told = await a_letter(store, failure=a_failure_at("shop:pay"))
+    untold = await a_letter(store, failure=a_failure_at("shop:send"))
+    await store.tickets_told([f"{told}:1"])
+    groups = [(await store.letter(job_id)).fingerprint for job_id in (told, untold)]
+
+    assert await store.groups_told(groups, within=HOUR) == {groups[0]}
+    await clock.advance(2 * HOUR)
+
+    assert await store.groups_told(groups, within=HOUR) == set()
+    assert await store.groups_told(groups, within=3 * HOUR) == {groups[0]}
+    assert await store.groups_told([], within=3 * HOUR) == set()
+
+
+async def test_an_alarm_raises_one_ticket_each_time_that_it_comes_to_it(
+    store: Store, other_store: Store, clock: DatabaseClock
+) -> None:
+    async def alarm(place: Store, *, on: bool) -> bool:
+        return await place.set_alarm("many", on=on, kind="many dead letters", facts='{"letters": 101}')
+
+    assert [await alarm(store, on=True), await alarm(other_store, on=True)] == [True, False]
+    [ticket] = await taken(store)
+    assert (ticket.kind, ticket.job_id, ticket.fingerprint) == ("many dead letters", None, None)
+    assert dict(ticket.facts) == {"letters": 101}
+    assert ticket.id.startswith("alarm:many:")
+    await store.tickets_told([ticket.id])
+
+    assert [await alarm(store, on=False), await alarm(other_store, on=False)] == [True, False]
+    await clock.advance(HOUR)
+    assert await alarm(other_store, on=True)
+
+    [again] = await taken(store)
+    assert again.id != ticket.id
+
+
+async def test_failures_are_counted_by_the_time_of_the_last(store: Store, clock: DatabaseClock) -> None:
+    first, _ = await a_letter(store), await a_letter(store)
+    await clock.advance(2 * HOUR)
+    assert (await store.deaths_within(HOUR), await store.deaths_within(3 * HOUR)) == (0, 2)
+
+    await failed(store, await a_replay(store, first))
+
+    assert (await store.deaths_within(HOUR), await store.deaths_within(5 * HOUR)) == (1, 2)
