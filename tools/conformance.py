@@ -20,8 +20,8 @@ Status = Literal["shown", "partial", "open", "failing"]
 
 STORES = ("sqlite", "postgres")
 
-ON_EVERY_STORE = ("JOB", "STG", "IDM", "BRK")
-"""The groups whose promises hold on each store, and must be shown on each."""
+ON_EVERY_STORE = ("JOB", "STG", "IDM", "BRK", "DLQ", "OPS", "FAIL-3", "FAIL-4", "RET-7")
+"""The groups, and single promises, that hold on each store, and must be shown on each."""
 
 ROW = re.compile(r"^\|\s*(?P<id>[A-Z]+-\d+)\s*\|(?P<promise>.*)\|\s*(?P<state>[^|]*?)\s*\|\s*$")
 
@@ -42,7 +42,7 @@ class Guarantee:
     @property
     def stores(self) -> tuple[str, ...]:
         """The stores on which this has to be shown; none when no store is involved."""
-        return STORES if self.id.split("-")[0] in ON_EVERY_STORE else ()
+        return STORES if {self.id, self.id.split("-")[0]}.intersection(ON_EVERY_STORE) else ()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from holdfast.config import Settings
 from holdfast.core.backoff import Backoff
 from holdfast.core.breakers import Breaker
 from holdfast.core.errors import (
+    ArchiveDamaged,
+    ArchiveMissing,
+    ArchiveUnavailable,
     BadResponse,
     ConfigError,
     HoldfastError,
@@ -15,11 +18,13 @@ from holdfast.core.errors import (
     JobFailed,
     JobNotFound,
     KeyReused,
+    LetterNotFound,
     MediaInvalid,
     PayloadInvalid,
     PayloadSealed,
     PayloadTooLarge,
     Permanent,
+    PlanStale,
     PolicyRejected,
     ResultTimeout,
     Retryable,
@@ -31,6 +36,7 @@ from holdfast.core.errors import (
     StageFailed,
     StageMismatch,
     StateRefused,
+    StepRefused,
     StoreReadOnly,
     StoreUnavailable,
     SubmitError,
@@ -39,10 +45,16 @@ from holdfast.core.errors import (
 )
 from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
 from holdfast.core.jobs import Event, EventKind, Job, JobFilter
+from holdfast.core.letters import Cause, Group, Letter, LetterFilter, LetterState, LetterStep
+from holdfast.core.redaction import Pattern, Redactor
+from holdfast.core.replays import AutoReplay
+from holdfast.core.retention import Retention
 from holdfast.core.rules import Rule, rule
 from holdfast.core.states import Status
+from holdfast.core.tickets import Ticket, TicketKind
 from holdfast.face import (
     Current,
+    DeadLetters,
     Holdfast,
     JobFunction,
     JobHandle,
@@ -51,21 +63,29 @@ from holdfast.face import (
     ProviderStatus,
     StageFunction,
     current,
+    note,
 )
 from holdfast.ports import Codec, Journal, Metrics, SchemaState
 from holdfast.ports.providers import ProviderEvent
 
 __all__ = [
+    "ArchiveDamaged",
+    "ArchiveMissing",
+    "ArchiveUnavailable",
+    "AutoReplay",
     "Backoff",
     "BadResponse",
     "Breaker",
+    "Cause",
     "Codec",
     "ConfigError",
     "Current",
+    "DeadLetters",
     "ErrorClass",
     "Event",
     "EventKind",
     "Failure",
+    "Group",
     "Holdfast",
     "HoldfastError",
     "Job",
@@ -77,19 +97,28 @@ __all__ = [
     "JobNotFound",
     "Journal",
     "KeyReused",
+    "Letter",
+    "LetterFilter",
+    "LetterNotFound",
+    "LetterState",
+    "LetterStep",
     "MediaInvalid",
     "Metrics",
+    "Pattern",
     "PayloadInvalid",
     "PayloadSealed",
     "PayloadTooLarge",
     "Permanent",
+    "PlanStale",
     "PolicyRejected",
     "Provider",
     "ProviderEvent",
     "ProviderStatus",
     "Providers",
     "PublicCode",
+    "Redactor",
     "ResultTimeout",
+    "Retention",
     "Retryable",
     "Rule",
     "SchemaError",
@@ -106,12 +135,16 @@ __all__ = [
     "StageMismatch",
     "StateRefused",
     "Status",
+    "StepRefused",
     "StoreReadOnly",
     "StoreUnavailable",
     "SubmitError",
+    "Ticket",
+    "TicketKind",
     "Verdict",
     "VersionRefused",
     "WithinUnsupported",
     "current",
+    "note",
     "rule",
 ]

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from holdfast.core.backoff import Backoff, RetryPolicy
 from holdfast.core.breakers import Breaker
 from holdfast.core.errors import ConfigError
+from holdfast.core.retention import Retention
 from holdfast.engine.options import WorkerOptions
 
 
@@ -60,6 +61,31 @@ class Settings(BaseSettings):
     circuit_cooldown_ms: int = Field(
         30_000, ge=1, le=86_400_000, description="How long it stays open before trials"
     )
+    code_version: str = Field(
+        "", max_length=200, description="Which version of the application this is; dead letters tell it"
+    )
+    archive_url: str | None = Field(
+        None, description="Where dead letters go when their time is over: a folder, or s3://bucket/prefix"
+    )
+    archive_key: str | None = Field(
+        None,
+        min_length=32,
+        description="What seals the archive, instead of the store's own key; several by commas, the present one first",
+    )
+    dead_letter_days: float = Field(7, gt=0, le=36_500, description="How long a dead letter is kept")
+    dead_letter_limit: int = Field(10_000, ge=1, description="How many dead letters are kept")
+    dead_letter_alert: int = Field(
+        100, ge=1, description="Dead letters within a day above which a ticket is raised"
+    )
+    finished_days: float = Field(30, gt=0, le=36_500, description="How long a job is kept that has ended")
+    key_days: float = Field(
+        90, gt=0, le=36_500, description="How long a key is kept; nothing runs twice for it meanwhile"
+    )
+    tickets_per: Literal["letter", "group"] = Field(
+        "letter", description="Whether each dead letter is told of, or one for a group with the same cause"
+    )
+    ticket_webhook_url: str | None = Field(None, description="Where each ticket is posted, as JSON")
+    ticket_webhook_secret: str | None = Field(None, description="What those posts are signed with")
     log_level: str = Field(
         "INFO", pattern="(?i)^(debug|info|warning|error)$", description="Least level that is logged"
     )
@@ -82,6 +108,17 @@ class Settings(BaseSettings):
             minimum=-(-self.circuit_window // 2),
             threshold=self.circuit_fail_threshold,
             cooldown=timedelta(milliseconds=self.circuit_cooldown_ms),
+        )
+
+    @property
+    def retention(self) -> Retention:
+        """How long what has ended is kept, if nothing else is declared."""
+        return Retention(
+            letters=timedelta(days=self.dead_letter_days),
+            most_letters=self.dead_letter_limit,
+            finished=timedelta(days=self.finished_days),
+            keys=timedelta(days=self.key_days),
+            letters_a_day=self.dead_letter_alert,
         )
 
     @property
@@ -112,4 +149,6 @@ def load_settings(**arguments: Any) -> Settings:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         shown = name if name in given else name.upper()
-        raise ConfigError(f"{shown}={first['input']!r} is not usable: {first['msg']}") from None
+        # A key that is too short for one is a secret all the same.
+        value = "…" if name.endswith(("_key", "_secret")) else repr(first["input"])
+        raise ConfigError(f"{shown}={value} is not usable: {first['msg']}") from None

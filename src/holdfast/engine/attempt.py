@@ -2,15 +2,16 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
 from holdfast.core.classify import Classifier
 from holdfast.core.errors import StageFailed, StageMismatch
+from holdfast.core.exhaustion import USUAL, Table, level_of
 from holdfast.core.failures import Failure, stage_mismatch, timed_out, worker_lost
 from holdfast.core.jobs import Claim, Signal
 from holdfast.core.payload import fingerprint
@@ -26,6 +27,7 @@ from holdfast.core.transitions import (
     cancel,
     complete,
     end_of,
+    exhausted,
     fail,
     release,
     time_out,
@@ -78,6 +80,9 @@ class Tools:
     permits: Permits | None = None
     tracer: Tracer | None = None
     fingerprint: Callable[[str], str] = fingerprint
+    code_version: str = ""
+    allowed: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    """Keeps of the fields that a job notes those that a dead letter may tell."""
     at_deadline: "Callable[[Attempt], None]" = _stop_at_deadline
     """Called when the deadline of a job that is to be stopped has passed, by this process's clock."""
 
@@ -92,6 +97,7 @@ class Attempt:
         "_counts",
         "_due",
         "_interruption",
+        "_notes",
         "_over",
         "_signals",
         "_spec",
@@ -123,6 +129,7 @@ class Attempt:
         self._begun = False
         self._over = False
         self._counts: Counter[Hashable] | None = None
+        self._notes: Mapping[str, Any] | None = None
         # By this process's own steady clock, from the moment of the claim: the store has the last word.
         self._began = tools.loop.time()
         self._due = None if claim.time_left is None else self._began + claim.time_left
@@ -156,6 +163,22 @@ class Attempt:
         span = None if self._tools.tracer is None else self._tools.tracer.attempt(self.claim)
         return await (self._call(self._spec) if span is None else self._in_span(span, self._spec))
 
+    @property
+    def exhaustion(self) -> Table:
+        """What follows when the job has no attempt left."""
+        return USUAL if self._spec is None else self._spec.exhaustion
+
+    def _given_up(self, failure: Failure, stage: str | None = None) -> Finish:
+        """End the job as failed, with what its dead letter tells beside the failure."""
+        context = {
+            **self._tools.allowed(self._notes or {}),
+            **failure.context,
+            "level": level_of(failure.error_class, self.exhaustion).value,
+            "code_version": self._tools.code_version,
+        }
+        failure = replace(failure, context=context)
+        return Finish(self.claim.id, self.claim.token, Status.FAILED, failure=failure, stage=stage)
+
     def _is_sealed(self) -> bool:
         """Whether something that the function needs is encoded, and cannot be decoded here."""
         if is_sealed(self.claim.args):
@@ -168,7 +191,7 @@ class Attempt:
     def _ended_before(self, spec: JobSpec) -> Transition | None:
         """Decide on a job whose function is not to be called at all."""
         if self.claim.losses and self.claim.attempt > spec.crash_budget:
-            return Finish(self.claim.id, self.claim.token, Status.FAILED, failure=worker_lost())
+            return self._given_up(worker_lost())
         return time_out(self.claim) if self.overdue() else None
 
     async def _in_span(self, span: Span, spec: JobSpec) -> Transition | None:
@@ -313,16 +336,20 @@ class Attempt:
             case LeaseLost():
                 return None
             case StageFailed():
-                return Finish(
-                    self.claim.id, self.claim.token, Status.FAILED, failure=inner.failure, stage=inner.stage
-                )
+                return self._given_up(inner.failure, inner.stage)
         postponed = self._postponed()
         if postponed is not None:
             return postponed
         failure = self.failure_of(error)
+        if exhausted(failure, spec.policy, attempt=self.claim.attempt):
+            return self._given_up(failure)
         return fail(
             self.claim, failure, spec.policy, roll=self._tools.dice.roll(), attempt=self.claim.attempt
         )
+
+    def note(self, fields: Mapping[str, Any]) -> None:
+        """Remember what a dead letter should tell, if the job leaves one."""
+        self._notes = {**(self._notes or {}), **fields}
 
     def _postponed(self) -> Transition | None:
         return None if self._stages is None else self._stages.postponed

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.core.breakers import Outcome
+from holdfast.core.exhaustion import Follow, follows
 from holdfast.core.failures import Failure
 from holdfast.core.providers import ProviderSpec, outcome_of, provider_of
 from holdfast.core.transitions import hold
@@ -121,11 +122,12 @@ class Calls:
     async def failed(self, permit: Permit, failure: Failure, *, last: bool) -> Permit | None:
         """Tell that a call failed, and get leave to call a backup, if it is time for that.
 
-        It is when the job had no attempt left for this provider, or its call has only shown that the
+        It is when the job had no attempt left for this provider and its table names the backup, or its call has only shown that the
         provider is not back. The latter costs no attempt: without a backup, the job is held.
         """
         spared = await self._told(permit, failure)
-        if spared or (last and outcome_of(failure) in BAD):
+        follows_last = last and Follow.BACKUP in follows(failure.error_class, self._attempt.exhaustion)
+        if spared or (follows_last and outcome_of(failure) in BAD):
             backup = await self._permits.ask_backup(permit.provider, permit.asking)
             if isinstance(backup, Permit):
                 return backup

@@ -1,10 +1,19 @@
-"""How a worker behaves."""
+"""How a worker behaves, and what becomes of dead letters."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal
 
 from holdfast.core.errors import ConfigError
+from holdfast.core.retention import Retention
+from holdfast.core.tickets import Ticket
+from holdfast.ports.archive import Archive, Sealer
+
+Hook = Callable[[Ticket], Awaitable[None] | None]
+"""Whom a ticket is told to: a function, plain or async. It hears of a ticket at least once."""
+
+TicketsPer = Literal["letter", "group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +40,25 @@ class WorkerOptions:
         for name, length in (("lease", self.lease), ("poll", self.poll)):
             if length <= timedelta(0):
                 raise ConfigError(f"{name} must be longer than nothing, for example 1s")
+
+
+def _no_sealer(_: bytes) -> Sealer:
+    raise ConfigError(
+        "archiving needs a key and the means to seal; install them with: pip install 'holdfast[archive]'"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LetterOptions:
+    """What becomes of dead letters."""
+
+    code_version: str = ""
+    """Which version of the application this is, if it has said so."""
+    retention: Retention = field(default_factory=Retention)
+    tickets_per: TicketsPer = "letter"
+    hooks: list[Hook] = field(default_factory=list)
+    archive: Archive | None = None
+    sealer_of: Callable[[bytes], Sealer] = _no_sealer
+    """Makes the sealer of the archive, of the store's own key if no other was given."""
+    looks_every: timedelta = timedelta(seconds=2)
+    """How often a worker looks for plans and tickets."""

@@ -1,10 +1,12 @@
 """What the engine is put together from."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.core.classify import Classifier
 from holdfast.core.payload import fingerprint
+from holdfast.core.redaction import Redactor
+from holdfast.engine.options import LetterOptions
 from holdfast.engine.registry import Registry
 from holdfast.ports import Clock, Dice, Executor, Ids, Journal, Metrics, Store, Tracer
 
@@ -25,3 +27,5 @@ class Parts:
     tracer: Tracer | None = None
     fingerprint: Callable[[str], str] = fingerprint
     """By which two texts are known to be the same."""
+    redactor: Redactor = field(default_factory=Redactor)
+    letters: LetterOptions = field(default_factory=LetterOptions)

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from holdfast.core.backoff import RetryPolicy
 from holdfast.core.errors import ConfigError
+from holdfast.core.exhaustion import USUAL, Table
 from holdfast.core.providers import ProviderSpec
+from holdfast.core.replays import AutoReplay
 from holdfast.core.schedules import Schedule
 from holdfast.engine.shapes import Shape
 
@@ -43,12 +45,18 @@ class JobSpec:
     timeout: timedelta | None = None
     deadline: timedelta | None = None
     on_deadline: OnDeadline = "cancel"
+    exhaustion: Table = field(default_factory=lambda: USUAL)
+    """What follows when it has no attempt left."""
+    auto_replay: AutoReplay | None = None
     on_accept: list[Any] = field(default_factory=list)
     """The job that is submitted when a late result is accepted; at most one."""
+    stages: dict[str, StageSpec] = field(default_factory=dict)
+    """Those that the job is known to run, by name."""
     _budgets: set[int] = field(default_factory=set)
 
     def saw_stage(self, stage: StageSpec) -> None:
         """Remember that the job runs this stage."""
+        self.stages[stage.name] = stage
         self._budgets.add(stage.policy.attempts)
 
     @property

@@ -59,6 +59,20 @@ class Shape:
             return [], values
         return _spread(self._parameters, values)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the arguments are called."""
+        return self._names
+
+    def checked_args(self, text: str) -> str:
+        """Give stored arguments as the function takes them today. Raises `PayloadInvalid` if it does not."""
+        ensure_open(text, self._an_argument)
+        try:
+            args, kwargs = self.load_args(text)
+        except ValidationError as error:
+            raise self._refused(error, "argument") from None
+        return self.dump_args(tuple(args), kwargs)
+
     def key_of(self, key: Callable[[Any], str], text: str) -> str:
         """Tell the calls of different customers apart, by what *key* makes of the arguments, each an attribute by name."""
         args, kwargs = self.load_args(text)
@@ -85,13 +99,14 @@ class Shape:
         try:
             return codec.plain(value)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise PayloadInvalid(
-                f"{self.what}: {what} {place}: {first['msg']}".replace(" : ", ": ")
-            ) from None
+            raise self._refused(error, what) from None
         except (PydanticSerializationError, ValueError) as error:
             raise PayloadInvalid(f"{self.what}: cannot be written as strict JSON: {error}") from None
+
+    def _refused(self, error: ValidationError, what: str) -> PayloadInvalid:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return PayloadInvalid(f"{self.what}: {what} {place}: {first['msg']}".replace(" : ", ": "))
 
 
 class _Codec:

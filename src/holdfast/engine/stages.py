@@ -7,6 +7,7 @@ or a failure of one takes nothing from the other.
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -238,6 +239,8 @@ class Stages:
 
     async def _give_up(self, now: _Now, failure: Failure) -> StageFailed:
         """Write down that the stage is beyond its budget, so that no later attempt tries it again."""
+        if now.provider is not None:
+            failure = replace(failure, context={**failure.context, "provider": now.provider})
         await self._record(now, StageStatus.FAILED, failure=failure)
         return StageFailed(str(now.place), failure)
 

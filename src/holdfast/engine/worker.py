@@ -1,8 +1,9 @@
 """The worker: it claims as many jobs as it has room for, runs them, and lets go cleanly.
 
-Five loops run side by side: this one claims and starts attempts; the `Keeper` extends leases and
+Loops run side by side: this one claims and starts attempts; the `Keeper` extends leases and
 hears cancellations; the `Sweeper` wakes parked jobs and reclaims those of dead workers; the `Releaser`
-lets out those that are held for a provider; the `Ticker` submits what recurs. Attempts
+lets out those that are held for a provider; the `Ticker` submits what recurs. Clerks look after dead letters: they
+replay them, tell of them, and archive them. Attempts
 end on their own and leave their transition with the `Settler`, which writes them in batches.
 """
 
@@ -12,12 +13,15 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs import Claim, Signal
 from holdfast.core.stages import StageKey, StageRow
 from holdfast.core.transitions import release
+from holdfast.engine.archivist import Archivist
 from holdfast.engine.attempt import Attempt, Interruption, Tools
+from holdfast.engine.automatic import Automatic
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.lines import Exchange
 from holdfast.engine.options import WorkerOptions
@@ -25,10 +29,13 @@ from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
 from holdfast.engine.permits import Permits
 from holdfast.engine.releasing import Releaser
+from holdfast.engine.replaying import Replayer
+from holdfast.engine.rounds import rounds
 from holdfast.engine.settling import Outcome, Settler
 from holdfast.engine.strangers import Strangers
 from holdfast.engine.suspects import Suspects
 from holdfast.engine.sweeper import Sweeper
+from holdfast.engine.telling import Teller
 from holdfast.engine.ticker import Ticker
 from holdfast.ports import Hint, HintKind
 
@@ -90,6 +97,15 @@ class Worker:
             dice=parts.dice,
             journal=parts.journal,
         )
+        clerks = {
+            "replayer": Replayer(parts, self._news).run_once,
+            "automatic replayer": Automatic(parts).run_once,
+            "teller": Teller(parts, describe=self._describe).run_once,
+            "archivist": Archivist(parts).run_once,
+        }
+        self._clerks = {
+            what: partial(rounds, once, what=what, journal=parts.journal) for what, once in clerks.items()
+        }
         self._ticker = Ticker(
             parts.store, parts.registry, ids=parts.ids, journal=parts.journal, metrics=parts.metrics
         )
@@ -117,6 +133,8 @@ class Worker:
             permits=self.permits,
             tracer=parts.tracer,
             fingerprint=parts.fingerprint,
+            code_version=parts.letters.code_version,
+            allowed=parts.redactor.context,
             at_deadline=self._keeper.look_soon,
         )
 
@@ -162,6 +180,7 @@ class Worker:
             asyncio.create_task(self._sweeper.run(), name=f"{self.name} sweeper"),
             asyncio.create_task(self._releaser.run(), name=f"{self.name} releaser"),
             asyncio.create_task(self._ticker.run(), name=f"{self.name} ticker"),
+            *(asyncio.create_task(run(), name=f"{self.name} {what}") for what, run in self._clerks.items()),
         ]
         for helper in helpers:
             helper.add_done_callback(self._helper_ended)

@@ -1,6 +1,7 @@
 """What a developer touches: `Holdfast`, the decorators, job handles."""
 
-from holdfast.face.current import Current, current
+from holdfast.face.current import Current, current, note
+from holdfast.face.dead import DeadLetters
 from holdfast.face.handles import JobHandle
 from holdfast.face.holdfast import Holdfast
 from holdfast.face.jobs import JobFunction
@@ -9,6 +10,7 @@ from holdfast.face.stages import StageFunction
 
 __all__ = [
     "Current",
+    "DeadLetters",
     "Holdfast",
     "JobFunction",
     "JobHandle",
@@ -17,4 +19,5 @@ __all__ = [
     "Providers",
     "StageFunction",
     "current",
+    "note",
 ]

@@ -45,6 +45,18 @@ def current() -> Current:
     return Current(claim.id, stage.number, claim.generation, f"{whole_job}:{place}", left, stage.provider)
 
 
+def note(**fields: str | float | bool | None) -> None:
+    """Have the dead letter tell these fields, if the running job is to leave one.
+
+    Only those that the `Redactor` allows are kept, redacted: `Redactor(allowed=["order"])`. Raises `ConfigError`
+    outside a job.
+    """
+    running = CURRENT.get()
+    if running is None:
+        raise ConfigError("note() was called outside a job; call it in a job's function or in its stages")
+    running.note(fields)
+
+
 def trace_here(tracer: Tracer | None) -> str | None:
     """Tell where a submission stands: in the running code's trace, or else in that of the job that makes it."""
     here = None if tracer is None else tracer.here()

@@ -17,17 +17,22 @@ from holdfast.core.breakers import Breaker
 from holdfast.core.coroutines import run_here
 from holdfast.core.durations import Length, duration
 from holdfast.core.errors import ConfigError, PayloadInvalid, StateRefused, WithinUnsupported
+from holdfast.core.exhaustion import Table, table
 from holdfast.core.jobs import End, Event, Job, JobFilter, Receipt, Submission
 from holdfast.core.payload import encode
 from holdfast.core.providers import ProviderState
-from holdfast.core.redaction import Redact, redact
+from holdfast.core.redaction import Redactor
+from holdfast.core.replays import AutoReplay
+from holdfast.core.retention import Retention
 from holdfast.core.rules import Rule
 from holdfast.core.schedules import Missed, Schedule, Ticks, every
 from holdfast.core.states import Status
 from holdfast.core.within import kind_of
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.context import CALLING, CURRENT, STAGE
+from holdfast.engine.desk import Desk
 from holdfast.engine.exchanging import Step, swap
+from holdfast.engine.options import Hook
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
 from holdfast.engine.registry import JobSpec, OnDeadline, Registry, StageSpec
@@ -36,6 +41,7 @@ from holdfast.engine.submitting import Submitter
 from holdfast.engine.waiting import Waiter
 from holdfast.engine.worker import Worker
 from holdfast.face.current import ensure_going_on
+from holdfast.face.dead import DeadLetters
 from holdfast.face.declaring import declaration
 from holdfast.face.handles import JobHandle
 from holdfast.face.jobs import LONGEST_WORD, JobFunction, checked_deadline, is_word
@@ -56,6 +62,7 @@ from holdfast.wiring.cron import cron
 
 P = ParamSpec("P")
 R = TypeVar("R")
+HookT = TypeVar("HookT", bound=Hook)
 
 
 class Holdfast:
@@ -63,7 +70,9 @@ class Holdfast:
 
     *url* is `sqlite:///file.db` or `postgresql://…`; without it `DATABASE_URL` decides. What is not
     given as an argument comes from the environment, and then from the defaults of `Settings`. A *codec*
-    turns arguments and results into what is stored, to encrypt them, for example.
+    turns arguments and results into what is stored, to encrypt them, for example. A *redactor* takes secrets out of all
+    that is told. Dead letters go to the *archive*, a folder or `s3://bucket/prefix`, when their *retention* is over; a
+    replay compares the *code_version* with that of the failure.
 
     >>> hold = Holdfast("sqlite:///holdfast.db")
     >>> @hold.job("greet")
@@ -81,24 +90,32 @@ class Holdfast:
         backoff: Backoff | None = None,
         strict_keys: bool = False,
         rules: Iterable[Rule] = (),
-        redactor: Redact = redact,
+        redactor: Redactor | None = None,
+        archive: str | None = None,
+        retention: Retention | None = None,
+        code_version: str | None = None,
         codec: Codec | None = None,
         journal: Journal | None = None,
         metrics: Metrics | None = None,
         assemble: Callable[..., Parts] = assemble,
     ) -> None:
-        self.settings = load_settings(database_url=url, retry_max_attempts=attempts)
+        self.settings = load_settings(
+            database_url=url, retry_max_attempts=attempts, archive_url=archive, code_version=code_version
+        )
         self.strict_keys = strict_keys
         self._policy = self.settings.retry_policy
         if backoff is not None:
             self._policy = replace(self._policy, backoff=backoff)
         self._registry = Registry()
+        self._hooks: list[Hook] = []
         self._assemble = partial(
             assemble,
             self.settings,
             registry=self._registry,
             rules=tuple(rules),
-            redactor=redactor,
+            redactor=Redactor() if redactor is None else redactor,
+            retention=retention,
+            hooks=self._hooks,
             journal=journal,
             metrics=metrics,
             **({} if codec is None else {"codec": codec}),
@@ -142,6 +159,8 @@ class Holdfast:
         timeout: Length | None = None,
         deadline: Length | None = None,
         on_deadline: OnDeadline = "cancel",
+        on_exhausted: Mapping[str, str | Iterable[str]] | None = None,
+        auto_replay: AutoReplay | None = None,
         queue: str = "default",
         priority: int = 0,
         aliases: Sequence[str] = (),
@@ -152,6 +171,10 @@ class Holdfast:
         submission on: waiting, attempts and retries; a handler that runs then is cancelled, or with
         *on_deadline* `"finish"` goes on, and its result is kept as late. Higher *priority* runs first.
         *aliases* are names that it had before: jobs stored under them run here, too.
+
+        *on_exhausted* says what follows when no attempt is left, by the class of the failure: `{"NETWORK_TIMEOUT":
+        "page"}`; the words are `review`, `alert`, `page` and `backup`, one or several. *auto_replay* lets a job that
+        failed go on once without a person.
         """
         if on_deadline not in get_args(OnDeadline):
             raise ConfigError(f"on_deadline={on_deadline!r} is not usable: it is 'cancel' or 'finish'")
@@ -169,6 +192,8 @@ class Holdfast:
                 aliases=tuple(_named(alias, "job") for alias in aliases),
                 deadline=_deadline(deadline),
                 on_deadline=on_deadline,
+                exhaustion=_exhaustion(on_exhausted),
+                auto_replay=_auto_replay(auto_replay),
                 is_async=inspect.iscoroutinefunction(function),
             )
             for stage in _stages_named_in(function):
@@ -333,6 +358,26 @@ class Holdfast:
         await self._ensure_provider(name)
         return await self.parts.store.provider_events(name, limit=limit)
 
+    @property
+    def dead(self) -> DeadLetters:
+        """What is left of jobs that failed, and the way back."""
+        return DeadLetters(self)
+
+    async def _desk(self) -> Desk:
+        """Open the operator's desk."""
+        await self._open_to_act()
+        return Desk(self.parts)
+
+    def on_ticket(self, hook: HookT) -> HookT:
+        """Have a function, plain or async, called with each `Ticket`: at least once, by one of the workers.
+
+        Used as a decorator. One that raises, or takes more than 5 s, is called again after a minute.
+        """
+        if not callable(hook):
+            raise ConfigError(f"on_ticket({hook!r}) is no function; give one that takes a Ticket")
+        self._hooks.append(hook)
+        return hook
+
     def _policy_of(self, attempts: int | None, backoff: Backoff | None) -> RetryPolicy:
         try:
             return RetryPolicy(
@@ -349,6 +394,7 @@ class Holdfast:
         async with self._door:  # many first submissions at once shall not open it as many times
             if not self._opened:
                 await self.parts.store.open()
+                self.parts.redactor.rekey(await self.parts.store.redaction_key())
                 self._opened = True
 
     async def _open_to_act(self) -> None:
@@ -613,6 +659,19 @@ def _named(name: str, what: str) -> str:
             f"{name!r} cannot name a {what}; use printable text of 1 to {LONGEST_WORD} characters"
         )
     return name
+
+
+def _exhaustion(given: Mapping[str, str | Iterable[str]] | None) -> Table:
+    try:
+        return table(given)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(f"on_exhausted={given!r} is not usable: {error}") from None
+
+
+def _auto_replay(given: AutoReplay | None) -> AutoReplay | None:
+    if given is not None and not isinstance(given, AutoReplay):
+        raise ConfigError(f"auto_replay={given!r} is not usable; give AutoReplay(safe=…)")
+    return given
 
 
 def _length(length: Length) -> timedelta:

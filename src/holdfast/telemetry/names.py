@@ -5,7 +5,9 @@ from itertools import product
 from typing import NamedTuple
 
 from holdfast.core.breakers import Outcome
+from holdfast.core.exhaustion import LEVELS
 from holdfast.core.failures import PublicCode
+from holdfast.core.letters import LetterState
 from holdfast.core.transitions import AttemptEnd
 from holdfast.telemetry.figures import Labels
 
@@ -38,6 +40,7 @@ class Figure(NamedTuple):
 CODES = tuple(code.value for code in PublicCode)
 OUTCOMES = tuple(end.value for end in AttemptEnd)
 CALLS = tuple(outcome.value for outcome in Outcome)
+STATES = tuple(state.value for state in LetterState)
 
 COUNTERS: Mapping[str, Figure] = {
     "jobs_created": Figure("Submissions that made a job, without those in a caller's own transaction"),
@@ -57,6 +60,13 @@ COUNTERS: Mapping[str, Figure] = {
     "jobs_reclaimed": Figure("Jobs taken back from dead workers"),
     "fenced": Figure("Writes refused because the lease was lost"),
     "signals_sent": Figure("Signals left with jobs"),
+    "letter_steps": Figure("Steps that people took with dead letters", ("state",), STATES),
+    "letters_replayed": Figure("Dead letters whose job was sent on"),
+    "letters_archived": Figure("Dead letters that left for the archive"),
+    "letters_restored": Figure("Dead letters that came back from the archive"),
+    "tickets": Figure("Tickets that were told, by how loudly", ("level",), tuple(LEVELS)),
+    "jobs_purged": Figure("Jobs that ended long ago and were deleted"),
+    "keys_purged": Figure("Keys and versions of deleted jobs that were deleted"),
     "provider_calls": Figure(
         "Calls to providers, by what they say about the provider", (PROVIDER, "outcome"), CALLS
     ),
@@ -87,5 +97,6 @@ GAUGES: Mapping[str, Figure] = {
     "provider_shut_for_seconds": Figure(
         "How long calls have been turned away; 0 if they are not", (PROVIDER,)
     ),
+    "dead_letters": Figure("Dead letters by state", ("state",)),
     "provider_held": Figure("Jobs that are held until their provider can be called", (PROVIDER,)),
 }

@@ -3,11 +3,12 @@
 import sqlite3
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.jobs import Claim
 from holdfast.core.states import Status
-from holdfast.ports import Clock, Hint, Promotion
+from holdfast.ports import Clock, Hint, HintKind, Promotion
+from holdfast.ports.letters import PlanRow
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.processes import PROCESS
@@ -72,11 +73,29 @@ class _BulletinReader(Reader):
         self._bulletin.tell(hint)
 
 
+_LETTERS_MOVE = """
+SELECT EXISTS (SELECT 1 FROM holdfast_plans WHERE running)
+    OR EXISTS (SELECT 1 FROM holdfast_tickets WHERE told_at IS NULL)
+    OR (:by_themselves AND EXISTS (
+           SELECT 1 FROM holdfast_dead_letters
+            WHERE state = 'new' AND replays = 0 AND failure -> 'retryable' = 'true'))
+"""
+
+
 class SharedStore(SqliteStore):
     """The real store, as one process has it. It sees when the process has nothing to do."""
 
-    def __init__(self, path: str, *, clock: Clock, file: FleetingFile, bulletin: Bulletin) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock,
+        file: FleetingFile,
+        bulletin: Bulletin,
+        replays_itself: Callable[[], bool],
+    ) -> None:
         super().__init__(path, clock=clock, writing=file, reading=file)
+        self._replays_itself = replays_itself
         self._reader = _BulletinReader(path, file, bulletin)
         self._awaited = bulletin.awaited
 
@@ -97,5 +116,18 @@ class SharedStore(SqliteStore):
                 process.rest()
         return promotion
 
+    async def advance_plan(self, row: PlanRow, state: str, **how: Any) -> list[str] | None:
+        """Let a plan go on, and the workers look at it: they may be resting."""
+        jobs = await super().advance_plan(row, state, **how)
+        self._reader.tell(Hint(HintKind.READY, ""))
+        return jobs
+
     async def _anything_runs(self) -> bool:
-        return any(status is Status.PROCESSING for _, status in await self.counts())
+        if any(status is Status.PROCESSING for _, status in await self.counts()):
+            return True
+        return await self._letters_move()
+
+    async def _letters_move(self) -> bool:
+        """Whether a clerk has something to do: a replay, a ticket, or a letter that may replay itself."""
+        [row] = await self._reader.rows(_LETTERS_MOVE, {"by_themselves": self._replays_itself()})
+        return bool(row[0])

@@ -61,7 +61,13 @@ class World:
         """Make the parts of one process; classifier, journal and metrics stay the user's."""
         return replace(
             self.original.parts,
-            store=SharedStore(self._path, clock=self.clock, file=self._file, bulletin=self.bulletin),
+            store=SharedStore(
+                self._path,
+                clock=self.clock,
+                file=self._file,
+                bulletin=self.bulletin,
+                replays_itself=lambda: any(spec.auto_replay for spec in self.original.parts.registry),
+            ),
             clock=self.clock,
             dice=SeededDice(self._chance),
             ids=SeededIds(partial(next, self._jobs), worker=f"simulated:{next(self._workers)}:w"),

@@ -41,6 +41,7 @@ PASSED_ON = (
     "_change_provider",
     "_provider_statuses",
     "_provider_events",
+    "_desk",
     "_end_of",
     "_submit",
     "_new_id",

@@ -2,18 +2,24 @@
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 from urllib.parse import unquote
 
+from holdfast.archives import FernetSealer, open_archive
+from holdfast.channels import TicketWebhook
 from holdfast.config import Settings
 from holdfast.core.classify import Classifier
 from holdfast.core.errors import ConfigError
 from holdfast.core.payload import fingerprint
-from holdfast.core.redaction import Redact, redact
+from holdfast.core.redaction import Redactor
+from holdfast.core.retention import Retention
 from holdfast.core.rules import Rule
+from holdfast.engine.options import Hook, LetterOptions
 from holdfast.engine.parts import Parts
 from holdfast.engine.registry import Registry
-from holdfast.ports import Clock, Codec, Journal, Metrics, Store
+from holdfast.ports import Clock, Codec, Executor, Journal, Metrics, Store
+from holdfast.ports.archive import Sealer
 from holdfast.stores.coded import CodedStore
 from holdfast.telemetry.figures import Figures
 from holdfast.telemetry.logs import StructuredJournal
@@ -29,28 +35,67 @@ def assemble(
     *,
     registry: Registry,
     rules: Sequence[Rule] = (),
-    redactor: Redact = redact,
+    redactor: Redactor | None = None,
+    retention: Retention | None = None,
+    hooks: list[Hook] | None = None,
     journal: Journal | None = None,
     metrics: Metrics | None = None,
     codec: Codec | None = None,
     store_of: Callable[..., Store] | None = None,
 ) -> Parts:
     """Put the real parts together, as *settings* want them; *store_of* stands in for `open_store`."""
-    clock = SystemClock()
+    clock, redactor = SystemClock(), redactor or Redactor()
+    executor = Threads("holdfast-handler")
     store = (store_of or open_store)(settings, clock=clock)
     return Parts(
         store=store if codec is None else cast("Store", CodedStore(store, codec)),
         registry=registry,
         classifier=Classifier(*rules, redact=redactor),
+        redactor=redactor,
+        letters=_letters(
+            settings, retention, _told(settings, [] if hooks is None else hooks, clock), executor
+        ),
         clock=clock,
         dice=SystemDice(),
         ids=SystemIds(),
-        executor=Threads("holdfast-handler"),
+        executor=executor,
         journal=journal or StructuredJournal(level=settings.log_level, as_json=settings.log_format == "json"),
         metrics=metrics or Figures(),
         tracer=OpenTelemetry(),
         fingerprint=fingerprint if codec is None else _keyed(codec),
     )
+
+
+def _letters(
+    settings: Settings, retention: Retention | None, hooks: list[Hook], executor: Executor
+) -> LetterOptions:
+    return LetterOptions(
+        code_version=settings.code_version,
+        retention=settings.retention if retention is None else retention,
+        tickets_per=settings.tickets_per,
+        hooks=hooks,
+        archive=None
+        if settings.archive_url is None
+        else open_archive(settings.archive_url, executor=executor),
+        sealer_of=partial(_sealer, settings.archive_key),
+    )
+
+
+def _told(settings: Settings, hooks: list[Hook], clock: Clock) -> list[Hook]:
+    """Add the webhook that *settings* name to *hooks*, once: the list is shared with whoever adds to it later."""
+    if settings.ticket_webhook_url is not None:
+        webhook = TicketWebhook(
+            settings.ticket_webhook_url, secret=settings.ticket_webhook_secret, clock=clock
+        )
+        if webhook not in hooks:
+            hooks.append(webhook)
+    return hooks
+
+
+def _sealer(given: str | None, stores_own: bytes) -> Sealer:
+    """Seal with the first key that was given; what was sealed with the others, or the store's own, opens all the same."""
+    keys = [] if given is None else [key.strip().encode() for key in given.split(",")]
+    return FernetSealer(*keys, stores_own)
 
 
 def _keyed(codec: Codec) -> Callable[[str], str]:

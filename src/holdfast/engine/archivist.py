@@ -1,0 +1,224 @@
+"""The archivist: it moves dead letters to the archive when their time has come, and deletes what nobody needs."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.core.archiving import (
+    LetterEntry,
+    Manifest,
+    dump_manifest,
+    is_manifest,
+    load_manifest,
+    manifest_name,
+    manifest_of,
+    pack,
+    seal_record,
+    unpack,
+    unseal_record,
+)
+from holdfast.core.errors import (
+    ArchiveDamaged,
+    ArchiveMissing,
+    ArchiveUnavailable,
+    ConfigError,
+    LetterNotFound,
+)
+from holdfast.core.exhaustion import Follow
+from holdfast.core.tickets import TicketKind
+from holdfast.engine.parts import Parts
+from holdfast.ports.archive import Archive, Sealer
+from holdfast.ports.letters import Seen
+
+TURN = "@retention"
+"""The mark by which workers take turns."""
+
+EVERY = timedelta(minutes=1)
+BATCH = 500
+MOST_BATCHES = 20
+"""How much one turn deletes at most, so that nobody waits for it; the next turn goes on."""
+
+BREATH = 0.05
+"""Seconds between two batches, in which others write."""
+
+DAY = timedelta(days=1)
+FAILURES = (ArchiveUnavailable, ArchiveDamaged, ArchiveMissing, ConfigError)
+"""What may come of archiving; the letters are kept then."""
+
+CROWD, FULL = "dead letters in a day", "archive"
+
+
+class Archivist:
+    """Keeps what has ended for as long as it is to be kept. Workers take turns at it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._journal = parts.journal
+        self._metrics = parts.metrics
+        self._options = parts.letters
+
+    async def run_once(self) -> float:
+        """Do what is due, if it is this worker's turn; return the seconds until the next one may be."""
+        if await self._has_turn():
+            await self._watch()
+            if self._options.archive is not None:
+                with suppress(*FAILURES):  # it was told, and is tried again at the next turn
+                    await self.archive()
+            await self._purge()
+        return EVERY.total_seconds() * (0.5 + self._parts.dice.roll())
+
+    async def _has_turn(self) -> bool:
+        now, marks = await self._store.schedule_marks([TURN])
+        if TURN not in marks:
+            await self._store.begin_schedules([TURN])
+            return False
+        return now - marks[TURN] >= EVERY and await self._store.advance_schedule(TURN, marks[TURN], now, [])
+
+    async def _watch(self) -> None:
+        """Raise an alarm when more jobs fail within a day than is usual, and clear it when that is over."""
+        most = self._options.retention.letters_a_day
+        if most is None:
+            return
+        deaths = await self._store.deaths_within(DAY)
+        title = f"{deaths} jobs have failed within a day, more than {most}"
+        facts = {"title": title, "level": Follow.ALERT, "deaths": deaths}
+        await self._store.set_alarm(CROWD, on=deaths > most, kind=TicketKind.MANY, facts=json.dumps(facts))
+
+    async def archive(self, *, older_than: timedelta | None = None, beyond: int | None = None) -> int:
+        """Archive letters that need not be kept, then delete them; count them.
+
+        By the retention, or those *older_than* or *beyond* what is given. If the archive fails, nothing is
+        deleted, an alarm is raised, and the error goes to the caller; the alarm is cleared when archiving works again. Raises `ConfigError` if there is no archive.
+        """
+        self._archive()  # whoever has none hears of it, and no alarm
+        retention = self._options.retention
+        if older_than is None and beyond is None:
+            older_than, beyond = retention.letters, retention.most_letters
+        done = 0
+        for _ in range(MOST_BATCHES):
+            seen = await self._store.letters_to_archive(older_than=older_than, beyond=beyond, limit=BATCH)
+            if not seen:
+                break
+            await self._put_away(seen)
+            done += len(await self._store.forget_letters(seen))
+            await asyncio.sleep(BREATH)
+        await self._store.set_alarm(FULL, on=False)
+        if done:
+            self._metrics.count("letters_archived", done)
+            self._journal.info("archived", letters=done)
+        return done
+
+    async def _put_away(self, seen: Sequence[Seen]) -> None:
+        """Put letters into the archive; if that fails, raise an alarm before the error."""
+        try:
+            await self._put(await self._store.letter_records([job_id for job_id, _ in seen]))
+        except FAILURES as error:
+            told = self._parts.redactor(str(error))
+            self._journal.error("archive failed", letters=len(seen), message=told)
+            title = f"dead letters cannot be archived, and are kept: {told}"
+            facts = json.dumps({"title": title, "level": Follow.ALERT})
+            await self._store.set_alarm(FULL, on=True, kind=TicketKind.ARCHIVE, facts=facts)
+            raise
+
+    async def _put(self, records: Sequence[Mapping[str, Any]]) -> None:
+        archive, sealer = self._archive(), await self._sealer()
+        now, _ = await self._store.schedule_marks([])
+        packed = pack([seal_record({"private": {}, **record}, sealer.seal) for record in records])
+        manifest = manifest_of(packed, [_entry(record["letter"]) for record in records], at=now)
+        await archive.put(manifest.name, packed.data)
+        unpack(await archive.get(manifest.name), manifest)  # what was written is what can be read
+        # The manifest comes last: whatever has one is whole.
+        await archive.put(manifest_name(manifest.name), dump_manifest(manifest))
+
+    async def restore(self, job_ids: Sequence[str]) -> list[str]:
+        """Bring letters back from the archive, with their jobs as they were; name those that were not there.
+
+        Raises `LetterNotFound` if the archive has no letter of one of these jobs.
+        """
+        newest: dict[str, dict[str, Any]] = {}
+        for record in await self._all_records(frozenset(job_ids)):
+            job_id = record["letter"]["job_id"]
+            if job_id not in newest or _age(newest[job_id]) < _age(record):
+                newest[job_id] = record
+        for job_id in job_ids:
+            if job_id not in newest:
+                raise LetterNotFound(f"the archive has no dead letter of job {job_id}")
+        restored = await self._store.restore_letters(list(newest.values()))
+        if restored:
+            self._metrics.count("letters_restored", len(restored))
+            self._journal.info("restored", letters=len(restored))
+        return restored
+
+    async def manifests(self) -> list[Manifest]:
+        """Read what the archive holds."""
+        archive = self._archive()
+        names = [name for name in await archive.names() if is_manifest(name)]
+        return [load_manifest(await archive.get(name)) for name in names]
+
+    async def _all_records(self, job_ids: frozenset[str]) -> list[dict[str, Any]]:
+        """Read all that the archive has of these jobs: one that came back, and failed again, is there twice."""
+        found: list[dict[str, Any]] = []
+        for manifest in await self.manifests():
+            if any(entry.job_id in job_ids for entry in manifest.letters):
+                found += await self._records(manifest, job_ids)
+        return found
+
+    async def _records(self, manifest: Manifest, job_ids: frozenset[str]) -> list[dict[str, Any]]:
+        sealer = await self._sealer()
+        records = unpack(await self._archive().get(manifest.name), manifest)
+        return [
+            unseal_record(record, sealer.unseal)
+            for entry, record in zip(manifest.letters, records, strict=True)
+            if entry.job_id in job_ids
+        ]
+
+    def _archive(self) -> Archive:
+        if self._options.archive is None:
+            raise ConfigError(
+                "there is no archive; name a folder or a bucket: Holdfast(archive=…) or ARCHIVE_URL"
+            )
+        return self._options.archive
+
+    async def _sealer(self) -> Sealer:
+        return self._options.sealer_of(await self._store.redaction_key())
+
+    async def _purge(self) -> None:
+        """Delete finished jobs and keys that were kept long enough."""
+        retention = self._options.retention
+        if retention.finished is not None:
+            await self._purged("jobs_purged", retention.finished, self._store.purge_finished)
+        if retention.keys is not None:
+            await self._purged("keys_purged", retention.keys, self._store.purge_keys)
+
+    async def _purged(self, name: str, older_than: timedelta, purge: Any) -> None:
+        total = 0
+        for _ in range(MOST_BATCHES):
+            gone = await purge(older_than=older_than, limit=BATCH)
+            total += gone
+            if gone < BATCH:
+                break
+            await asyncio.sleep(BREATH)
+        if total:
+            self._metrics.count(name, total)
+            self._journal.info("purged", what=name.removesuffix("_purged"), count=total)
+
+
+def _age(record: Mapping[str, Any]) -> tuple[int, int]:
+    """Tell which of two records of a job is the later one.
+
+    Not by the names of their files: clocks are set back, and a worker may be slow to write what it has read long ago.
+    """
+    return record["letter"]["generation"], record["letter"]["version"]
+
+
+def _entry(letter: Mapping[str, Any]) -> LetterEntry:
+    return LetterEntry(
+        letter["job_id"],
+        letter["name"],
+        letter["fingerprint"],
+        datetime.fromisoformat(letter["last_failure_at"]),
+    )

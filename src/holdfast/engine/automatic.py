@@ -1,0 +1,81 @@
+"""Replays without a person, for jobs that have leave for it: once each, in time, and on record like any other."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from holdfast.core.errors import JobNotFound
+from holdfast.core.letters import Cause, Letter, LetterFilter, LetterState, remediate, triage, validate
+from holdfast.core.replays import AUTOMATIC, AutoReplay, Phase, Plan, may_replay_itself
+from holdfast.engine.gates import shut_providers
+from holdfast.engine.parts import Parts
+
+EVERY = 10.0
+"""Seconds between two looks."""
+
+PAGE = 100
+"""Letters that are looked at together."""
+
+
+class Automatic:
+    """Plans the replay of letters whose job may go on by itself; the replayer does the rest."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+
+    async def run_once(self) -> float:
+        """Look at the new letters of jobs that have leave; return the seconds until it is worth looking again."""
+        for spec in self._parts.registry:
+            if spec.auto_replay is not None:
+                for name in (spec.name, *spec.aliases):
+                    async for page in self._new_letters(name):
+                        await self._consider(page, spec.auto_replay)
+        return EVERY * (0.5 + self._parts.dice.roll())
+
+    async def _new_letters(self, name: str) -> AsyncIterator[list[Letter]]:
+        wanted = LetterFilter(states=(LetterState.NEW,), name=name, limit=PAGE)
+        while page := await self._store.letters(wanted):
+            yield page
+            wanted = LetterFilter(states=(LetterState.NEW,), name=name, limit=PAGE, before=page[-1].job_id)
+
+    async def _consider(self, letters: Sequence[Letter], policy: AutoReplay) -> None:
+        now, _ = await self._store.schedule_marks([])
+        shut = await shut_providers(self._store, filter(None, map(_provider, letters)))
+        for letter in letters:
+            told = shut.get(_provider(letter), "")
+            if not may_replay_itself(letter, policy, now=now, deadline_at=None, shut=told):
+                continue
+            try:
+                job = await self._store.get(letter.job_id)
+            except JobNotFound:  # it has just left for the archive
+                continue
+            if may_replay_itself(letter, policy, now=now, deadline_at=job.deadline_at, shut=told):
+                await self._begin(letter, policy, now.timestamp())
+
+    async def _begin(self, letter: Letter, policy: AutoReplay, now: float) -> None:
+        """Take all steps on the way to a replay at once: a worker that dies here has taken none of them."""
+        plan = Plan(
+            token=self._parts.ids.job_id(),
+            actor=AUTOMATIC,
+            made_at=now,
+            letters=1,
+            same_deadline=True,
+            code_version=self._parts.letters.code_version,
+            canary=0,
+            phase=Phase.PACED,
+            next_at=now,
+        )
+        provider = _provider(letter)
+        evidence = (
+            f"provider {provider!r} lets calls through" if provider else "the failure was one that passes"
+        )
+        steps = [
+            triage(Cause.TRANSIENT, actor=AUTOMATIC, reason=f"{letter.error_class} can be retried"),
+            remediate(evidence, actor=AUTOMATIC),
+            validate(policy.safe, plan.token, actor=AUTOMATIC),
+        ]
+        if await self._store.move_letters([(letter.job_id, letter.version)], steps, plan=plan.dump()):
+            self._parts.journal.info("replays itself", job_id=letter.job_id, plan=plan.token)
+
+
+def _provider(letter: Letter) -> str:
+    return str(letter.failure.context.get("provider") or "")

@@ -1,0 +1,428 @@
+"""The operator's desk: what a person does with dead letters, one at a time or many by a filter.
+
+A step that one letter does not allow is refused with an error; among many, those are told apart and the others go on.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from holdfast.core.errors import ConfigError, HoldfastError, JobNotFound, PayloadInvalid, StepRefused
+from holdfast.core.jobs import Job
+from holdfast.core.letters import (
+    Cause,
+    Group,
+    Letter,
+    LetterFilter,
+    LetterStep,
+    Step,
+    close,
+    discard,
+    ensure_step,
+    remediate,
+    triage,
+    validate,
+)
+from holdfast.core.replays import PACE, Check, Facts, Plan, Standing, checks, start, stop
+from holdfast.core.stages import StageRow, StageStatus
+from holdfast.engine.archivist import Archivist
+from holdfast.engine.gates import shut_providers
+from holdfast.engine.parts import Parts
+from holdfast.engine.registry import JobSpec
+
+PAGE = 500
+"""Letters that are read, or moved, together."""
+
+AT_ONCE = 20
+"""Jobs that are read side by side."""
+
+Wanted = str | LetterFilter
+"""One letter, by its job's id, or all that a filter finds."""
+
+
+class Moved(NamedTuple):
+    """Which letters took a step, and why others did not."""
+
+    done: list[str]
+    refused: dict[str, str]
+
+
+class StageTries(NamedTuple):
+    """What is known of one stage of a failed job."""
+
+    stage: str
+    status: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dossier:
+    """All there is to know about one letter."""
+
+    letter: Letter
+    steps: list[LetterStep]
+    stages: list[StageTries]
+    payload_hash: str
+
+    @property
+    def sanitized_context(self) -> dict[str, Any]:
+        """What is known around the failure, with the attempts of each stage and a keyed hash of the arguments."""
+        attempts = {each.stage: each.attempts for each in self.stages}
+        return {**self.letter.sanitized_context, "attempts": attempts, "payload_hash": self.payload_hash}
+
+
+class Planned(NamedTuple):
+    """What a dry run found, letter by letter; *token* is that of the plan, if there is anything to replay."""
+
+    token: str | None
+    ready: list[str]
+    checks: dict[str, list[Check]]
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Say why letters are not part of the plan."""
+        told = {
+            job_id: "; ".join(check.told for check in found if not check.holds)
+            for job_id, found in self.checks.items()
+        }
+        return {job_id: why for job_id, why in told.items() if why}
+
+
+class Progress(NamedTuple):
+    """How far a plan has come."""
+
+    plan: Plan
+    standing: Standing
+
+
+class Desk:
+    """What an operator does with dead letters."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._archivist = Archivist(parts)
+
+    async def letters(self, wanted: LetterFilter) -> list[Letter]:
+        """List letters, the newest job first."""
+        return await self._store.letters(wanted)
+
+    async def groups(self, wanted: LetterFilter) -> list[Group]:
+        """Gather letters by fingerprint, the most recent first."""
+        return await self._store.letter_groups(wanted)
+
+    async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
+        """Tell all about one letter. Raises `LetterNotFound`."""
+        letter = await self._store.letter(job_id, owner=owner)
+        [job] = await self._jobs([letter.job_id])
+        rows = await self._store.stages([letter.job_id])
+        return Dossier(
+            letter,
+            await self._store.letter_steps(letter.job_id),
+            _tries(letter, rows),
+            "" if job is None else self._parts.redactor.payload_hash(job.args),
+        )
+
+    async def triage(
+        self, wanted: Wanted, cause: Cause, *, actor: str, reason: str = "", dry_run: bool = False
+    ) -> Moved:
+        """Put on record why jobs failed."""
+        return await self._step(wanted, triage(cause, actor=actor, reason=reason), dry_run=dry_run)
+
+    async def remediate(
+        self,
+        wanted: Wanted,
+        evidence: str,
+        *,
+        actor: str,
+        reason: str = "",
+        correct: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+    ) -> Moved:
+        """Put on record what shows that the cause is gone; *correct* gives one job other arguments, by name."""
+        step = remediate(evidence, actor=actor, reason=reason)
+        if correct is None:
+            return await self._step(wanted, step, dry_run=dry_run)
+        if not isinstance(wanted, str):
+            raise ConfigError("arguments are corrected for one job at a time; name it by its id")
+        letter = await self._store.letter(wanted)
+        args = await self._corrected(letter, correct)
+        recorded = replace(step, meta={"corrected": sorted(correct)})
+        return await self._step(letter.job_id, recorded, dry_run=dry_run, args=args)
+
+    async def close(self, wanted: Wanted, notes: str, *, actor: str, dry_run: bool = False) -> Moved:
+        """Put on record how jobs that went on to complete were repaired."""
+        return await self._step(wanted, close(notes, actor=actor), dry_run=dry_run)
+
+    async def discard(self, wanted: Wanted, reason: str, *, actor: str, dry_run: bool = False) -> Moved:
+        """Give jobs up."""
+        return await self._step(wanted, discard(reason, actor=actor), dry_run=dry_run)
+
+    async def plan(
+        self,
+        wanted: Wanted,
+        *,
+        safe: str,
+        actor: str,
+        restart: bool = False,
+        canary: int = 1,
+        pace: float = PACE,
+        dry_run: bool = False,
+    ) -> Planned:
+        """Find out what can be replayed, and plan that; what cannot is left as it is.
+
+        *safe* says why it does no harm if something takes effect twice. *canary* letters go first, the others follow
+        them with *pace* letters a second. With *restart* finished stages run again.
+        """
+        if not 0 < pace < math.inf or canary < 0:
+            raise ConfigError("a plan needs a pace above 0, and a canary of 0 or more letters")
+        token = self._parts.ids.job_id()
+        step = self._worded(validate(safe, token, actor=actor))
+        found: dict[str, list[Check]] = {}
+        ready: list[Letter] = []
+        async for page in self._pages(wanted):
+            for letter, its_checks in await self._checked(page, restart=restart):
+                found[letter.job_id] = its_checks
+                if all(check.holds for check in its_checks):
+                    ready.append(letter)
+        if dry_run or not ready:
+            return Planned(None, [letter.job_id for letter in ready], found)
+        now, _ = await self._store.schedule_marks([])
+        plan = Plan(
+            token=token,
+            actor=actor,
+            made_at=now.timestamp(),
+            letters=len(ready),
+            restart=restart,
+            code_version=self._parts.letters.code_version,
+            canary=canary,
+            pace=pace,
+        )
+        seen = [(letter.job_id, letter.version) for letter in ready]
+        moved = await self._store.move_letters(seen, [step], plan=plan.dump())
+        self._tell(step, moved)
+        # Those that somebody else has moved meanwhile are missing, and the plan is stale: replay() says so.
+        return Planned(token if moved else None, moved, found)
+
+    async def replay(self, token: str, *, actor: str) -> Progress:
+        """Let a plan begin; workers do the rest. Said again, it changes nothing. Raises `PlanStale`."""
+        version = self._parts.letters.code_version
+        while True:
+            row = await self._store.plan(token)
+            plan = Plan.load(row.state)
+            now, standing = await self._store.standing(token)
+            started = start(plan, standing, now, code_version=version)
+            if started == plan:
+                return Progress(plan, standing)
+            started = replace(started, actor=actor or plan.actor)
+            if await self._store.advance_plan(row, started.dump(), running=True) is not None:
+                self._parts.journal.info(
+                    "replay began", plan=token, actor=started.actor, letters=plan.letters
+                )
+                return Progress(started, standing)
+
+    async def stop(self, token: str, *, actor: str, reason: str = "") -> Progress:
+        """Let no more letters of a plan follow; jobs that are under way go on."""
+        while True:
+            row = await self._store.plan(token)
+            plan = Plan.load(row.state)
+            _, standing = await self._store.standing(token)
+            stopped = stop(plan, f"by {actor}" + (f": {self._parts.redactor(reason)}" if reason else ""))
+            if stopped == plan:
+                return Progress(plan, standing)
+            if await self._store.advance_plan(row, stopped.dump(), running=False) is not None:
+                self._parts.journal.warning("replay stopped", plan=token, actor=actor, reason=stopped.why)
+                return Progress(stopped, standing)
+
+    async def progress(self, token: str) -> Progress:
+        """Tell how far a plan has come. Raises `PlanStale` if there is none."""
+        row = await self._store.plan(token)
+        _, standing = await self._store.standing(token)
+        return Progress(Plan.load(row.state), standing)
+
+    async def archive(self, *, older_than: timedelta | None = None, beyond: int | None = None) -> int:
+        """Archive letters now, by the retention or by what is given, and delete them; count them."""
+        return await self._archivist.archive(older_than=older_than, beyond=beyond)
+
+    async def restore(self, job_ids: Sequence[str]) -> list[str]:
+        """Bring letters back from the archive, with their jobs; name those that were not there."""
+        return await self._archivist.restore(job_ids)
+
+    async def _step(self, wanted: Wanted, step: Step, *, dry_run: bool, args: str | None = None) -> Moved:
+        """Take a step with each letter that allows it. Raises `StepRefused` if one was meant, and does not."""
+        step = self._worded(step)
+        done: list[str] = []
+        refused: dict[str, str] = {}
+        async for page in self._pages(wanted):
+            allowed: list[Letter] = []
+            for letter in page:
+                why = _why_not(letter, step)
+                if why is None:
+                    allowed.append(letter)
+                elif isinstance(wanted, str):
+                    raise StepRefused(why)
+                else:
+                    refused[letter.job_id] = why
+            seen = [(letter.job_id, letter.version) for letter in allowed]
+            ids = [job_id for job_id, _ in seen]
+            moved = ids if dry_run or not seen else await self._store.move_letters(seen, [step], args=args)
+            done += moved
+            refused |= dict.fromkeys(set(ids) - set(moved), "somebody else was quicker; look at it again")
+        if isinstance(wanted, str) and not done:
+            raise StepRefused(f"the dead letter of job {wanted} has just changed; look at it again")
+        if not dry_run:
+            self._tell(step, done)
+        return Moved(done, refused)
+
+    def _worded(self, step: Step) -> Step:
+        """Take out of somebody's words what nobody should read: people paste what a service has said."""
+        redact = self._parts.redactor
+        return replace(
+            step,
+            reason=redact(step.reason),
+            evidence=step.evidence and redact(step.evidence),
+            safe=step.safe and redact(step.safe),
+            notes=step.notes and redact(step.notes),
+        )
+
+    def _tell(self, step: Step, done: Sequence[str]) -> None:
+        if done:
+            self._parts.metrics.count("letter_steps", len(done), state=step.to.value)
+            self._parts.journal.info(
+                "letters moved",
+                state=step.to.value,
+                letters=len(done),
+                job_id=done[0],
+                actor=step.actor,
+                reason=step.reason,
+            )
+
+    async def _pages(self, wanted: Wanted) -> AsyncIterator[list[Letter]]:
+        """Read all letters that are meant, a page at a time."""
+        if isinstance(wanted, str):
+            yield [await self._store.letter(wanted)]
+            return
+        left, before = math.inf if wanted.limit is None else wanted.limit, wanted.before
+        while left > 0:
+            page = await self._store.letters(replace(wanted, limit=int(min(PAGE, left)), before=before))
+            if not page:
+                return
+            yield page
+            left, before = left - len(page), page[-1].job_id
+
+    async def _checked(self, letters: Sequence[Letter], *, restart: bool) -> list[tuple[Letter, list[Check]]]:
+        ids = [letter.job_id for letter in letters]
+        schema = await self._store.schema_state()
+        behind = (
+            ""
+            if schema.current
+            else f"the database has schema {schema.found}, the code wants {schema.wanted}"
+        )
+        shut = await shut_providers(
+            self._store, [str(letter.failure.context.get("provider") or "") for letter in letters]
+        )
+        jobs = dict(zip(ids, await self._jobs(ids), strict=True))
+        stages: dict[str, list[StageRow]] = {}
+        for row in await self._store.stages(ids):
+            stages.setdefault(row.job_id, []).append(row)
+        found = []
+        for letter in letters:
+            facts = self._facts(jobs[letter.job_id], stages.get(letter.job_id, []))
+            provider = str(letter.failure.context.get("provider") or "")
+            facts = replace(facts, shut=shut.get(provider, ""), schema=behind)
+            found.append((letter, checks(letter, facts, restart=restart)))
+        return found
+
+    async def _jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """Read jobs; of a letter that is closed, it may be gone."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def read(job_id: str) -> Job | None:
+            async with gate:
+                try:
+                    return await self._store.get(job_id)
+                except JobNotFound:
+                    return None
+
+        return await asyncio.gather(*map(read, job_ids))
+
+    def _facts(self, job: Job | None, rows: Sequence[StageRow]) -> Facts:
+        version = self._parts.letters.code_version
+        spec = None if job is None else self._parts.registry.get(job.name)
+        if job is None or spec is None:
+            return Facts(declared=False, code_version=version)
+        done = [row for row in rows if row.status is StageStatus.DONE and not row.key.name.startswith("@")]
+        return Facts(
+            # A type of the application may quote in its refusal what it was given.
+            input_refused=self._parts.redactor(_why_refused(spec, job.args)),
+            misfits=[self._parts.redactor(why) for row in done if (why := _misfit(spec, row))],
+            finished=[str(row.key) for row in done],
+            code_version=version,
+        )
+
+    async def _corrected(self, letter: Letter, correct: Mapping[str, Any]) -> str:
+        """Give a job's arguments with some of them changed, as its function takes them. Raises `PayloadInvalid`."""
+        spec = self._parts.registry.get(letter.name)
+        if spec is None:
+            raise ConfigError(
+                f"no job named {letter.name!r} is declared here; import the module that declares it"
+            )
+        present = json.loads((await self._store.get(letter.job_id)).args)
+        unknown = sorted(set(correct) - set(spec.shape.names))
+        if unknown:
+            raise PayloadInvalid(
+                f"job {letter.name!r} has no argument {unknown[0]!r}; it has {', '.join(spec.shape.names)}"
+            )
+        return spec.shape.checked_args(json.dumps({**present, **correct}))
+
+
+def _why_not(letter: Letter, step: Step) -> str | None:
+    try:
+        ensure_step(letter, step)
+    except StepRefused as refusal:
+        return str(refusal)
+    return None
+
+
+def _why_refused(spec: JobSpec, args: str) -> str:
+    try:
+        spec.shape.checked_args(args)
+    except HoldfastError as refusal:
+        return str(refusal)
+    return ""
+
+
+def _misfit(spec: JobSpec, row: StageRow) -> str:
+    """Say why a stored result does not fit the code any more; empty if it does, or if the code is not known."""
+    stage = spec.stages.get(row.key.name)
+    if stage is None:
+        return ""
+    try:
+        stage.shape.load_result(row.result or "null")
+    except (HoldfastError, ValidationError) as error:
+        return f"the stored result of stage {row.key} does not fit: {_first_line(error)}"
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return str(error.errors(include_url=False, include_input=False)[0]["msg"])
+    return str(error)
+
+
+def _tries(letter: Letter, rows: Sequence[StageRow]) -> list[StageTries]:
+    """Tell how many attempts each stage had; a job without stages is one stage of its own."""
+    tries = [
+        StageTries(str(row.key), row.status.value, row.attempt)
+        for row in rows
+        if not row.key.name.startswith("@")
+    ]
+    if letter.stage is None or letter.stage not in {each.stage for each in tries}:
+        tries.append(StageTries(letter.stage or "(the job itself)", StageStatus.FAILED.value, letter.attempt))
+    return tries

@@ -1,0 +1,124 @@
+"""The teller: it tells of tickets, to the log and to whoever an application has named."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from holdfast.core.exhaustion import LEVELS, Follow
+from holdfast.core.letters import LetterFilter
+from holdfast.core.tickets import Ticket, TicketKind, of_letter
+from holdfast.engine.options import Hook
+from holdfast.engine.parts import Parts
+from holdfast.ports.letters import TicketRow
+
+BATCH = 10
+"""Tickets that are taken together: few enough that hooks which hang leave their lease in force."""
+
+LEASE = timedelta(seconds=60)
+"""How long whoever has taken tickets has for telling them; then somebody else does it."""
+
+PATIENCE = 5.0
+"""Seconds that one hook may take for one ticket."""
+
+QUIET = timedelta(days=1)
+"""How long a group is not told of again, where one ticket stands for all letters of a group."""
+
+
+class Teller:
+    """Tells tickets. Every worker has one; a ticket is taken by one at a time, and told at least once."""
+
+    def __init__(
+        self, parts: Parts, *, describe: Callable[[BaseException], str], patience: float = PATIENCE
+    ) -> None:
+        self._store = parts.store
+        self._journal = parts.journal
+        self._metrics = parts.metrics
+        self._dice = parts.dice
+        self._executor = parts.executor
+        self._options = parts.letters
+        self._describe = describe
+        self._patience = patience
+
+    async def run_once(self) -> float:
+        """Tell what is due; return the seconds until it is worth looking again."""
+        rows = await self._store.take_tickets(limit=BATCH, lease=LEASE)
+        if rows:
+            tickets = await self._worded(rows)
+            quiet = await self._told_by_their_group(tickets)
+            heard = {ticket.id for ticket in tickets if ticket.id not in quiet and await self._tell(ticket)}
+            # Where the one that stands for its group was not heard, another has to: none of them is told yet.
+            missed = {ticket.fingerprint for ticket in tickets if ticket.id not in quiet | heard}
+            done = heard | {ticket.id for ticket in tickets if ticket.fingerprint not in missed}
+            await self._store.tickets_told([ticket.id for ticket in tickets if ticket.id in done])
+        if len(rows) == BATCH:
+            return 0
+        return self._options.looks_every.total_seconds() * (0.5 + self._dice.roll())
+
+    async def _worded(self, rows: Sequence[TicketRow]) -> list[Ticket]:
+        ids = tuple(row.job_id for row in rows if row.job_id is not None)
+        found = await self._store.letters(LetterFilter(job_ids=ids, limit=len(ids))) if ids else []
+        letters = {letter.job_id: letter for letter in found}
+        return [
+            of_letter(row.id, row.raised_at, letters[row.job_id]) if row.job_id in letters else _plain(row)
+            for row in rows
+        ]
+
+    async def _told_by_their_group(self, tickets: Sequence[Ticket]) -> set[str]:
+        """Name the tickets that need not be told, where one stands for a group; what is escalated always is."""
+        if self._options.tickets_per != "group":
+            return set()
+        groups = {ticket.fingerprint for ticket in tickets if ticket.fingerprint}
+        known = await self._store.groups_told(sorted(groups), within=QUIET)
+        quiet = set()
+        for ticket in tickets:
+            if ticket.kind is TicketKind.DEAD_LETTER and ticket.fingerprint in known:
+                quiet.add(ticket.id)
+            elif ticket.fingerprint:
+                known.add(ticket.fingerprint)
+        return quiet
+
+    async def _tell(self, ticket: Ticket) -> bool:
+        """Tell one ticket to everybody; false if somebody has to hear of it again."""
+        facts = {
+            "ticket": ticket.id,
+            "kind": ticket.kind.value,
+            "urgency": ticket.level.value,
+            "title": ticket.title,
+            "fingerprint": ticket.fingerprint,
+            "job_id": ticket.job_id,
+            "first_reason": ticket.facts.get("firstReason"),
+        }
+        told = {name: value for name, value in facts.items() if value is not None}
+        if ticket.level is Follow.PAGE:
+            self._journal.error("ticket", **told)
+        else:
+            self._journal.warning("ticket", **told)
+        self._metrics.count("tickets", level=ticket.level.value)
+        heard = [await self._call(hook, ticket) for hook in self._options.hooks]
+        return all(heard)
+
+    async def _call(self, hook: Hook, ticket: Ticket) -> bool:
+        try:
+            async with asyncio.timeout(self._patience):
+                # A plain function may block: it runs where that harms nobody.
+                answer = hook(ticket) if _is_async(hook) else await self._executor.run(lambda: hook(ticket))
+                if inspect.isawaitable(answer):
+                    await answer
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code, which may raise anything
+            self._journal.error("ticket not told", ticket=ticket.id, message=self._describe(error))
+            return False
+        return True
+
+
+def _is_async(hook: Hook) -> bool:
+    return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None))  # noqa: B004 - an object may have an async one
+
+
+def _plain(row: TicketRow) -> Ticket:
+    """Word a ticket that is about no letter, or about one that is gone."""
+    # A newer version of the library may know other kinds.
+    kind = next((known for known in TicketKind if known == row.kind), TicketKind.DEAD_LETTER)
+    level = next((word for word in LEVELS if word == row.facts.get("level")), Follow.REVIEW)
+    title = str(row.facts.get("title") or f"job {row.job_id} has failed, and its letter is gone")
+    return Ticket(row.id, kind, level, title, row.raised_at, row.job_id, row.fingerprint, row.facts)

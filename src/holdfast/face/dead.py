@@ -1,0 +1,150 @@
+"""Dead letters as an operator handles them: `hold.dead`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.durations import Length, duration
+from holdfast.core.errors import ConfigError
+from holdfast.core.letters import Cause, Group, Letter, LetterFilter
+from holdfast.core.replays import PACE
+from holdfast.engine.desk import Dossier, Moved, Planned, Progress, Wanted
+from holdfast.face.sync import Portal, in_sync
+
+if TYPE_CHECKING:
+    import builtins
+
+    from holdfast.face.holdfast import Holdfast
+
+
+class DeadLetters:
+    """What is left of jobs that failed, and the way back. Reached as `hold.dead`.
+
+    Whoever is *wanted* is one letter, by its job's id, or all that a `LetterFilter` finds. A step that one letter does
+    not allow raises `StepRefused`; among many, `Moved.refused` tells why. With *dry_run* nothing is changed.
+    """
+
+    def __init__(self, hold: "Holdfast") -> None:
+        self._hold = hold
+
+    @property
+    def _portal(self) -> Portal:
+        return self._hold._portal
+
+    def _on(self, hold: "Holdfast") -> "DeadLetters":
+        return hold.dead
+
+    async def list(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Letter]":  # noqa: B008 - a frozen value
+        """List letters, the newest job first."""
+        return await (await self._hold._desk()).letters(wanted)
+
+    async def groups(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Group]":  # noqa: B008 - a frozen value
+        """Gather letters by their fingerprint: the same class of failure, in the same place of the code."""
+        return await (await self._hold._desk()).groups(wanted)
+
+    async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
+        """Tell all there is to know about one letter. Raises `LetterNotFound`."""
+        return await (await self._hold._desk()).show(job_id, owner=owner)
+
+    async def triage(
+        self, wanted: Wanted, cause: Cause | str, *, actor: str, reason: str = "", dry_run: bool = False
+    ) -> Moved:
+        """Put on record why jobs failed: `transient`, `data`, `configuration` or `code`."""
+        desk = await self._hold._desk()
+        return await desk.triage(wanted, _cause(cause), actor=actor, reason=reason, dry_run=dry_run)
+
+    async def remediate(
+        self,
+        wanted: Wanted,
+        evidence: str,
+        *,
+        actor: str,
+        reason: str = "",
+        correct: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+    ) -> Moved:
+        """Put on record what shows that the cause is gone.
+
+        *correct* gives one job other arguments, by name; those that are not named stay. They are checked against the
+        function's annotations, and what the job was submitted with is kept. Raises `PayloadInvalid`.
+        """
+        desk = await self._hold._desk()
+        return await desk.remediate(
+            wanted, evidence, actor=actor, reason=reason, correct=correct, dry_run=dry_run
+        )
+
+    async def plan(
+        self,
+        wanted: Wanted,
+        *,
+        safe: str,
+        actor: str,
+        restart: bool = False,
+        canary: int = 1,
+        pace: float = PACE,
+        dry_run: bool = False,
+    ) -> Planned:
+        """Find out what can be replayed, and plan it: `Planned.token` lets it begin, within an hour.
+
+        *safe* says why it does no harm if something takes effect twice. Of several letters, *canary* go first, and
+        the others follow with *pace* letters a second, once those have completed. Finished stages are kept, unless
+        *restart* has them run again.
+        """
+        desk = await self._hold._desk()
+        return await desk.plan(
+            wanted, safe=safe, actor=actor, restart=restart, canary=canary, pace=pace, dry_run=dry_run
+        )
+
+    async def replay(self, token: str, *, actor: str) -> Progress:
+        """Let a plan begin; workers do the rest. Said again, it changes nothing. Raises `PlanStale`."""
+        return await (await self._hold._desk()).replay(token, actor=actor)
+
+    async def progress(self, token: str) -> Progress:
+        """Tell how far a replay has come. Raises `PlanStale` if there is no such plan."""
+        return await (await self._hold._desk()).progress(token)
+
+    async def stop(self, token: str, *, actor: str, reason: str = "") -> Progress:
+        """Let no more letters of a plan follow; jobs that are under way go on."""
+        return await (await self._hold._desk()).stop(token, actor=actor, reason=reason)
+
+    async def close(self, wanted: Wanted, notes: str, *, actor: str, dry_run: bool = False) -> Moved:
+        """Put on record how it was resolved, once the job has completed."""
+        return await (await self._hold._desk()).close(wanted, notes, actor=actor, dry_run=dry_run)
+
+    async def discard(self, wanted: Wanted, reason: str, *, actor: str, dry_run: bool = False) -> Moved:
+        """Give jobs up."""
+        return await (await self._hold._desk()).discard(wanted, reason, actor=actor, dry_run=dry_run)
+
+    async def archive(self, *, older_than: Length | None = None, beyond: int | None = None) -> int:
+        """Archive letters now that are older, or beyond so many, by the retention if nothing is given; count them.
+
+        One call moves 10,000 at most. Raises `ArchiveUnavailable` if the archive is away; nothing is deleted then.
+        """
+        age = None if older_than is None else duration(older_than)
+        return await (await self._hold._desk()).archive(older_than=age, beyond=beyond)
+
+    async def restore(self, job_ids: Sequence[str]) -> "builtins.list[str]":
+        """Bring letters back from the archive, with their jobs; name those that were not there."""
+        if isinstance(job_ids, str) or not isinstance(job_ids, Iterable):
+            raise ConfigError(f"job_ids={job_ids!r} is no list; give the ids of the jobs in one")
+        return await (await self._hold._desk()).restore(job_ids)
+
+    list_sync = in_sync(list)  # noqa: A003 - the method above is meant
+    groups_sync = in_sync(groups)
+    show_sync = in_sync(show)
+    triage_sync = in_sync(triage)
+    remediate_sync = in_sync(remediate)
+    plan_sync = in_sync(plan)
+    replay_sync = in_sync(replay)
+    progress_sync = in_sync(progress)
+    stop_sync = in_sync(stop)
+    close_sync = in_sync(close)
+    discard_sync = in_sync(discard)
+    archive_sync = in_sync(archive)
+    restore_sync = in_sync(restore)
+
+
+def _cause(cause: str) -> Cause:
+    try:
+        return Cause(cause)
+    except ValueError:
+        raise ConfigError(f"{cause!r} is no cause; say one of: {', '.join(Cause)}") from None

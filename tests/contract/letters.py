@@ -1,0 +1,177 @@
+"""Jobs that fail, what an operator does with their letters, and clerks that work when a test tells them to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+import httpx
+
+from holdfast import (
+    Backoff,
+    Holdfast,
+    JobFunction,
+    JobHandle,
+    Letter,
+    LetterFilter,
+    LetterState,
+    Status,
+)
+from holdfast.core.replays import Phase
+from holdfast.engine.archivist import EVERY, Archivist
+from holdfast.engine.automatic import Automatic
+from holdfast.engine.desk import Progress
+from holdfast.engine.parts import Parts
+from holdfast.engine.replaying import Replayer
+from holdfast.engine.telling import Teller
+from holdfast.ports import Store
+from holdfast.ports.letters import TicketRow
+from holdfast.wiring import assemble
+from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.services import Service, until
+from tests.contract.steps import PATIENCE
+
+ALL = LetterFilter(limit=1_000)
+SECOND = timedelta(seconds=1)
+SELDOM = timedelta(hours=1)
+"""How often a worker looks after letters here: never, as far as a test is concerned."""
+
+A_MINUTE_LATER = timedelta(minutes=1, seconds=1)
+"""When a hook that did not hear of a ticket is called again."""
+
+
+class Discreet:
+    """A store that hands its tickets to nobody but the test, which takes them from the store *behind* it."""
+
+    def __init__(self, behind: Store) -> None:
+        self.behind = behind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
+
+    async def take_tickets(self, **_: Any) -> list[TicketRow]:
+        return []
+
+
+@asynccontextmanager
+async def opened(database: Database, journal: Journal, **options: Any) -> AsyncIterator[Holdfast]:
+    """Open a Holdfast whose time a test can move, and whose clerks work when the test says so."""
+
+    def quietly(*args: Any, **given: Any) -> Parts:
+        parts = assemble(*args, **given, store_of=lambda *_, **__: database.new_store())
+        letters = replace(parts.letters, looks_every=SELDOM)
+        return replace(parts, letters=letters, store=cast("Store", Discreet(parts.store)))
+
+    usual = {"attempts": 2, "backoff": Backoff.none(), "journal": journal.writer, "assemble": quietly}
+    async with Holdfast(database.url, **{**usual, **options}) as hold:
+        yield hold
+
+
+def answered(status: int, message: str = "no", **headers: str) -> httpx.HTTPStatusError:
+    """Make what a client raises when a service answers with an error."""
+    request = httpx.Request("POST", "https://gateway.test/v1")
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    response = httpx.Response(status, headers=named, request=request)
+    return httpx.HTTPStatusError(message, request=request, response=response)
+
+
+def two_stages(hold: Holdfast, fetch: Service, llm: Service, **options: Any) -> JobFunction[[int], int]:
+    """Declare the job `review`, which calls one service in stage `fetch`, and then the other in stage `llm`."""
+
+    @hold.stage("fetch")
+    async def fetching(number: int) -> int:
+        return await fetch.call(number)
+
+    @hold.stage("llm")
+    async def asking(number: int) -> int:
+        return 2 * await llm.call(number)
+
+    @hold.job("review", **options)
+    async def review(number: int) -> int:
+        return await asking(await fetching(number))
+
+    return review
+
+
+async def all_failed(hold: Holdfast, handles: Iterable[JobHandle[Any]]) -> list[str]:
+    """Wait until the jobs have failed; give their ids, the oldest first."""
+    ids = sorted(handle.id for handle in handles)
+    for job_id in ids:
+        assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.FAILED
+    return ids
+
+
+async def failed(hold: Holdfast, job: JobFunction[..., Any], *args: Any) -> str:
+    """Submit one job, and run a worker until it has failed; give its id."""
+    async with hold.worker(poll=0.05):
+        [job_id] = await all_failed(hold, [await job.submit(*args)])
+    return job_id
+
+
+async def letter_of(hold: Holdfast, job_id: str) -> Letter:
+    return (await hold.dead.show(job_id)).letter
+
+
+async def remediated(hold: Holdfast, wanted: str | LetterFilter = ALL, *, cause: str = "transient") -> None:
+    """Put on record why it failed, and that this is over."""
+    await hold.dead.triage(wanted, cause, actor="ann")
+    await hold.dead.remediate(wanted, "INC-7 is resolved", actor="ann")
+
+
+async def planned(hold: Holdfast, wanted: str | LetterFilter = ALL, **options: Any) -> str:
+    """Go all the way to a plan; give its token."""
+    await remediated(hold, wanted)
+    plan = await hold.dead.plan(wanted, safe="the service takes our key", actor="ann", **options)
+    assert plan.token is not None, plan.refused
+    return plan.token
+
+
+async def move_plans(hold: Holdfast) -> None:
+    """Let a worker's replayer look once."""
+    await Replayer(hold.parts, asyncio.Event()).run_once()
+
+
+async def replayed(hold: Holdfast, clock: DatabaseClock, token: str, *, actor: str = "ann") -> Progress:
+    """Replay a plan, with a worker that runs beside it, until it is done or stopped."""
+    await hold.dead.replay(token, actor=actor)
+    return await until_over(hold, clock, token)
+
+
+async def until_over(hold: Holdfast, clock: DatabaseClock, token: str) -> Progress:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            await move_plans(hold)
+            progress = await hold.dead.progress(token)
+            if progress.plan.phase in (Phase.DONE, Phase.STOPPED):
+                return progress
+            await clock.advance(SECOND)
+            await asyncio.sleep(0.01)
+
+
+async def in_letter_state(hold: Holdfast, job_id: str, state: LetterState) -> Letter:
+    async def look() -> bool:
+        return (await letter_of(hold, job_id)).state is state
+
+    await until(look)
+    return await letter_of(hold, job_id)
+
+
+async def tell_tickets(hold: Holdfast, *, patience: float = PATIENCE) -> None:
+    """Tell the tickets that are due, as a worker would."""
+    store: Any = hold.parts.store
+    await Teller(replace(hold.parts, store=store.behind), describe=str, patience=patience).run_once()
+
+
+async def replay_automatically(hold: Holdfast) -> None:
+    """Let a worker's automatic replayer look once."""
+    await Automatic(hold.parts).run_once()
+
+
+async def keep_house(hold: Holdfast, clock: DatabaseClock) -> None:
+    """Let a worker's archivist have a turn."""
+    archivist = Archivist(hold.parts)
+    await archivist.run_once()  # the first of all only notes the time
+    await clock.advance(EVERY)
+    await archivist.run_once()

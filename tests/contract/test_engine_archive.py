@@ -1,0 +1,370 @@
+"""Letters leave for the archive before they are deleted, come back whole, and what nobody needs is deleted."""
+
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    ArchiveMissing,
+    ConfigError,
+    Holdfast,
+    JobFunction,
+    JobNotFound,
+    LetterNotFound,
+    LetterState,
+    Retention,
+    Status,
+    Ticket,
+    TicketKind,
+)
+from holdfast.core.transitions import complete
+from holdfast.engine.options import LetterOptions
+from holdfast.ports import Store
+from holdfast.ports.store import Settled
+from tests.builders import a_job
+from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.letters import (
+    ALL,
+    all_failed,
+    failed,
+    keep_house,
+    letter_of,
+    move_plans,
+    opened,
+    planned,
+    replayed,
+    tell_tickets,
+    two_stages,
+)
+from tests.contract.services import Service, down
+from tests.contract.steps import a_failed_job, claimed
+from tests.contract.test_codec import Lock
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+KEPT = Retention(letters=HOUR, most_letters=None, letters_a_day=None, finished=None, keys=None)
+
+Opening = Callable[..., AbstractAsyncContextManager[Holdfast]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def opening(database: Database, journal: Journal, folder: Path) -> Opening:
+    """Opens a Holdfast with an archive, which keeps letters for an hour unless it is told otherwise."""
+    return partial(opened, database, journal, archive=str(folder), retention=KEPT)
+
+
+@pytest.fixture
+async def hold(opening: Opening) -> AsyncIterator[Holdfast]:
+    async with opening() as made:
+        yield made
+
+
+def archived(folder: Path) -> list[str]:
+    """Name the jobs whose letters are in the archive, the oldest first."""
+    manifests = [json.loads(file.read_bytes()) for file in sorted(folder.glob("*.manifest.json"))]
+    return [letter["job_id"] for manifest in manifests for letter in manifest["letters"]]
+
+
+def records(folder: Path) -> str:
+    return "".join(gzip.decompress(file.read_bytes()).decode() for file in sorted(folder.glob("*.gz")))
+
+
+@pytest.fixture
+def fetched() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def review(hold: Holdfast, fetched: Service, service: Service) -> JobFunction[[int], int]:
+    """A job whose service is down."""
+    service.error = down()
+    return two_stages(hold, fetched, service)
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_letters_leave_for_the_archive_when_their_time_is_over(
+    hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path, journal: Journal
+) -> None:
+    async with hold.worker(poll=0.05):
+        ids = await all_failed(hold, [await review.submit(number) for number in range(3)])
+    await keep_house(hold, clock)
+    assert len(await hold.dead.list(ALL)) == 3, "not before"
+
+    await clock.advance(HOUR)
+    await keep_house(hold, clock)
+
+    assert (await hold.dead.list(ALL), sorted(archived(folder))) == ([], ids)
+    assert [line["letters"] for line in journal.lines("archived")] == [3]
+    for job_id in ids:
+        with pytest.raises(JobNotFound):
+            await hold.read(job_id)
+        with pytest.raises(LetterNotFound):
+            await hold.dead.show(job_id)
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_of_more_letters_than_are_kept_the_oldest_leave(
+    opening: Opening, service: Service, clock: DatabaseClock, folder: Path
+) -> None:
+    service.error = down()
+    few = Retention(most_letters=2, letters_a_day=None)
+    async with opening(retention=few) as hold:
+        review = two_stages(hold, Service(), service)
+        ids = []
+        for number in range(5):
+            ids.append(await failed(hold, review, number))
+            await clock.advance(timedelta(seconds=1))
+        await keep_house(hold, clock)
+
+        left = sorted(letter.job_id for letter in await hold.dead.list(ALL))
+
+    assert (archived(folder), left) == (ids[:3], ids[3:])
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_without_an_archive_no_letter_is_ever_deleted(
+    opening: Opening, service: Service, clock: DatabaseClock
+) -> None:
+    service.error = down()
+    brief = Retention(letters=HOUR, most_letters=1, finished=HOUR, keys=HOUR)
+    async with opening(archive=None, retention=brief) as hold:
+        review = two_stages(hold, Service(), service)
+        async with hold.worker(poll=0.05):
+            ids = await all_failed(hold, [await review.submit(number) for number in range(3)])
+        await clock.advance(DAY)
+        await keep_house(hold, clock)
+
+        assert len(await hold.dead.list(ALL)) == 3
+        assert [(await hold.read(job_id)).status for job_id in ids] == [Status.FAILED] * 3
+        with pytest.raises(ConfigError, match=r"there is no archive; name a folder or a bucket"):
+            await hold.dead.archive(older_than="1s")
+
+
+@pytest.mark.clause("DLQ-3")
+@pytest.mark.clause("OPS-2")
+async def test_a_restored_letter_is_replayed_where_its_job_failed(
+    hold: Holdfast,
+    review: JobFunction[[int], int],
+    fetched: Service,
+    service: Service,
+    clock: DatabaseClock,
+) -> None:
+    async with hold.worker(poll=0.05):
+        [job_id] = await all_failed(hold, [await review.submit(7)])
+        await replayed(hold, clock, await planned(hold, job_id))
+    before, history = await letter_of(hold, job_id), await hold.events(job_id)
+    await clock.advance(HOUR)
+    assert await hold.dead.archive() == 1
+    with pytest.raises(JobNotFound):
+        await hold.read(job_id)
+
+    assert await hold.dead.restore([job_id]) == [job_id]
+    assert await hold.dead.restore([job_id]) == [], "it is there"
+    restored = await letter_of(hold, job_id)
+    assert (restored.generation, restored.replays, restored.deaths) == (2, 1, 2)
+    assert restored.failure == before.failure
+    assert await hold.events(job_id) == history
+    assert await hold.dead.archive() == 0, "it counts as new"
+
+    service.error = None
+    token = await planned(hold, job_id)
+    async with hold.worker(poll=0.05):
+        await replayed(hold, clock, token)
+    job = await hold.read(job_id)
+    assert (job.status, job.generation, json.loads(job.result or "")) == (Status.COMPLETED, 3, 14)
+    assert fetched.calls == [7], "what was finished stays so"
+    assert (await letter_of(hold, job_id)).replays == 2
+
+
+@pytest.mark.clause("DLQ-3")
+@pytest.mark.clause("JOB-6")
+async def test_a_worker_of_before_the_archive_can_write_nothing_after_it(
+    hold: Holdfast, store: Store, clock: DatabaseClock
+) -> None:
+    @hold.job("greet")
+    async def greet() -> None: ...
+
+    old = await a_failed_job(store, a_job(name="greet"))
+    await clock.advance(HOUR)
+    assert await hold.dead.archive() == 1
+    await hold.dead.restore([old.id])
+    await hold.dead.replay(await planned(hold, old.id), actor="ann")
+    await move_plans(hold)
+    new = await claimed(store)
+
+    assert (new.id, new.generation) == (old.id, 2)
+    assert new.token > old.token
+    assert await store.settle("worker", [complete(old, '"late"')]) != [Settled.WRITTEN]
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_nothing_leaves_that_is_being_replayed(
+    hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path
+) -> None:
+    async with hold.worker(poll=0.05):
+        await all_failed(hold, [await review.submit(number) for number in range(3)])
+    await hold.dead.replay(await planned(hold), actor="ann")
+    await move_plans(hold)  # one is under way, two will follow it
+
+    await clock.advance(DAY)
+    await keep_house(hold, clock)
+
+    assert (await hold.dead.archive(older_than="1s"), await hold.dead.archive(beyond=1)) == (0, 0)
+    assert archived(folder) == []
+    assert len(await hold.dead.list(ALL)) == 3
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_if_the_archive_fails_nothing_is_deleted_and_somebody_hears_of_it_once(
+    hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path
+) -> None:
+    told: list[Ticket] = []
+    hold.on_ticket(told.append)
+    folder.write_text("in the way")
+    job_id = await failed(hold, review, 1)
+    await clock.advance(HOUR)
+    for _ in range(3):
+        await keep_house(hold, clock)
+        await tell_tickets(hold)
+
+    assert (await letter_of(hold, job_id)).state is LetterState.NEW
+    [alarm] = [ticket for ticket in told if ticket.kind is TicketKind.ARCHIVE]
+    assert (alarm.level, alarm.job_id) == ("alert", None)
+    assert alarm.title.startswith("dead letters cannot be archived, and are kept: ")
+
+    folder.unlink()
+    await keep_house(hold, clock)
+    assert archived(folder) == [job_id]
+    other = await failed(hold, review, 2)
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    folder.write_text("in the way again")
+    await clock.advance(HOUR)
+    await keep_house(hold, clock)
+    await tell_tickets(hold)
+    assert (await letter_of(hold, other)).state is LetterState.NEW
+    assert sum(ticket.kind is TicketKind.ARCHIVE for ticket in told) == 2, "once for each time"
+
+
+class Sieve:
+    """An archive that takes everything, and keeps nothing."""
+
+    async def put(self, name: str, data: bytes) -> None: ...
+
+    async def get(self, name: str) -> bytes:
+        raise ArchiveMissing(f"the archive has no {name!r}")
+
+    async def names(self, prefix: str = "") -> list[str]:
+        return []
+
+
+@pytest.mark.clause("DLQ-3")
+@pytest.mark.parametrize("broken", [{"archive": Sieve()}, {"sealer_of": LetterOptions().sealer_of}])
+async def test_what_was_not_read_back_or_cannot_be_sealed_counts_as_not_archived(
+    hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, broken: dict[str, Any]
+) -> None:
+    told: list[Ticket] = []
+    hold.on_ticket(told.append)
+    job_id = await failed(hold, review, 1)
+    await clock.advance(HOUR)
+    hold.parts = replace(hold.parts, letters=replace(hold.parts.letters, **broken))
+
+    await keep_house(hold, clock)
+    await tell_tickets(hold)
+
+    assert (await letter_of(hold, job_id)).state is LetterState.NEW
+    assert [ticket.kind for ticket in told] == [TicketKind.DEAD_LETTER, TicketKind.ARCHIVE]
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_a_day_with_too_many_letters_is_told_of_once(
+    opening: Opening, service: Service, clock: DatabaseClock
+) -> None:
+    told: list[Ticket] = []
+    service.error = down()
+    usual = Retention(letters_a_day=2, letters=None)
+    async with opening(retention=usual) as hold:
+        hold.on_ticket(told.append)
+        review = two_stages(hold, Service(), service)
+
+        async def alarms_after(failures: int) -> list[str]:
+            async with hold.worker(poll=0.05):
+                await all_failed(hold, [await review.submit(number) for number in range(failures)])
+            await keep_house(hold, clock)
+            await tell_tickets(hold)
+            return [ticket.title for ticket in told if ticket.kind is TicketKind.MANY]
+
+        assert await alarms_after(2) == []
+        [title] = await alarms_after(1)
+        assert title == "3 jobs have failed within a day, more than 2"
+        assert await alarms_after(1) == [title]
+        await clock.advance(DAY)
+        assert await alarms_after(0) == [title], "it is over"
+        assert await alarms_after(3) == [title, title]
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_what_is_archived_cannot_be_read_without_the_key(
+    hold: Holdfast, clock: DatabaseClock, folder: Path
+) -> None:
+    @hold.job("essay", attempts=1)
+    async def essay(text: str) -> None:
+        raise TimeoutError("slow")
+
+    job_id = await failed(hold, essay, "once upon a midnight dreary")
+    await clock.advance(HOUR)
+    assert await hold.dead.archive() == 1
+
+    stored = records(folder)
+    assert (job_id in stored, "midnight" in stored) == (True, False)
+    await hold.dead.restore([job_id])
+    assert json.loads((await hold.read(job_id)).args) == {"text": "once upon a midnight dreary"}
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_arguments_that_a_codec_has_encoded_survive_the_archive(
+    opening: Opening, store: Store, clock: DatabaseClock
+) -> None:
+    texts: list[str] = []
+    async with opening(codec=Lock("k1")) as hold:
+
+        @hold.job("mystery", attempts=1)
+        async def mystery(text: str) -> str:
+            texts.append(text)
+            if len(texts) == 1:
+                raise TimeoutError("slow")
+            return text
+
+        job_id = await failed(hold, mystery, "the butler did it")
+        stored = (await store.get(job_id)).args
+        await clock.advance(HOUR)
+        assert await hold.dead.archive() == 1
+        await hold.dead.restore([job_id])
+        assert (await store.get(job_id)).args == stored
+        assert "butler" not in stored
+        token = await planned(hold, job_id)
+        async with hold.worker(poll=0.05):
+            await replayed(hold, clock, token)
+        assert hold.load_result(await hold.read(job_id)) == "the butler did it"
+
+    assert texts == ["the butler did it"] * 2
+
+
+async def test_what_the_archive_does_not_have_cannot_be_restored(hold: Holdfast) -> None:
+    with pytest.raises(LetterNotFound, match="the archive has no dead letter of job 42"):
+        await hold.dead.restore(["42"])
+    with pytest.raises(ConfigError, match="job_ids='42' is no list; give the ids of the jobs in one"):
+        await hold.dead.restore("42")

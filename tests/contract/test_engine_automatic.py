@@ -1,0 +1,255 @@
+"""A job may have leave to go on without a person: once, in time, while its provider is well, and on record."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from holdfast import (
+    AutoReplay,
+    Backoff,
+    EventKind,
+    Holdfast,
+    Job,
+    JobFunction,
+    JobNotFound,
+    LetterState,
+    Permanent,
+    Status,
+)
+from holdfast.core.replays import AUTOMATIC
+from holdfast.engine.automatic import Automatic
+from holdfast.ports import Store
+from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.letters import (
+    all_failed,
+    failed,
+    in_letter_state,
+    letter_of,
+    move_plans,
+    opened,
+    replay_automatically,
+)
+from tests.contract.services import Service, down
+from tests.contract.steps import PATIENCE
+
+S = LetterState
+LEAVE = AutoReplay(safe="grading the same essay twice does no harm")
+AFTER = LEAVE.after + timedelta(seconds=1)
+
+
+@pytest.fixture
+async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
+    async with opened(database, journal) as made:
+        yield made
+
+
+def grade_of(hold: Holdfast, service: Service, **options: Any) -> JobFunction[[int], int]:
+    """Declare a job that calls a service through a provider."""
+
+    @hold.stage("ask", provider=hold.provider("llm"), attempts=1)
+    async def ask(number: int) -> int:
+        return await service.call(number)
+
+    @hold.job("grade", **options)
+    async def grade(number: int) -> int:
+        return await ask(number)
+
+    return grade
+
+
+async def look(hold: Holdfast) -> None:
+    """Let the clerks of a worker have a look each."""
+    await replay_automatically(hold)
+    await move_plans(hold)
+
+
+async def test_a_job_with_leave_goes_on_after_a_while_and_every_step_of_it_is_on_record(
+    hold: Holdfast, service: Service, clock: DatabaseClock, journal: Journal
+) -> None:
+    service.error = down()
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    await look(hold)
+    assert (await letter_of(hold, job_id)).state is S.NEW, "not at once"
+
+    await clock.advance(AFTER)
+    service.error = None
+    await look(hold)
+    async with hold.worker(poll=0.05):
+        assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED
+        await in_letter_state(hold, job_id, S.VERIFIED)
+
+    steps = (await hold.dead.show(job_id)).steps
+    assert [(step.state, step.actor) for step in steps] == [
+        (S.NEW, "holdfast"),
+        (S.TRIAGED, AUTOMATIC),
+        (S.REMEDIATED, AUTOMATIC),
+        (S.VALIDATED, AUTOMATIC),
+        (S.REPLAYING, AUTOMATIC),
+        (S.VERIFIED, "holdfast"),
+    ]
+    assert (steps[1].meta["cause"], steps[3].meta["safe"]) == ("transient", LEAVE.safe)
+    assert steps[2].meta["evidence"] == "provider 'llm' lets calls through"
+    [event] = [one for one in await hold.events(job_id) if one.kind is EventKind.REPLAYED]
+    assert event.meta["actor"] == AUTOMATIC
+    assert [line["job_id"] for line in journal.lines("replays itself")] == [job_id]
+
+
+async def test_a_job_goes_on_by_itself_once(hold: Holdfast, service: Service, clock: DatabaseClock) -> None:
+    service.error = down()
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    await clock.advance(AFTER)
+    await asyncio.gather(*(replay_automatically(hold) for _ in range(4)))
+    await move_plans(hold)
+    async with hold.worker(poll=0.05):
+        assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.FAILED
+
+    for _ in range(3):
+        await clock.advance(AFTER)
+        await look(hold)
+
+    letter = await letter_of(hold, job_id)
+    assert (letter.state, letter.replays, letter.deaths) == (S.NEW, 1, 2)
+    assert len(service.calls) == 2
+
+
+async def test_without_leave_nothing_goes_on_by_itself(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    service.error = down()
+    job_id = await failed(hold, grade_of(hold, service), 7)
+    await clock.advance(AFTER)
+    await look(hold)
+
+    assert (await letter_of(hold, job_id)).state is S.NEW
+
+
+async def test_what_no_retry_mends_is_left_to_a_person(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    service.error = Permanent("no such essay")
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    await clock.advance(AFTER)
+    await look(hold)
+
+    assert (await letter_of(hold, job_id)).state is S.NEW
+
+
+async def test_a_letter_that_somebody_has_taken_up_is_left_to_them(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    service.error = down()
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    await hold.dead.triage(job_id, "data", actor="ann")
+    await clock.advance(AFTER)
+    await look(hold)
+
+    assert (await letter_of(hold, job_id)).state is S.TRIAGED
+
+
+async def test_a_job_keeps_the_deadline_that_it_had(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    service.error = down()
+    grade = grade_of(hold, service, auto_replay=LEAVE, deadline=timedelta(hours=1))
+    job_id = await failed(hold, grade, 7)
+    deadline = (await hold.read(job_id)).deadline_at
+    assert deadline is not None
+
+    await clock.advance(AFTER)
+    await look(hold)
+
+    job = await hold.read(job_id)
+    assert (job.status, job.generation, job.deadline_at) == (Status.QUEUED, 2, deadline)
+
+
+async def test_a_job_whose_deadline_has_passed_stays_where_it_is(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    service.error = down()
+    grade = grade_of(hold, service, auto_replay=LEAVE, deadline=timedelta(minutes=5))
+    job_id = await failed(hold, grade, 7)
+
+    await clock.advance(AFTER)
+    await look(hold)
+
+    assert (await letter_of(hold, job_id)).state is S.NEW
+
+
+async def test_a_job_waits_until_its_provider_lets_calls_through(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    service.error = down()
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    await hold.providers.open("llm", actor="ann")
+    await clock.advance(AFTER)
+    await look(hold)
+    assert (await letter_of(hold, job_id)).state is S.NEW
+
+    await hold.providers.close("llm", actor="ann")
+    await look(hold)
+    assert (await letter_of(hold, job_id)).state is S.REPLAYING
+
+
+class Emptied:
+    """A store whose jobs have left for the archive since their letters were read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get(self, job_id: str, *, owner: str | None = None) -> Job:
+        raise JobNotFound(job_id)
+
+
+async def test_a_letter_that_leaves_for_the_archive_meanwhile_harms_nobody(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    service.error = down()
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    await clock.advance(AFTER)
+
+    await Automatic(replace(hold.parts, store=cast("Store", Emptied(hold.parts.store)))).run_once()
+
+    assert (await letter_of(hold, job_id)).state is S.NEW
+
+
+async def test_a_worker_looks_by_itself(
+    hold: Holdfast, service: Service, database: Database, journal: Journal
+) -> None:
+    at_once = AutoReplay(safe="keyed", after=timedelta(0))
+    grade = grade_of(hold, service, auto_replay=at_once)
+    service.error = down()
+    job_id = await failed(hold, grade, 7)
+    service.error = None
+
+    async with Holdfast(database.url, journal=journal.writer, backoff=Backoff.none()) as other:
+        grade_of(other, service, auto_replay=at_once)
+        async with other.worker(poll=0.05):
+            await in_letter_state(other, job_id, S.VERIFIED)
+
+
+async def test_many_letters_go_on_by_themselves_over_several_pages(
+    hold: Holdfast, clock: DatabaseClock
+) -> None:
+    well = asyncio.Event()
+
+    @hold.job("plain", attempts=1, auto_replay=LEAVE)
+    async def plain(number: int) -> int:
+        if not well.is_set():
+            raise TimeoutError("slow")
+        return number
+
+    async with hold.worker(poll=0.05):
+        ids = await all_failed(hold, await plain.submit_many((number,) for number in range(120)))
+    well.set()
+    await clock.advance(AFTER)
+    await look(hold)
+    async with hold.worker(poll=0.05):
+        for job_id in ids:
+            assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED

@@ -1,0 +1,282 @@
+"""Every letter has a ticket, and whoever has to hear of it does: at least once, also if somebody else is deaf."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from holdfast import ConfigError, ErrorClass, Holdfast, JobFunction, Permanent, Retryable, Ticket, TicketKind
+from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.letters import (
+    A_MINUTE_LATER,
+    all_failed,
+    failed,
+    opened,
+    planned,
+    replayed,
+    tell_tickets,
+)
+from tests.contract.services import Service
+from tests.contract.steps import PATIENCE
+
+DAY = timedelta(days=1, seconds=1)
+
+
+@pytest.fixture
+async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
+    async with opened(database, journal) as made:
+        yield made
+
+
+def grade_of(hold: Holdfast, service: Service) -> JobFunction[[int], int]:
+    """Declare a job that does what its service does."""
+
+    @hold.job("grade")
+    async def grade(number: int) -> int:
+        return await service.call(number)
+
+    return grade
+
+
+@pytest.fixture
+def grade(hold: Holdfast, service: Service) -> JobFunction[[int], int]:
+    """A job that cannot succeed."""
+    service.error = Permanent("no such essay", error_class=ErrorClass.NOT_FOUND)
+    return grade_of(hold, service)
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_each_letter_has_a_ticket_that_is_told_to_plain_and_to_async_functions(
+    hold: Holdfast, grade: JobFunction[[int], int]
+) -> None:
+    plainly: list[Ticket] = []
+    patiently: list[Ticket] = []
+    threads: set[int] = set()
+
+    @hold.on_ticket
+    def plain(ticket: Ticket) -> None:
+        threads.add(threading.get_ident())
+        plainly.append(ticket)
+
+    @hold.on_ticket
+    async def patient(ticket: Ticket) -> None:
+        await asyncio.sleep(0)
+        patiently.append(ticket)
+
+    async with hold.worker(poll=0.05):
+        ids = await all_failed(hold, [await grade.submit(number) for number in range(3)])
+    await tell_tickets(hold)
+    await tell_tickets(hold)
+
+    assert sorted(ticket.job_id or "" for ticket in plainly) == ids
+    assert plainly == patiently
+    assert threading.get_ident() not in threads, "a plain function may block"
+    first = plainly[0]
+    assert (first.kind, first.level) == (TicketKind.DEAD_LETTER, "review")
+    assert first.title == "job grade failed: no such essay"
+    assert first.to_dict()["firstReason"] == "NOT_FOUND"
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_each_letter_is_logged_with_its_first_reason(
+    hold: Holdfast, journal: Journal, service: Service
+) -> None:
+    grade = grade_of(hold, service)
+    service.error = Retryable("no answer", error_class=ErrorClass.NETWORK_TIMEOUT)
+    job_id = await failed(hold, grade, 1)
+    await tell_tickets(hold)
+
+    [line] = journal.lines("ticket")
+    assert (line["level"], line["job_id"], line["first_reason"]) == ("warning", job_id, "NETWORK_TIMEOUT")
+    assert (line["kind"], line["urgency"]) == ("dead letter", "review")
+    assert line["title"] == "job grade failed: no answer"
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_what_wakes_somebody_is_logged_as_an_error(
+    hold: Holdfast, journal: Journal, service: Service
+) -> None:
+    service.error = KeyError("essay")
+    await failed(hold, grade_of(hold, service), 1)
+    await tell_tickets(hold)
+
+    assert [(line["level"], line["urgency"]) for line in journal.lines("ticket")] == [("error", "page")]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_worker_tells_what_another_has_left_untold(
+    hold: Holdfast, grade: JobFunction[[int], int], database: Database, journal: Journal
+) -> None:
+    job_id = await failed(hold, grade, 1)
+    told: asyncio.Queue[Ticket] = asyncio.Queue()
+
+    async with Holdfast(database.url, journal=journal.writer) as other, asyncio.timeout(PATIENCE):
+        other.on_ticket(told.put)
+        async with other.worker(poll=0.05):
+            assert (await told.get()).job_id == job_id
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody_from_hearing_of_it(
+    hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, journal: Journal
+) -> None:
+    stumbled: list[str] = []
+    heard: list[str] = []
+
+    @hold.on_ticket
+    def stumbles(ticket: Ticket) -> None:
+        stumbled.append(ticket.id)
+        if len(stumbled) <= 2:
+            raise RuntimeError("the pager is off")
+
+    @hold.on_ticket
+    def hears(ticket: Ticket) -> None:
+        heard.append(ticket.id)
+
+    async with hold.worker(poll=0.05):
+        ids = await all_failed(hold, [await grade.submit(number) for number in range(2)])
+    await tell_tickets(hold)
+    assert sorted(heard) == [f"{job_id}:1" for job_id in ids]
+    assert [line["message"] for line in journal.lines("ticket not told")] == ["the pager is off"] * 2
+    await tell_tickets(hold)
+    assert len(stumbled) == 2, "not at once"
+
+    for _ in range(2):
+        await clock.advance(A_MINUTE_LATER)
+        await tell_tickets(hold)
+
+    assert sorted(stumbled) == sorted(2 * [f"{job_id}:1" for job_id in ids])
+
+
+@pytest.mark.clause("DLQ-4")
+@pytest.mark.parametrize("blocks", [True, False], ids=["a thread", "the event loop"])
+async def test_a_function_that_hangs_is_given_up_and_called_again(
+    hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, *, blocks: bool
+) -> None:
+    over = threading.Event()
+    calls: list[str] = []
+    heard: list[str] = []
+
+    def stuck(ticket: Ticket) -> None:
+        calls.append(ticket.id)
+        if len(calls) == 1:
+            over.wait()
+
+    async def lost(ticket: Ticket) -> None:
+        calls.append(ticket.id)
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+
+    hold.on_ticket(stuck if blocks else lost)
+    hold.on_ticket(lambda ticket: heard.append(ticket.id))
+    job_id = await failed(hold, grade, 1)
+
+    await tell_tickets(hold, patience=0.1)
+    assert (calls, heard) == ([f"{job_id}:1"], [f"{job_id}:1"])
+    over.set()
+    await clock.advance(A_MINUTE_LATER)
+    await tell_tickets(hold)
+    await clock.advance(A_MINUTE_LATER)
+    await tell_tickets(hold)
+
+    assert calls == [f"{job_id}:1"] * 2
+
+
+@pytest.fixture
+async def grouping(
+    database: Database, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Holdfast]:
+    """A Holdfast in which one ticket stands for all letters of a group."""
+    monkeypatch.setenv("TICKETS_PER", "group")
+    async with opened(database, journal) as made:
+        yield made
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_one_ticket_may_stand_for_a_group_until_that_was_quiet_for_a_day(
+    grouping: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    told: list[Ticket] = []
+    grouping.on_ticket(told.append)
+    grade = grade_of(grouping, service)
+
+    async def fail(count: int, error: Exception) -> None:
+        service.error = error
+        async with grouping.worker(poll=0.05):
+            await all_failed(grouping, [await grade.submit(number) for number in range(count)])
+        await tell_tickets(grouping)
+
+    await fail(3, Permanent("no"))
+    assert len(told) == 1
+    await fail(2, Permanent("no"))
+    assert len(told) == 1
+    await fail(2, KeyError("other"))
+    assert [ticket.facts["errorClass"] for ticket in told] == ["UNKNOWN", "BUG"]
+    await clock.advance(DAY)
+    await fail(2, Permanent("no"))
+    assert [ticket.facts["errorClass"] for ticket in told] == ["UNKNOWN", "BUG", "UNKNOWN"]
+    assert len(await grouping.dead.list()) == 9
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_group_whose_ticket_nobody_heard_is_told_again(
+    grouping: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    called: list[str] = []
+    heard: list[str] = []
+
+    @grouping.on_ticket
+    def stumbles(ticket: Ticket) -> None:
+        called.append(ticket.id)
+        if len(called) == 1:
+            raise RuntimeError("the pager is off")
+        heard.append(ticket.id)
+
+    service.error = Permanent("no")
+    grade = grade_of(grouping, service)
+    async with grouping.worker(poll=0.05):
+        await all_failed(grouping, [await grade.submit(number) for number in range(3)])
+    for _ in range(3):
+        await tell_tickets(grouping)
+        await clock.advance(A_MINUTE_LATER)
+
+    assert (len(called), len(heard)) == (2, 1)
+
+
+@pytest.mark.clause("DLQ-4")
+@pytest.mark.clause("OPS-3")
+async def test_what_is_escalated_is_told_although_its_group_is_known(
+    grouping: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    told: list[Ticket] = []
+    grouping.on_ticket(told.append)
+    service.error = Permanent("no", error_class=ErrorClass.POLICY_REJECTED)
+    job_id = await failed(grouping, grade_of(grouping, service), 1)
+    await tell_tickets(grouping)
+    token = await planned(grouping, job_id)
+    async with grouping.worker(poll=0.05):
+        await replayed(grouping, clock, token)
+    await tell_tickets(grouping)
+
+    assert [ticket.kind for ticket in told] == [TicketKind.DEAD_LETTER, TicketKind.ESCALATED]
+    assert [ticket.level for ticket in told] == ["review", "page"]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_told_all_the_same(
+    hold: Holdfast,
+) -> None:
+    told: list[Ticket] = []
+    hold.on_ticket(told.append)
+    facts = '{"title": "the moon is full", "level": "page"}'
+    await hold.parts.store.set_alarm("moon", on=True, kind="lunar", facts=facts)
+    await tell_tickets(hold)
+
+    assert [(ticket.title, ticket.level) for ticket in told] == [("the moon is full", "page")]
+
+
+def test_only_a_function_can_hear_of_tickets() -> None:
+    with pytest.raises(ConfigError, match=r"on_ticket\('ann'\) is no function; give one that takes a Ticket"):
+        Holdfast("sqlite:///none.db").on_ticket("ann")  # type: ignore[type-var]  # that is the point

@@ -1,0 +1,311 @@
+"""Secrets that go into a job come out nowhere: not in letters, logs, events, tickets, figures, pages or the archive."""
+
+import asyncio
+import gzip
+import json
+import re
+import sqlite3
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import asyncpg
+import pytest
+from pydantic import AfterValidator
+from typer.testing import CliRunner
+
+from holdfast import Holdfast, JobFailed, JobFunction, Permanent, Retention, Retryable, Ticket
+from holdfast.cli import app
+from holdfast.core.wording import LINE_LIMIT, STACK_LIMIT
+from holdfast.telemetry.figures import Figures
+from tests.contract.conftest import Database, Journal, SqliteFile
+from tests.contract.letters import ALL, all_failed, answered, failed, opened, remediated, tell_tickets
+from tests.contract.steps import PATIENCE
+from tests.unit.secrets_corpus import CORPUS, Secret
+
+MANY = Retention(letters_a_day=None)
+
+TOLD = {
+    "dead_letters": "*",
+    "letter_steps": "*",
+    "tickets": "*",
+    "alarms": "*",
+    "plans": "*",
+    "job_events": "*",
+    "provider_events": "*",
+    "finished": "failure",
+    "stages": "failure",
+}
+"""Tables, and of some only the column, that tell about jobs; the others hold the data of the application."""
+
+HELD = {"payloads": "args"}
+
+
+def with_cause(secret: Secret) -> Exception:
+    error = RuntimeError("could not go on")
+    error.__cause__ = ValueError(secret.text)
+    return error
+
+
+def with_note(secret: Secret) -> Exception:
+    error = RuntimeError("could not go on")
+    error.add_note(f"it was said: {secret.text}")
+    return error
+
+
+def with_request_id(secret: Secret) -> Exception:
+    error = answered(503, secret.text, x_request_id=quote(secret.text))
+    error.request_id = secret.text  # type: ignore[attr-defined]  # as the clients of some services have it
+    return error
+
+
+def cut_in_its_line(secret: Secret) -> Exception:
+    """Say it so that the end of the line would fall into the secret."""
+    before, _, _ = secret.text.partition(secret.value)
+    room = LINE_LIMIT - len("RuntimeError: ") - len(before) - len(secret.value) // 2
+    return RuntimeError(" ".join(["so"] * (room // 3)) + f" {secret.text}")
+
+
+def cut_in_its_stack(secret: Secret) -> Exception:
+    """Say it so that the beginning of what is kept of the stack would fall into the secret."""
+    _, _, after = secret.text.partition(secret.value)
+    room = STACK_LIMIT - len(secret.value) // 2 - len(after)
+    return RuntimeError(f"{secret.text} " + "so " * (room // 3))
+
+
+WAYS: dict[str, Callable[[Secret], Exception]] = {
+    "message": lambda secret: RuntimeError(secret.text),
+    "said by the handler": lambda secret: Retryable(secret.text),
+    "said for good": lambda secret: Permanent(secret.text),
+    "cause": with_cause,
+    "note": with_note,
+    "group": lambda secret: ExceptionGroup("two", [ValueError(secret.text), RuntimeError(secret.text)]),
+    "address": lambda secret: answered(500, f"POST https://x.test/v1?next={quote(secret.text)} failed"),
+    "nested JSON": lambda secret: RuntimeError(json.dumps({"error": json.dumps({"message": secret.text})})),
+    "dictionary": lambda secret: RuntimeError({"detail": secret.text}),
+    "bytes": lambda secret: RuntimeError(secret.text.encode()),
+    "request id": with_request_id,
+    "cut line": cut_in_its_line,
+    "cut stack": cut_in_its_stack,
+}
+
+
+@dataclass
+class World:
+    """Jobs that have failed, each with a secret, and all that anybody could hear of them."""
+
+    hold: Holdfast
+    database: Database
+    journal: Journal
+    archive: Path
+    tickets: list[Ticket] = field(default_factory=list)
+    jobs: dict[str, str] = field(default_factory=dict)
+    """In which way each of them said its secret."""
+    raised: list[str] = field(default_factory=list)
+
+
+def declare(hold: Holdfast) -> JobFunction[[int, str, str], None]:
+    """Declare a job that fails in a stage, with an error that was made of its arguments."""
+    llm = hold.provider("llm")
+
+    @hold.stage("ask", provider=llm)
+    async def ask(number: int, way: str, text: str) -> None:
+        raise WAYS[way](CORPUS[number])
+
+    @hold.job("leaky")
+    async def leaky(number: int, way: str, text: str) -> None:
+        if number % 2:
+            await ask(number, way, text)
+        raise WAYS[way](CORPUS[number])
+
+    return leaky
+
+
+@pytest.fixture
+async def world(database: Database, journal: Journal, tmp_path: Path) -> AsyncIterator[World]:
+    """Every secret, in every way that an error can say it."""
+    archive = tmp_path / "archive"
+    async with opened(database, journal, archive=str(archive), retention=MANY) as hold:
+        made = World(hold, database, journal, archive)
+        hold.on_ticket(made.tickets.append)
+        leaky = declare(hold)
+        calls = [(number, way, CORPUS[number].text) for number in range(len(CORPUS)) for way in WAYS]
+        await hold.providers.observe("llm", actor="ann")  # it would be left alone after a few failures
+        async with hold.worker(poll=0.05):
+            handles = await leaky.submit_many(calls)
+            for handle, (_, way, _) in zip(handles, calls, strict=True):
+                made.jobs[handle.id] = way
+                with pytest.raises(JobFailed) as error:
+                    await handle.result(timeout=PATIENCE)
+                made.raised += traceback.format_exception(error.value)
+        while len(made.tickets) < len(handles):
+            await tell_tickets(hold)
+        yield made
+
+
+async def rows(database: Database, tables: dict[str, str]) -> list[str]:
+    """Read tables as somebody does who looks at the database itself; each row is a text."""
+    if isinstance(database, SqliteFile):
+        with closing(sqlite3.connect(database.path)) as file:
+            return [
+                str(row)
+                for table, columns in tables.items()
+                for row in file.execute(f"SELECT {columns} FROM holdfast_{table}")
+            ]
+    connection = await asyncpg.connect(database.url)
+    try:
+        return [
+            str(tuple(row))
+            for table, columns in tables.items()
+            for row in await connection.fetch(f"SELECT {columns} FROM holdfast.{table}")
+        ]
+    finally:
+        await connection.close()
+
+
+def spellings(value: str) -> set[str]:
+    """Give a value as it would look where a text is quoted, once or twice over."""
+    once = {json.dumps(value)[1:-1], repr(value)[1:-1], quote(value), str(value.encode())[2:-1]}
+    twice = {repr(one)[1:-1] for one in once} | {json.dumps(one)[1:-1] for one in once}
+    return {value, *once, *twice}
+
+
+LOOKED_FOR = {secret.name: spellings(secret.value) for secret in CORPUS}
+
+IDS = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+SHORT = 6
+"""What is shorter than this is looked for as a whole word: ids and instants have any few digits in them."""
+
+
+def leaks(texts: Iterable[str]) -> dict[str, str]:
+    """Tell which secrets can be read in *texts*, each with the place where it was found first."""
+    whole = IDS.sub("#", "\n".join(texts))
+    places = {name: _place(whole, values) for name, values in LOOKED_FOR.items()}
+    return {name: whole[max(0, at - 60) : at + 60] for name, at in places.items() if at >= 0}
+
+
+def _place(whole: str, values: set[str]) -> int:
+    return max(_word(whole, value) if len(value) < SHORT else whole.find(value) for value in values)
+
+
+def _word(whole: str, value: str) -> int:
+    found = re.search(rf"(?<![0-9A-Za-z]){re.escape(value)}(?![0-9A-Za-z])", whole)
+    return -1 if found is None else found.start()
+
+
+async def printed(database: Database, *command: str) -> str:
+    """Run a command as a person would, and give what it printed."""
+    runner = CliRunner()
+    done = await asyncio.to_thread(runner.invoke, app, [*command, "--url", database.url])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+async def on_the_command_line(world: World) -> list[str]:
+    """Print all lists, and each third secret, said in one way after the other."""
+    output = [
+        await printed(world.database, "dead", command, "--limit", "100000", *how)
+        for command in ("list", "groups")
+        for how in ([], ["--json"])
+    ]
+    assert all(job_id in output[1] for job_id in world.jobs)
+    some = list(world.jobs)[:: 3 * len(WAYS) + 1]
+    assert {world.jobs[job_id] for job_id in some} == set(WAYS)
+    shown = [(what, "show", job_id) for job_id in some for what in ("dead", "jobs")]
+    return output + [await printed(world.database, *command) for command in shown]
+
+
+async def in_the_archive(world: World) -> list[str]:
+    """Archive all letters, and read what is there as somebody without the key."""
+    assert await world.hold.dead.archive(older_than="1us") == len(world.jobs)
+    packed = [gzip.decompress(file.read_bytes()).decode() for file in world.archive.glob("*.gz")]
+    assert sum(text.count("\n") for text in packed) == len(world.jobs)
+    return packed + [file.read_text() for file in world.archive.glob("*.json")]
+
+
+@pytest.mark.clause("DLQ-2")
+async def test_no_secret_can_be_read_anywhere_but_in_the_payload(world: World) -> None:
+    hold, metrics = world.hold, world.hold.parts.metrics
+    assert isinstance(metrics, Figures)
+    dossiers = [await hold.dead.show(job_id) for job_id in world.jobs]
+    told = {
+        "tables": await rows(world.database, TOLD),
+        "letters": [f"{found} {found.sanitized_context}" for found in dossiers],
+        "errors": world.raised,
+        "tickets": [json.dumps(ticket.to_dict()) for ticket in world.tickets],
+        "figures": [str(key) for key in (*metrics.counts(), *metrics.spreads())],
+        "commands": await on_the_command_line(world),
+    }
+    payloads = await rows(world.database, HELD)
+    told["archive"] = await in_the_archive(world)
+    told["log"] = world.journal.stream.getvalue().splitlines()
+
+    assert {place: found for place, texts in told.items() if (found := leaks(texts))} == {}
+    assert len(told["tables"]) > 4 * len(world.jobs), "each has a letter, a step, a ticket and events"
+    assert all(told.values())
+    assert set(leaks(payloads)) == set(LOOKED_FOR), "whoever looks where they are finds every one of them"
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_what_is_sealed_in_the_archive_is_not_lost(
+    database: Database, journal: Journal, tmp_path: Path
+) -> None:
+    async with opened(database, journal, archive=str(tmp_path / "archive"), retention=MANY) as hold:
+        leaky = declare(hold)
+        job_id = await failed(hold, leaky, 0, "message", CORPUS[0].text)
+        assert await hold.dead.archive(older_than="1us") == 1
+        await hold.dead.restore([job_id])
+
+        assert list(leaks([(await hold.read(job_id)).args])) == [CORPUS[0].name]
+
+
+@pytest.mark.clause("DLQ-2")
+async def test_what_a_person_writes_down_holds_no_secret_either(database: Database, journal: Journal) -> None:
+    """People paste what a service has said."""
+    async with opened(database, journal) as hold:
+        leaky = declare(hold)
+        job_id = await failed(hold, leaky, 0, "message", "")
+        for secret in CORPUS:
+            await hold.dead.triage(job_id, "data", actor="ann", reason=secret.text)
+            await hold.dead.remediate(job_id, f"they said {secret.text}", actor="ann", reason=secret.text)
+            plan = await hold.dead.plan(job_id, safe=secret.text, actor="ann")
+            await hold.dead.stop(str(plan.token), actor="ann", reason=secret.text)
+        await hold.dead.discard(job_id, CORPUS[0].text, actor="ann")
+
+    stored = await rows(database, TOLD)
+    assert len(stored) > 4 * len(CORPUS)
+    assert leaks([*stored, journal.stream.getvalue()]) == {}
+
+
+@pytest.mark.clause("DLQ-2")
+async def test_why_a_job_cannot_be_replayed_is_told_without_its_arguments(
+    database: Database, journal: Journal
+) -> None:
+    """A type of the application refuses a value, and quotes it."""
+
+    def refuse(text: str) -> str:
+        raise ValueError(f"no such thing: {text}")
+
+    async with opened(database, journal) as hold:
+
+        @hold.job("essay")
+        async def essay(text: str) -> None:
+            raise Permanent("no")
+
+        async with hold.worker(poll=0.05):
+            await all_failed(hold, await essay.submit_many((secret.text,) for secret in CORPUS))
+    async with opened(database, journal) as later:
+
+        @later.job("essay")
+        async def stricter(text: Annotated[str, AfterValidator(refuse)]) -> None: ...
+
+        await remediated(later)
+        plan = await later.dead.plan(ALL, safe="nothing was sent", actor="ann")
+
+    assert len(plan.refused) == len(CORPUS)
+    assert all("no such thing: " in why for why in plan.refused.values())
+    assert leaks(plan.refused.values()) == {}
