@@ -8,7 +8,7 @@ PIP := -m pip install --quiet --quiet --disable-pip-version-check
 SIDE_BY_SIDE := -n $(or $(PROCESSES),2) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit check conformance sim crashpoints sim-selfcheck chaos outage rates model coverage mutants bench docs format clean
+.PHONY: help demo test unit check conformance sim crashpoints sim-selfcheck chaos outage rates replay model coverage mutants bench docs format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -49,6 +49,9 @@ outage: .venv/.ready ## Break a provider for 150 s with 10,000 jobs waiting, on 
 
 rates: .venv/.ready ## Call 50 times a second from four processes and kill one, on STORE=postgres or sqlite
 	@$(PY) -m tests.acceptance.harness.rates --store $(or $(STORE),postgres)
+
+replay: .venv/.ready ## Replay LETTERS=10000 dead letters in bulk while workers are killed, on STORE=postgres or sqlite
+	@$(PY) -m tests.acceptance.harness.replays --store $(or $(STORE),postgres) --letters $(or $(LETTERS),10000)
 
 model: .venv/.ready ## Check the model of leases and effects in every reachable state
 	@$(PY) -m model

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.servers import PostgresServer, PrivatePostgres
 
-TABLES = ["writable", "paused queues", "backlog"]
+TABLES = ["writable", "paused queues", "backlog", "dead letters"]
 SQLITE = ["database", "schema", "version", "synchronous", "journal_mode", "clock", *TABLES, "uvloop"]
 POSTGRES = [
     "database",

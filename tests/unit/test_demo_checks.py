@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from demo import checks, orders, screen
-from demo.books import Books, EventRow, GateRow, JobRow, StageRow
-from demo.checks import Evidence, Finding, Kill, Outage, exit_code, findings
+from demo import evidence, orders, screen
+from demo.books import Books, EventRow, GateRow, JobRow, LetterRow, StageRow, StepRow
+from demo.checks import exit_code, findings
+from demo.evidence import Evidence, Finding, Kill, Outage
 from holdfast_simulator import Entry
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ def a_stage(job_id: str, name: str, *, at: float, attempt: int = 1) -> StageRow:
     return StageRow(job_id, name, "done", attempt, START + timedelta(seconds=at))
 
 
+def a_step(job_id: str, state: str, *, at: float) -> StepRow:
+    return StepRow(job_id, state, START + timedelta(seconds=at))
+
+
 HELD = ("h1", "h2", "h3", "h4", "h5", "h6", "h7")
 """Jobs that call a provider which is down from second 20 to second 23. `p` prints meanwhile."""
 
@@ -82,12 +87,18 @@ def gates(**moments: float) -> list[GateRow]:
 
 
 def honest() -> Evidence:
-    """Job `a` is told to wait, then loses its worker after the effect; job `b` fails in `ship` and is brought back.
+    """Job `a` is told to wait, then loses its worker after the effect.
 
-    After that a provider is down: see above.
+    Jobs `b` and `c` fail in `ship`; `c` gets other input, and both are replayed, `b` as the canary. After that a
+    provider is down: see above.
     """
     return Evidence(
-        submitted={"a": ("charge", "notify"), "b": ("charge", "ship"), "p": ("print",)}
+        submitted={
+            "a": ("charge", "notify"),
+            "b": ("charge", "ship"),
+            "c": ("charge", "ship"),
+            "p": ("print",),
+        }
         | dict.fromkeys(HELD, ("advise",)),
         keys={"order-1": "a", "order-2": "b"},
         again={"order-1": "a", "order-2": "b"},
@@ -100,6 +111,9 @@ def honest() -> Evidence:
             a_call(5, "a:1:charge:#1", at=7, duplicate_of="e1"),
             a_call(6, "a:1:notify:#1", at=8, effect_id="e3"),
             a_call(7, "b:2:ship:#1", at=9, effect_id="e4"),
+            a_call(0, "c:1:charge:#1", at=3, effect_id="e6"),
+            a_call(0, "c:1:ship:#1", at=4, status=400),
+            a_call(0, "c:2:ship:#1", at=10, effect_id="e7"),
             a_call(0, "p:1:print:#1", at=21, effect_id="e-p"),
             *calls_in_vain(),
             *calls_of_the_recovery(),
@@ -108,6 +122,7 @@ def honest() -> Evidence:
             jobs=[
                 JobRow("a", "completed", 1, 1, '["e1", "e3"]'),
                 JobRow("b", "completed", 1, 2, '["e2", "e4"]'),
+                JobRow("c", "completed", 1, 2, '["e6", "e7"]'),
                 *(JobRow(job_id, "completed", 1, 1, f'["e-{job_id}"]') for job_id in ("p", *HELD)),
             ],
             stages=[
@@ -115,6 +130,8 @@ def honest() -> Evidence:
                 a_stage("a", "notify", at=8.1),
                 a_stage("b", "charge", at=3.1),
                 a_stage("b", "ship", at=9.1),
+                a_stage("c", "charge", at=3.1),
+                a_stage("c", "ship", at=10.1),
                 a_stage("p", "print", at=21.1),
                 a_stage("h1", "advise", at=28, attempt=2),
                 *(a_stage(job_id, "advise", at=28) for job_id in HELD[1:]),
@@ -126,10 +143,16 @@ def honest() -> Evidence:
             ],
             gates=gates(),
             keys={"order-1": "a", "order-2": "b"},
+            letters=[LetterRow("b", "closed", 1, False), LetterRow("c", "closed", 1, True)],
+            steps=[a_step("b", "verified", at=9.2), a_step("c", "verified", at=10.2)],
+            told=["400 for /ship?api_key=[token:01234567…]"],
         ),
         kills=[Kill(17, frozenset({"a"}))],
         kills_planned=1,
-        retried=frozenset({"b"}),
+        replayed=frozenset({"b", "c"}),
+        corrected=frozenset({"c"}),
+        secrets=("sk-1234", "@example.org"),
+        logs=["failed"],
         budget=3,
         retry_after=timedelta(seconds=2),
         outage=Outage(
@@ -173,6 +196,10 @@ def with_books(**changes: object) -> Callable[[Evidence], Evidence]:
     return lambda run: replace(run, books=replace(run.books, **changes))  # type: ignore[arg-type]  # by name
 
 
+def with_letters(*rows: LetterRow) -> Callable[[Evidence], Evidence]:
+    return with_books(letters=list(rows))
+
+
 def changed(**changes: object) -> Callable[[Evidence], Evidence]:
     return lambda run: replace(run, **changes)  # type: ignore[arg-type]  # by name
 
@@ -182,7 +209,10 @@ LOST = "No job is lost or made up"
 TWICE = "No effect takes place twice"
 RESULTS = "Results tell what took place"
 KILLS = "kill -9 costs time, not jobs"
-RETRY = "A retry goes on where it failed"
+REPAIRED = "Dead letters come back to work"
+CANARY = "A canary goes before the others"
+REPLAY = "A replay goes on where it failed"
+SECRETS = "Dead letters keep secrets"
 STAGES = "A finished stage stays finished"
 KEYS = "The same key is the same job"
 BUDGET = "A stage has at most 3 attempts"
@@ -195,16 +225,16 @@ BREACHES = {
     "a job that waits for ever": (with_job(JobRow("a", "queued", 1, 1, None)), {COMPLETES, KILLS}),
     "a job that is gone": (without_job("a"), {COMPLETES, LOST, KILLS}),
     "a job nobody submitted": (
-        with_books(jobs=[*honest().books.jobs, JobRow("c", "completed", 1, 1, "[]")]),
+        with_books(jobs=[*honest().books.jobs, JobRow("x", "completed", 1, 1, "[]")]),
         {LOST},
     ),
     "an effect that took place twice": (
         with_call(8, "a:1:notify:#1", at=8.05, effect_id="e5", duplicate_of="e3"),
         {TWICE, RESULTS, KEYS},
     ),
-    "an effect that took place again after the retry": (
-        with_call(7, "b:2:charge:#1", at=3.05, effect_id="e5"),
-        {TWICE, RESULTS, RETRY},
+    "an effect that took place again in a replay": (
+        with_call(7, "b:2:charge:#1", at=9.05, effect_id="e5"),
+        {TWICE, RESULTS, REPLAY, STAGES},
     ),
     "a result that nothing stands behind": (without_call(6), {RESULTS}),
     "a result that names another effect": (
@@ -214,15 +244,48 @@ BREACHES = {
     "a held job that nobody took up": (with_books(events=honest().books.events[:2]), {KILLS}),
     "a worker that was not killed": (changed(kills=[]), {KILLS}),
     "a worker that was killed while it held nothing": (changed(kills=[Kill(17, frozenset())]), {KILLS}),
-    "a retried job that did not complete": (
+    "a replayed job that did not complete": (
         with_job(JobRow("b", "failed", 1, 2, None)),
-        {COMPLETES, RETRY},
+        {COMPLETES, REPAIRED, REPLAY},
     ),
-    "nothing to bring back": (changed(retried=frozenset()), {RETRY}),
-    "an earlier stage that was called again after the retry": (
-        with_call(7, "b:2:charge:#1", at=3.05, status=503),
-        {RETRY},
+    "nothing to bring back": (
+        changed(replayed=frozenset(), corrected=frozenset()),
+        {REPAIRED, REPLAY},
     ),
+    "an earlier stage that was called again in a replay": (
+        with_call(7, "b:2:charge:#1", at=9.05, status=503),
+        {REPLAY, STAGES},
+    ),
+    "a letter that nobody repaired": (
+        with_letters(LetterRow("b", "new", 1, False), LetterRow("c", "closed", 1, True)),
+        {REPAIRED},
+    ),
+    "a letter that was replayed twice": (
+        with_letters(LetterRow("b", "closed", 2, False), LetterRow("c", "closed", 1, True)),
+        {REPAIRED},
+    ),
+    "a letter that was not replayed": (
+        with_letters(*honest().books.letters, LetterRow("a", "closed", 1, False)),
+        {REPAIRED},
+    ),
+    "a failed job without a letter": (with_letters(LetterRow("c", "closed", 1, True)), {REPAIRED}),
+    "input that was not corrected": (
+        with_letters(LetterRow("b", "closed", 1, False), LetterRow("c", "closed", 1, False)),
+        {REPAIRED},
+    ),
+    "a letter that went with the canary": (
+        with_books(steps=[a_step("b", "verified", at=10.05)]),
+        {CANARY},
+    ),
+    "a canary that nobody followed": (
+        changed(calls=[entry for entry in honest().calls if entry.key != "c:2:ship:#1"]),
+        {RESULTS, CANARY},
+    ),
+    "a canary that was not verified": (with_books(steps=[]), {CANARY}),
+    "a key in a dead letter": (with_books(told=["sk-1234 [token:01234567…]"]), {SECRETS}),
+    "an address in a log": (changed(logs=["told ada@example.org"]), {SECRETS}),
+    "no secret to keep": (changed(secrets=()), {SECRETS}),
+    "nothing that was masked": (with_books(told=["400 for /ship"]), {SECRETS}),
     "a finished stage that was called again": (
         with_call(7, "a:1:notify:#1", at=8.5, duplicate_of="e3"),
         {STAGES},
@@ -281,7 +344,7 @@ def test_a_run_in_which_nothing_happened_shows_nothing() -> None:
         books=Books([], [], [], [], {}),
         kills=[],
         kills_planned=0,
-        retried=frozenset(),
+        replayed=frozenset(),
         budget=3,
         retry_after=timedelta(seconds=2),
     )
@@ -302,7 +365,7 @@ def test_a_broken_promise_is_marked_and_its_culprit_named() -> None:
     assert "No cheating: job a" in written.getvalue()
 
 
-@pytest.mark.parametrize("module", [checks, orders, screen], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [evidence, orders, screen], ids=lambda module: module.__name__)
 def test_the_examples_run(module: ModuleType) -> None:
     outcome = doctest.testmod(module)
 

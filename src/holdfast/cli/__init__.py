@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import dev, doctor, init, jobs, providers, queues, schedules, schema, worker
+from holdfast.cli import dead, dev, doctor, init, jobs, providers, queues, schedules, schema, worker
 from holdfast.cli.exits import run_command
 from holdfast.cli.target import USUAL
 from holdfast.face import Holdfast
@@ -24,6 +24,7 @@ app.command("dev")(dev.run)
 app.command("init")(init.run)
 app.command("doctor")(doctor.run)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(dead.app, name="dead")
 app.add_typer(providers.app, name="providers")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")

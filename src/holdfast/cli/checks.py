@@ -146,6 +146,46 @@ def of_backlog(depths: Iterable[Depth]) -> Check:
     return _warn("backlog", f"{told}: start workers for the queue, or more of them")
 
 
+class Letters(NamedTuple):
+    """How dead letters stand: how many there are and are open, and how many of those somebody should be woken for.
+
+    *overdue* says whether there are letters that the retention lets go; *hooks* are those who are told of tickets,
+    `None` if the application that declares them is not known.
+    """
+
+    total: int
+    open: int
+    pages: int
+    overdue: bool
+    hooks: int | None
+
+
+def of_letters(letters: Letters, *, has_archive: bool) -> Check:
+    """Whether dead letters pile up, and whether anybody hears of them."""
+    told = f"{letters.open} open, {letters.total} in all"
+    if letters.overdue and not has_archive:
+        return _warn(
+            "dead letters",
+            f"{told}; some are older, or there are more, than is to be kept, and without an archive none is ever "
+            "deleted: name one in ARCHIVE_URL",
+        )
+    if letters.pages and letters.hooks == 0:
+        told += f"; {letters.pages} for which somebody should be woken, and only the log tells: see hold.on_ticket"
+    return _ok("dead letters", told)
+
+
+def of_archive(refusal: str | None, *, can_seal: bool) -> Check:
+    """Whether the archive can be used; *refusal* is what it said when its contents were asked for."""
+    if not can_seal:
+        return _warn(
+            "archive",
+            "nothing can be sealed, so nothing is archived and letters are kept: pip install 'holdfast[archive]'",
+        )
+    if refusal is not None:
+        return _warn("archive", f"{refusal}. Until then letters are kept")
+    return _ok("archive", "answers")
+
+
 def of_loop(*, has_uvloop: bool) -> Check:
     """Whether workers get the quicker event loop."""
     if has_uvloop:

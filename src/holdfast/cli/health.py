@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from holdfast.core.breakers import STATES as PROVIDER_STATES
 from holdfast.core.breakers import Gate, failure_rate, shut_for, state_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.letters import LetterState
 from holdfast.core.providers import provider_of
 from holdfast.core.redaction import redact
 from holdfast.engine.parts import Parts
@@ -54,6 +55,7 @@ class WorkerHealth:
         self._trouble = Recent(self._store_trouble, keep=1.0, clock=parts.clock)
         self._depths = Recent(self._read_depths, keep=5.0, clock=parts.clock)
         self._held = Recent(self._read_held, keep=5.0, clock=parts.clock)
+        self._letters = Recent(self._read_letters, keep=5.0, clock=parts.clock)
 
     def routes(self) -> dict[str, Route]:
         """Give the paths, and what is answered there."""
@@ -102,11 +104,15 @@ class WorkerHealth:
             "worker_unsettled": [((), worker.unsettled)],
             **gate_gauges({line.name: Seen(line.state.gate, line.now) for line in worker.permits.lines}),
         }
-        depths, held = await asyncio.gather(self._depths.get(), self._held.get())
+        depths, held, letters = await asyncio.gather(
+            self._depths.get(), self._held.get(), self._letters.get()
+        )
         if depths is not None:
             gauges = {**gauges, **queue_gauges(depths, tuple(worker.options.queues))}
         if held is not None:
             gauges = {**gauges, **held_gauge(held, self._parts.registry.providers)}
+        if letters is not None:
+            gauges = {**gauges, **letters_gauge(letters)}
         return gauges
 
     async def _read_depths(self) -> list[Depth] | None:
@@ -114,6 +120,9 @@ class WorkerHealth:
 
     async def _read_held(self) -> dict[str, int] | None:
         return await _unless_away(self._parts.store.held())
+
+    async def _read_letters(self) -> dict[tuple[str, str], int] | None:
+        return await _unless_away(self._parts.store.letter_counts())
 
 
 async def _unless_away(reading: Awaitable[T]) -> T | None:
@@ -151,6 +160,14 @@ def held_gauge(held: Mapping[str, int], declared: Iterable[str]) -> "Gauges":
     for holder, count in held.items():
         jobs[provider_of(holder)] += count
     return {"provider_held": [((name,), count) for name, count in sorted(jobs.items())]}
+
+
+def letters_gauge(counts: Mapping[tuple[str, str], int]) -> "Gauges":
+    """Count dead letters by their state, whatever the jobs are named; a state without any is not forgotten."""
+    letters = Counter(dict.fromkeys(LetterState, 0))
+    for (_, state), count in counts.items():
+        letters[LetterState(state)] += count
+    return {"dead_letters": [((state.value,), count) for state, count in letters.items()]}
 
 
 def queue_gauges(depths: Iterable[Depth], served: Iterable[str]) -> "Gauges":

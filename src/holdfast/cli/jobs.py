@@ -4,25 +4,23 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, NamedTuple
-from uuid import UUID
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli import jobs_view
+from holdfast.cli.answers import Answer, as_id, canonical, tell
 from holdfast.cli.asking import ActorOption, asked
-from holdfast.cli.exits import ExitCode, say
 from holdfast.cli.lengths import length
 from holdfast.cli.output import JsonOption, show_json
-from holdfast.cli.tables import Column, Room, show_table
 from holdfast.cli.target import AppOption, UrlOption, chosen
 from holdfast.core.errors import ConfigError, JobNotFound, StateRefused
 from holdfast.core.jobs import Job, JobFilter
+from holdfast.core.letters import Letter, LetterFilter
 from holdfast.core.states import GRAPH, Status
 from holdfast.face import Holdfast
 
 PAGE = 500
-OUTCOME = (Column("id"), Column("outcome", Room.FOLDED))
 
 app = typer.Typer(
     no_args_is_help=True, help="Look at jobs, cancel them, bring them back, tell them something."
@@ -32,14 +30,6 @@ NameOption = Annotated[str | None, typer.Option("--name", help="Only jobs of thi
 OwnerOption = Annotated[str | None, typer.Option("--owner", help="Only jobs of this owner.")]
 QueueOption = Annotated[str | None, typer.Option("--queue", help="Only jobs of this queue.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")]
-
-
-def _job_id(text: str) -> str:
-    """Read an id; both stores then compare the same spelling."""
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a job's id, which is a UUID") from None
 
 
 def _json(text: str) -> Any:
@@ -60,7 +50,7 @@ def list_jobs(
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")] = 50,
     before: Annotated[
         str | None,
-        typer.Option("--before", parser=_job_id, metavar="ID", help="Only jobs older than this one."),
+        typer.Option("--before", parser=as_id, metavar="ID", help="Only jobs older than this one."),
     ] = None,
     at_risk: Annotated[
         timedelta | None,
@@ -88,12 +78,13 @@ def list_jobs(
 @app.command("show")
 def show(
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    with_args: Annotated[bool, typer.Option("--args", help="Show its arguments, too.")] = False,
     application: AppOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a job with its failure, stages and history."""
-    whole = asked(chosen(application, url), lambda hold: _whole(hold, job_id))
+    whole = asked(chosen(application, url), lambda hold: _whole(hold, job_id, with_args=with_args))
     if as_json:
         show_json(jobs_view.as_json(whole))
     else:
@@ -118,7 +109,7 @@ def cancel(
         status = await hold.cancel(job_id)
         return "cancelled" if status is Status.CANCELLED else "its worker was asked to stop it"
 
-    _tell(asked(chosen(application, url), lambda hold: _each(hold, job_ids, one)), as_json=as_json)
+    tell(asked(chosen(application, url), lambda hold: _each(hold, job_ids, one)), as_json=as_json)
 
 
 @app.command("retry")
@@ -148,12 +139,12 @@ def retry(
         await hold.retry(job_id)
         return "queued"
 
-    async def everyone(hold: Holdfast) -> list[_Answer]:
+    async def everyone(hold: Holdfast) -> list[Answer]:
         wanted = JobFilter(status=Status.FAILED, name=name, owner=owner, queue=queue, limit=PAGE)
         ids = [job.id async for job in _all(hold, wanted)] if all_failed else job_ids or []
         return await _each(hold, ids, one)
 
-    _tell(asked(chosen(application, url), everyone), as_json=as_json)
+    tell(asked(chosen(application, url), everyone), as_json=as_json)
 
 
 @app.command("accept-late")
@@ -178,7 +169,7 @@ def accept_late(
         await hold.accept_late(job_id, actor=actor, reason=reason)
         return "completed"
 
-    _tell(asked(chosen(application, url), lambda hold: _each(hold, job_ids, one)), as_json=as_json)
+    tell(asked(chosen(application, url), lambda hold: _each(hold, job_ids, one)), as_json=as_json)
 
 
 @app.command("signal")
@@ -201,15 +192,7 @@ def signal(
         await hold.signal(job_id, name, data, actor=actor)
         return "signalled"
 
-    _tell(asked(chosen(application, url), lambda hold: _each(hold, [job_id], one)), as_json=as_json)
-
-
-class _Answer(NamedTuple):
-    """What became of one job that was asked for."""
-
-    id: str
-    done: bool
-    detail: str
+    tell(asked(chosen(application, url), lambda hold: _each(hold, [job_id], one)), as_json=as_json)
 
 
 async def _found(hold: Holdfast, wanted: JobFilter) -> tuple[list[jobs_view.Listed], datetime]:
@@ -221,22 +204,32 @@ async def _found(hold: Holdfast, wanted: JobFilter) -> tuple[list[jobs_view.List
     return [jobs_view.Listed(job, reasons.get(job.id)) for job in jobs], now
 
 
-async def _whole(hold: Holdfast, job_id: str) -> jobs_view.Whole:
-    job, store = await hold.read(_canonical(job_id)), hold.parts.store
+async def _whole(hold: Holdfast, job_id: str, *, with_args: bool) -> jobs_view.Whole:
+    job, store = await hold.read(canonical(job_id)), hold.parts.store
     stages, signals = await store.stages([job.id]), await store.signals([job.id])
-    return jobs_view.Whole(job, stages, await hold.events(job.id), signals)
+    return jobs_view.Whole(
+        job, stages, await hold.events(job.id), signals, await _letter(hold, job), with_args
+    )
+
+
+async def _letter(hold: Holdfast, job: Job) -> Letter | None:
+    """Read the dead letter of a job that failed, if it has one: what failed under an earlier version has none."""
+    if job.status is not Status.FAILED:
+        return None
+    found = await hold.parts.store.letters(LetterFilter(job_ids=(job.id,), limit=1))
+    return found[0] if found else None
 
 
 async def _each(
     hold: Holdfast, job_ids: Sequence[str], ask: Callable[[Holdfast, str], Awaitable[str]]
-) -> list[_Answer]:
+) -> list[Answer]:
     """Ask for each job on its own: one that cannot be does not keep the others from it."""
     answers = []
-    for job_id in map(_canonical, job_ids):
+    for job_id in map(canonical, job_ids):
         try:
-            answers.append(_Answer(job_id, done=True, detail=await ask(hold, job_id)))
+            answers.append(Answer(job_id, done=True, detail=await ask(hold, job_id)))
         except (JobNotFound, StateRefused) as error:
-            answers.append(_Answer(job_id, done=False, detail=str(error)))
+            answers.append(Answer(job_id, done=False, detail=str(error)))
     return answers
 
 
@@ -246,26 +239,6 @@ async def _all(hold: Holdfast, wanted: JobFilter) -> AsyncIterator[Job]:
         for job in page:
             yield job
         wanted = replace(wanted, before=page[-1].id)
-
-
-def _tell(answers: Sequence[_Answer], *, as_json: bool) -> None:
-    if as_json:
-        show_json([answer._asdict() for answer in answers])
-    else:
-        show_table(OUTCOME, [(answer.id, answer.detail) for answer in answers if answer.done])
-    refused = [answer for answer in answers if not answer.done]
-    for answer in refused:
-        say(answer.detail)
-    if refused:
-        raise typer.Exit(ExitCode.REFUSED)
-
-
-def _canonical(job_id: str) -> str:
-    """Spell an id as it is stored; what is none is left to the store, which then finds no such job."""
-    try:
-        return str(UUID(job_id))
-    except ValueError:
-        return job_id
 
 
 def _ensure_it_can_be_at_risk(status: Status | None, before: str | None) -> None:

@@ -12,6 +12,7 @@ from holdfast.cli.output import NOTHING, pairs, plain, show_fields, show_title
 from holdfast.cli.tables import Cell, Column, Room, moment, show_table
 from holdfast.core.failures import Failure
 from holdfast.core.jobs import Event, EventKind, Job, Signal
+from holdfast.core.letters import Letter
 from holdfast.core.redaction import redact
 from holdfast.core.sealing import is_sealed
 from holdfast.core.stages import StageRow, StageStatus
@@ -48,6 +49,9 @@ class Whole(NamedTuple):
     stages: list[StageRow]
     events: list[Event]
     signals: list[Signal]
+    letter: Letter | None = None
+    with_args: bool = False
+    """Arguments may be anybody's secrets: they are shown to whoever asks for them."""
 
 
 class Listed(NamedTuple):
@@ -90,8 +94,12 @@ def as_listed(found: Listed) -> dict[str, Any]:
 
 def as_json(whole: Whole) -> dict[str, Any]:
     """Give all that is stored about a job as JSON values."""
+    job = _job(whole.job)
+    if not whole.with_args:
+        del job["args"]
     return {
-        **_job(whole.job),
+        **job,
+        "dead_letter": None if whole.letter is None else {"state": whole.letter.state},
         "waits_for": _waits_for(whole),
         "stages": [_stage(stage) for stage in whole.stages],
         "unread_signals": [{"signal": told.name, "data": _value(told.data)} for told in _unread(whole)],
@@ -105,6 +113,9 @@ def show(whole: Whole) -> None:
     if whole.job.failure is not None:
         show_title("failure")
         _show_failure(whole.job.failure)
+    if whole.letter is not None:
+        show_title("dead letter")
+        typer.echo(f"{whole.letter.state}; `holdfast dead show {whole.letter.job_id}` tells what to do next")
     if whole.stages:
         show_title("stages")
         show_table(
@@ -125,7 +136,8 @@ def show(whole: Whole) -> None:
 def _show_failure(failure: Failure) -> None:
     told = failure.to_dict()
     stack = told.pop("stack")
-    show_fields({name: value for name, value in told.items() if value is not None})
+    told["context"] = pairs({name: value for name, value in failure.context.items() if value != ""})
+    show_fields({name: value for name, value in told.items() if value not in (None, "")})
     if stack:
         typer.echo("\n" + redact(stack))
 
@@ -137,7 +149,10 @@ def _fields(whole: Whole) -> dict[str, object]:
     shown = {field.name: getattr(job, field.name) for field in fields(job) if field.name not in hidden}
     shown |= {"held_by": _held(job, _last_reason(whole.events)), "waits_for": ", ".join(_waits_for(whole))}
     shown = {name: value for name, value in shown.items() if value not in (None, "")}
-    return shown | {name: _cut(text) for name in TEXTS if (text := getattr(job, name))}
+    texts = {name: _cut(text) for name in TEXTS if (text := getattr(job, name))}
+    if not whole.with_args:
+        texts["args"] = f"{len(job.args)} characters; --args shows them"
+    return shown | texts
 
 
 def _waits_for(whole: Whole) -> list[str]:

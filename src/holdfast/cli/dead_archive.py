@@ -1,0 +1,116 @@
+"""`holdfast dead archive` and `restore`: what leaves the database, and comes back."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.answers import Answer, canonical, tell
+from holdfast.cli.asking import asked
+from holdfast.cli.lengths import length
+from holdfast.cli.output import JsonOption, show_fields, show_json
+from holdfast.cli.tables import Column, Room, show_table
+from holdfast.cli.target import AppOption, UrlOption, chosen
+from holdfast.core.archiving import LetterEntry
+from holdfast.core.errors import ConfigError
+from holdfast.engine.archivist import Archivist
+from holdfast.face import Holdfast
+
+MOST = 100_000
+"""Letters that a dry run counts."""
+
+ARCHIVED = (
+    Column("id"),
+    Column("name", Room.CUT),
+    Column("fingerprint"),
+    Column("failed"),
+    Column("file", Room.CUT),
+)
+
+
+def archive(
+    *,
+    older_than: Annotated[
+        timedelta | None,
+        typer.Option("--older-than", parser=length, metavar="LENGTH", help="Letters that are kept so long."),
+    ] = None,
+    beyond: Annotated[
+        int | None, typer.Option("--beyond", min=0, metavar="N", help="The oldest, beyond so many.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.")
+    ] = False,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move dead letters to the archive, by the retention unless something else is given."""
+    hold = chosen(application, url)
+    if dry_run:
+        due = asked(hold, lambda hold: _due(hold, older_than, beyond, MOST))
+        show_json({"due": due}) if as_json else show_fields({"would be archived": due})
+        return
+    archived = asked(hold, lambda hold: _archived(hold, older_than, beyond))
+    show_json({"archived": archived}) if as_json else show_fields({"archived": archived})
+
+
+def restore(
+    job_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="The ids of jobs in the archive.")
+    ] = None,
+    *,
+    listed: Annotated[bool, typer.Option("--list", help="Show what the archive holds, instead.")] = False,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring dead letters back from the archive, with their jobs as they were."""
+    if listed == bool(job_ids):
+        raise ConfigError("give the ids of jobs, or --list to see what the archive holds")
+    hold = chosen(application, url)
+    if listed:
+        _show_archive(asked(hold, _held), as_json=as_json)
+        return
+    ids = list(dict.fromkeys(map(canonical, job_ids or ())))
+    back = asked(hold, lambda hold: hold.dead.restore(ids))
+    answers = [
+        Answer(job_id, done=True, detail="restored")
+        if job_id in back
+        else Answer(job_id, done=False, detail=f"job {job_id} is in the database already, and was left alone")
+        for job_id in ids
+    ]
+    tell(answers, as_json=as_json)
+
+
+async def _due(hold: Holdfast, older_than: timedelta | None, beyond: int | None, limit: int) -> int:
+    retention = hold.parts.letters.retention
+    if older_than is None and beyond is None:
+        older_than, beyond = retention.letters, retention.most_letters
+    return len(await hold.parts.store.letters_to_archive(older_than=older_than, beyond=beyond, limit=limit))
+
+
+async def _archived(hold: Holdfast, older_than: timedelta | None, beyond: int | None) -> int:
+    """Go on until nothing moves any more: one turn moves only so many."""
+    total = 0
+    while count := await hold.dead.archive(older_than=older_than, beyond=beyond):
+        total += count
+    return total
+
+
+async def _held(hold: Holdfast) -> list[tuple[LetterEntry, str]]:
+    return [
+        (entry, manifest.name)
+        for manifest in await Archivist(hold.parts).manifests()
+        for entry in manifest.letters
+    ]
+
+
+def _show_archive(found: list[tuple[LetterEntry, str]], *, as_json: bool) -> None:
+    rows = [
+        (entry.job_id, entry.name, entry.fingerprint, entry.last_failure_at, file) for entry, file in found
+    ]
+    if as_json:
+        names = ("id", "name", "fingerprint", "failed_at", "file")
+        show_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        show_table(ARCHIVED, rows)

@@ -1,0 +1,259 @@
+"""`holdfast dead plan`, `replay`, `progress` and `stop`: failed jobs come back, under a plan."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.asking import ActorOption, asked
+from holdfast.cli.counting import Tell, counted
+from holdfast.cli.dead_view import command
+from holdfast.cli.exits import ExitCode, say
+from holdfast.cli.output import JsonOption, show_fields, show_json, show_title
+from holdfast.cli.selecting import Selection, selected, taking
+from holdfast.cli.tables import Column, Room, show_table
+from holdfast.cli.target import AppOption, UrlOption, chosen
+from holdfast.core.letters import LetterState
+from holdfast.core.limits import Rate
+from holdfast.core.replays import PACE, Phase, dump_checks
+from holdfast.engine.desk import Planned, Progress
+from holdfast.face import Holdfast
+
+LOOK = 0.5
+"""Seconds between two looks at a replay."""
+
+STILL = 60
+"""Looks without any change after which it is said what may be the matter."""
+
+CHECKS = (Column("check"), Column("holds"), Column("finding", Room.FOLDED))
+LETTERS = (Column("id"), Column("ready"), Column("why", Room.FOLDED, usual=("-",)))
+
+_S = LetterState
+
+
+def _pace(text: str) -> float:
+    """Read `10/s` or `60/min` as letters a second."""
+    try:
+        return 1 / Rate.of(text).interval
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no pace; write letters and time, such as 10/s or 60/min"
+        ) from None
+
+
+TokenArgument = Annotated[str, typer.Argument(metavar="TOKEN", help="The plan's token.")]
+
+
+@taking(selected)
+def plan(
+    selection: Selection,
+    *,
+    safe: Annotated[
+        str,
+        typer.Option("--safe", metavar="WHY", help="Why it does no harm if something takes effect twice."),
+    ],
+    actor: ActorOption,
+    restart: Annotated[bool, typer.Option("--restart", help="Run finished stages again, too.")] = False,
+    canary: Annotated[int, typer.Option("--canary", min=0, help="So many letters go first.")] = 1,
+    pace: Annotated[
+        float, typer.Option("--pace", parser=_pace, metavar="RATE", help="How fast the others follow.")
+    ] = f"{PACE:g}/s",  # type: ignore[assignment] # read by the parser
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what is ready, and plan nothing.")] = False,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find out which letters can be replayed, and plan that."""
+    selection = selection.usually(_S.REMEDIATED, _S.VALIDATED)
+
+    async def ask(hold: Holdfast) -> Planned:
+        # One letter by its id: if there is none, that is said.
+        [wanted, *more] = selection.job_ids or [selection.as_filter()]
+        return await hold.dead.plan(
+            selection.as_filter() if more else wanted,
+            safe=safe,
+            actor=actor,
+            restart=restart,
+            canary=canary,
+            pace=pace,
+            dry_run=dry_run,
+        )
+
+    planned = asked(chosen(application, url), ask)
+    missing = [job_id for job_id in selection.job_ids if job_id not in planned.checks]
+    if as_json:
+        show_json(_planned_json(planned, missing))
+    else:
+        _show_planned(planned, application, dry_run=dry_run)
+    _end_planned(planned, missing)
+
+
+def _planned_json(planned: Planned, missing: list[str]) -> dict[str, Any]:
+    return {
+        "token": planned.token,
+        "ready": planned.ready,
+        "refused": planned.refused,
+        "missing": missing,
+        "checks": {job_id: dump_checks(found) for job_id, found in planned.checks.items()},
+    }
+
+
+def _show_planned(planned: Planned, application: str | None, *, dry_run: bool) -> None:
+    """Show what was found: of one letter each check, of many one line each."""
+    if len(planned.checks) == 1:
+        [found] = planned.checks.values()
+        show_table(CHECKS, found)
+    else:
+        refused = planned.refused
+        show_table(
+            LETTERS, [(job_id, job_id not in refused, refused.get(job_id)) for job_id in planned.checks]
+        )
+    if dry_run:
+        say(f"{len(planned.ready)} of {len(planned.checks)} letters are ready; nothing was planned")
+    if planned.token is not None:
+        show_title("plan")
+        show_fields({"token": planned.token, "letters": len(planned.ready)})
+        show_title("next, within an hour")
+        typer.echo(f"  {command(f'dead replay {planned.token} --actor WHO', application)}")
+
+
+def _end_planned(planned: Planned, missing: list[str]) -> None:
+    for job_id in missing:
+        say(f"there is no dead letter of job {job_id}")
+    refused = planned.refused
+    if len(planned.checks) > 1 and refused:
+        say(f"{len(refused)} of {len(planned.checks)} letters are not ready, and were left as they are")
+    for why in refused.values() if len(planned.checks) == 1 else ():
+        say(why)
+    if not planned.checks and not missing:
+        say("no letter is as the filter says; nothing was planned")
+    if missing or refused or not planned.ready:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def replay(
+    token: TokenArgument,
+    *,
+    actor: ActorOption,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch until it is done or stopped.")] = True,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a plan begin, which workers then carry out."""
+
+    async def ask(hold: Holdfast) -> Progress:
+        begun = await hold.dead.replay(token, actor=actor)
+        return await _watched(hold, token) if wait else begun
+
+    _tell(_uninterrupted(chosen(application, url), ask, token), application, as_json=as_json, judge=wait)
+
+
+def progress(
+    token: TokenArgument,
+    *,
+    wait: Annotated[bool, typer.Option("--wait", help="Watch until it is done or stopped.")] = False,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell how far a replay has come."""
+
+    async def ask(hold: Holdfast) -> Progress:
+        return await (_watched(hold, token) if wait else hold.dead.progress(token))
+
+    _tell(_uninterrupted(chosen(application, url), ask, token), application, as_json=as_json, judge=wait)
+
+
+def stop(
+    token: TokenArgument,
+    *,
+    actor: ActorOption,
+    reason: Annotated[str, typer.Option("--reason", metavar="WHY", help="Why; the plan shows it.")] = "",
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let no more letters of a plan follow, while jobs that are under way go on."""
+    stopped = asked(chosen(application, url), lambda hold: hold.dead.stop(token, actor=actor, reason=reason))
+    _tell(stopped, application, as_json=as_json, judge=False)
+
+
+def _uninterrupted(hold: Holdfast, ask: Any, token: str) -> Progress:
+    try:
+        found: Progress = asked(hold, ask)
+    except KeyboardInterrupt:
+        say(f"plan {token} goes on by itself; `holdfast dead stop {token}` stops it")
+        raise
+    return found
+
+
+async def _watched(hold: Holdfast, token: str) -> Progress:
+    """Look at a replay until it has ended. Whether a worker carries it out cannot be seen, only guessed."""
+    found = await hold.dead.progress(token)
+    with counted(found.plan.letters) as tell:
+        still = 0
+        while found.plan.is_running:
+            _count(tell, found)
+            if still == STILL:
+                say("nothing has moved for a while: the jobs take long, or no worker runs")
+            await asyncio.sleep(LOOK)
+            before, found = found, await hold.dead.progress(token)
+            still = still + 1 if found == before else 0
+        _count(tell, found)
+    return found
+
+
+def _count(tell: Tell, found: Progress) -> None:
+    standing = found.standing
+    ended = standing.count(_S.VERIFIED, _S.CLOSED, _S.NEW, _S.DISCARDED)
+    words = f"{found.plan.phase}: {standing.replayed} of {found.plan.letters} replayed"
+    tell(ended, f"{words}, {standing.count(_S.VERIFIED)} completed, {_failed(found)} failed again")
+
+
+def _failed(found: Progress) -> int:
+    return found.standing.count(_S.NEW)
+
+
+def _tell(found: Progress, application: str | None, *, as_json: bool, judge: bool) -> None:
+    """Show how a plan stands; whoever has waited for its end is told by the exit code whether that is a good one."""
+    plan, standing = found
+    figures = {
+        "replayed": standing.replayed,
+        "waiting": standing.count(_S.VALIDATED),
+        "under_way": standing.count(_S.REPLAYING),
+        "completed": standing.count(_S.VERIFIED, _S.CLOSED),
+        "failed_again": _failed(found),
+        "in_the_same_place": standing.repeated,
+        "cancelled": standing.count(_S.DISCARDED),
+    }
+    if as_json:
+        show_json(
+            {"token": plan.token, "phase": plan.phase, "why": plan.why, "letters": plan.letters, **figures}
+        )
+    else:
+        facts = {"plan": plan.token, "phase": plan.phase, "why": plan.why, "letters": plan.letters}
+        always = ("replayed", "completed", "failed_again")
+        shown = {name: count for name, count in figures.items() if count or name in always}
+        show_fields({name: value for name, value in facts.items() if value != ""} | shown)
+        _show_next(found, application)
+    if judge and (plan.phase is not Phase.DONE or figures["failed_again"] or figures["cancelled"]):
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def _show_next(found: Progress, application: str | None) -> None:
+    """Say what to type next: look at what failed again, and close what has completed."""
+    token, standing = found.plan.token, found.standing
+    typed = []
+    if found.plan.is_running:
+        typed.append(f"dead progress {token} --wait")
+    if _failed(found):
+        typed.append(f"dead list --plan {token} --state new")
+    if found.plan.phase is Phase.STOPPED and standing.count(_S.VALIDATED):
+        typed.append(f'dead plan --plan {token} --safe "…" --actor WHO')
+    if not found.plan.is_running and standing.count(_S.VERIFIED):
+        typed.append(f'dead close --plan {token} --notes "…" --actor WHO')
+    if typed:
+        show_title("next")
+        for words in typed:
+            typer.echo(f"  {command(words, application)}")

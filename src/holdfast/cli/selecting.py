@@ -1,0 +1,144 @@
+"""Which dead letters a command is about: some by their jobs' ids, or all that a filter finds."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Annotated, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+import typer
+
+from holdfast.cli.answers import canonical
+from holdfast.core.errors import ConfigError
+from holdfast.core.letters import LetterFilter, LetterState
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NARROWING = "--name, --queue, --owner, --error-class, --fingerprint, --stage, --state, --plan or --escalated"
+
+IdsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", help="The ids of jobs that failed; else a filter.")
+]
+AllOption = Annotated[bool, typer.Option("--all", help="All letters; without a filter, say so.")]
+NameOption = Annotated[str | None, typer.Option("--name", help="Only letters of jobs with this name.")]
+QueueOption = Annotated[str | None, typer.Option("--queue", help="Only letters of this queue.")]
+OwnerOption = Annotated[str | None, typer.Option("--owner", help="Only letters of this owner.")]
+ClassOption = Annotated[
+    str | None, typer.Option("--error-class", metavar="CLASS", help="Only failures of this class.")
+]
+FingerprintOption = Annotated[
+    str | None, typer.Option("--fingerprint", metavar="TEXT", help="Only letters of this group.")
+]
+StageOption = Annotated[str | None, typer.Option("--stage", help="Only failures in this stage.")]
+StatesOption = Annotated[
+    list[LetterState] | None, typer.Option("--state", help="Only letters in this state, or in these.")
+]
+PlanOption = Annotated[
+    str | None, typer.Option("--plan", metavar="TOKEN", help="Only letters that belong to this plan.")
+]
+EscalatedOption = Annotated[bool, typer.Option("--escalated", help="Only what a replay did not mend.")]
+
+
+class Selection(NamedTuple):
+    """Some letters by their jobs' ids, or all that a filter finds."""
+
+    job_ids: tuple[str, ...]
+    wanted: LetterFilter
+
+    def usually(self, *states: LetterState) -> "Selection":
+        """Mean letters in one of *states*, if a filter says nothing about it."""
+        if self.wanted.states is not None:
+            return self
+        return self._replace(wanted=replace(self.wanted, states=states))
+
+    def as_filter(self) -> LetterFilter:
+        """Give one filter for all that is meant."""
+        return replace(self.wanted, job_ids=self.job_ids, states=None) if self.job_ids else self.wanted
+
+
+def narrowed(
+    *,
+    name: NameOption = None,
+    queue: QueueOption = None,
+    owner: OwnerOption = None,
+    error_class: ClassOption = None,
+    fingerprint: FingerprintOption = None,
+    stage: StageOption = None,
+    state: StatesOption = None,
+    plan: PlanOption = None,
+    escalated: EscalatedOption = False,
+) -> LetterFilter:
+    """Give the filter that these options make."""
+    return LetterFilter(
+        name=name,
+        queue=queue,
+        owner=owner,
+        error_class=error_class,
+        fingerprint=fingerprint,
+        stage=stage,
+        states=tuple(state) if state else None,
+        plan=plan,
+        escalated=escalated or None,
+    )
+
+
+def selected(
+    job_ids: IdsArgument = None,
+    *,
+    everything: AllOption = False,
+    name: NameOption = None,
+    queue: QueueOption = None,
+    owner: OwnerOption = None,
+    error_class: ClassOption = None,
+    fingerprint: FingerprintOption = None,
+    stage: StageOption = None,
+    state: StatesOption = None,
+    plan: PlanOption = None,
+    escalated: EscalatedOption = False,
+) -> Selection:
+    """Give what is meant; nobody means all letters without saying so. Raises `ConfigError`."""
+    wanted = narrowed(
+        name=name,
+        queue=queue,
+        owner=owner,
+        error_class=error_class,
+        fingerprint=fingerprint,
+        stage=stage,
+        state=state,
+        plan=plan,
+        escalated=escalated,
+    )
+    is_narrowed = wanted != LetterFilter()
+    if job_ids and (everything or is_narrowed):
+        raise ConfigError("ids of jobs, and a filter or --all, exclude each other; give one of them")
+    if not job_ids and not everything and not is_narrowed:
+        raise ConfigError(f"no letter is named: give the ids of jobs, or any of {NARROWING}, or --all")
+    return Selection(_once(job_ids or ()), wanted)
+
+
+def _once(job_ids: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(canonical, job_ids)))
+
+
+def taking(
+    make: Callable[..., T],
+) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
+    """Give a command the options of *make*, and as its first argument what that makes of them.
+
+    Typer reads options from signatures, so the command's own is written anew: whoever adds an option to a
+    filter adds it in one place.
+    """
+    options = inspect.signature(make).parameters
+
+    def given(command: Callable[Concatenate[T, P], None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**values: object) -> None:
+            made = make(**{name: values.pop(name) for name in options})
+            command(made, **values)  # type: ignore[call-arg, arg-type] # by the signature below
+
+        _, *own = inspect.signature(command).parameters.values()
+        run.__signature__ = inspect.Signature([*options.values(), *own])  # type: ignore[attr-defined] # read by Typer
+        return run
+
+    return given

@@ -1,0 +1,370 @@
+"""`holdfast dead`: real commands beside a real worker, from the first look at a failure to its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import Holdfast, LetterFilter, LetterState, Status
+from tests.integration.cli_process import (
+    a_process,
+    a_worker,
+    an_application,
+    apply_schema,
+    holdfast,
+    read,
+    wait,
+)
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+    from tests.servers import Prepare
+
+NO_SUCH_JOB = "0197f0c4-0000-7000-8000-000000000000"
+
+FAILING = """
+from pathlib import Path
+
+from holdfast import Backoff, Holdfast, Permanent
+
+hold = Holdfast(backoff=Backoff.none())
+UP = Path(__file__).parent / "up"
+
+
+class Busy(Exception):
+    status_code = 503
+    request_id = "req_8aF3"
+
+
+@hold.stage()
+async def fetch(number: int) -> int:
+    return number
+
+
+@hold.stage(attempts=2)
+async def ask(number: int) -> int:
+    if not UP.exists():
+        raise Busy("no answer with key sk-live-abcdefgh12345678901234")
+    return number
+
+
+@hold.job("grade", attempts=2)
+async def grade(number: int) -> int:
+    return await ask(await fetch(number))
+
+
+@hold.job("charge", attempts=1)
+async def charge(amount: int) -> int:
+    if amount < 0:
+        raise Permanent("less than nothing")
+    return amount
+"""
+
+
+@pytest.fixture(scope="session")
+def prepare_postgres() -> Prepare:
+    return apply_schema
+
+
+@dataclass
+class Scene:
+    """An application whose jobs fail, and the command line beside it."""
+
+    url: str
+    folder: Path
+    archive: Path
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"DATABASE_URL": self.url, "WORKER_POLL_SEC": "0.05", "ARCHIVE_URL": str(self.archive)}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command on the application."""
+        return holdfast("dead", *words, "--app", "app:hold", cwd=self.folder, settings=self.settings)
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "--json").stdout)
+
+    async def failed(self, name: str, *numbers: int) -> list[str]:
+        """Submit jobs and have a worker fail them; give their ids, the newest first."""
+        ids = [await self._submit(name, number) for number in numbers]
+        with a_worker(cwd=self.folder, settings=self.settings):
+            for job_id in ids:
+                assert (await wait(self.url, job_id)).status is Status.FAILED
+        return ids[::-1]
+
+    async def _submit(self, name: str, number: int) -> str:
+        async with Holdfast(self.url) as hold:
+            if name == "charge":
+
+                @hold.job("charge")
+                async def charge(amount: int) -> None: ...
+
+                return (await charge.submit(number)).id
+
+            @hold.job("grade")
+            async def grade(number: int) -> None: ...
+
+            return (await grade.submit(number)).id
+
+    async def states(self) -> dict[str, LetterState]:
+        async with Holdfast(self.url) as hold:
+            return {letter.job_id: letter.state for letter in await hold.dead.list(LetterFilter(limit=1_000))}
+
+    def plan(self, *words: str) -> str:
+        """Go all the way to a plan; give its token."""
+        for step in (("triage", "--cause", "transient"), ("remediate", "--evidence", "it is back")):
+            assert self.run(*step, *words, "--actor", "ann").returncode == 0
+        token = self.json("plan", *words, "--safe", "keyed", "--actor", "ann")["token"]
+        assert isinstance(token, str)
+        return token
+
+
+@pytest.fixture
+def scene(url: str, tmp_path: Path) -> Scene:
+    return Scene(url, an_application(tmp_path, FAILING), tmp_path / "archive")
+
+
+@pytest.mark.clause("OPS-1")
+async def test_letters_are_listed_grouped_and_shown_with_what_to_do_next(scene: Scene) -> None:
+    second, first = await scene.failed("grade", 1, 2)
+    [charged] = await scene.failed("charge", -1)
+
+    listed = scene.run("list")
+    narrowed = scene.run("list", "--stage", "ask", "--limit", "1")
+    groups = scene.json("groups")
+    shown = scene.run("show", second)
+    machine = scene.json("show", second.upper())
+
+    assert [line.split("\t")[0] for line in listed.stdout.splitlines()] == [charged, second, first]
+    [row] = [line.split("\t") for line in narrowed.stdout.splitlines()]
+    assert row[:5] == [second, "grade", "default", "-", "ask"]
+    assert row[7:9] == ["new", "no"]
+    assert [(group["names"], group["letters"], group["open"]) for group in groups] == [
+        (["charge"], 1, 1),
+        (["grade"], 2, 2),
+    ]
+    lines = shown.stdout.splitlines()
+    for line in (
+        "stage\task",
+        "request_id\treq_8aF3",
+        "upstream_status\t503",
+        "fetch\tdone\t1",
+        "ask\tfailed\t2",
+    ):
+        assert line in lines
+    assert lines[-1] == (
+        f"  holdfast dead triage {second} --cause transient|data|configuration|code --actor WHO --app app:hold"
+    )
+    assert "sk-live" not in shown.stdout + listed.stdout + json.dumps(machine)
+    assert (machine["state"], machine["next"]["command"]) == ("new", lines[-1].strip())
+    assert machine["failure"]["stack"]
+
+
+@pytest.mark.clause("OPS-1")
+async def test_many_letters_are_triaged_by_a_filter_after_a_look(scene: Scene) -> None:
+    graded = await scene.failed("grade", 1, 2)
+    [charged] = await scene.failed("charge", -1)
+    words = ("triage", "--name", "grade", "--cause", "transient", "--actor", "ann")
+
+    look = scene.run(*words, "--dry-run")
+    between = set((await scene.states()).values())
+    done = scene.run(*words)
+    again = scene.run(*words)
+
+    assert look.stdout.splitlines() == [f"{job_id}\twould be triaged" for job_id in graded]
+    assert look.stderr == "holdfast: 2 would be triaged\n"
+    assert between == {LetterState.NEW}
+    assert (done.returncode, done.stderr) == (0, "holdfast: 2 triaged\n")
+    assert await scene.states() == dict.fromkeys(graded, LetterState.TRIAGED) | {charged: LetterState.NEW}
+    # Without --state a filter means those that wait for the step.
+    assert (again.returncode, again.stdout) == (0, "")
+    assert again.stderr == "holdfast: no letter is as the filter says; nothing was done\n"
+
+
+async def test_letters_that_do_not_allow_a_step_are_named_and_the_others_take_it(scene: Scene) -> None:
+    second, first = await scene.failed("charge", -1, -2)
+    scene.run("triage", first, "--cause", "data", "--actor", "ann")
+    words = ("--evidence", "asked", "--actor", "ann")
+
+    some = scene.run("remediate", second, NO_SUCH_JOB, first, *words)
+    many = scene.run("remediate", "--all", "--state", "new", "--state", "remediated", *words)
+
+    assert (some.returncode, some.stdout) == (1, f"{first}\tremediated\n")
+    assert some.stderr.splitlines() == [
+        f"holdfast: the dead letter of job {second} is new, so it cannot be remediated; "
+        "triage it first: say what the cause is",
+        f"holdfast: there is no dead letter of job {NO_SUCH_JOB}",
+    ]
+    assert (many.returncode, many.stdout) == (1, f"{first}\tremediated\n")
+    assert many.stderr.splitlines()[0] == "holdfast: 1 remediated, 1 refused"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("triage", "--cause", "code", "--actor", "ann"),
+        ("discard", "--reason", "old", "--actor", "ann"),
+        ("triage", NO_SUCH_JOB, "--all", "--cause", "code", "--actor", "ann"),
+        ("triage", NO_SUCH_JOB, "--cause", "code", "--actor", " "),
+        ("triage", NO_SUCH_JOB, "--cause", "weather", "--actor", "ann"),
+        ("close", NO_SUCH_JOB, "--notes", " ", "--actor", "ann"),
+        ("plan", "--all", "--safe", "x", "--actor", "ann", "--pace", "quickly"),
+        ("remediate", "--all", "--evidence", "x", "--actor", "ann", "--correct", "amount=1"),
+        ("remediate", NO_SUCH_JOB, "--evidence", "x", "--actor", "ann", "--correct", "amount=hunter2"),
+        ("remediate", NO_SUCH_JOB, "--evidence", "x", "--actor", "ann", "--correct-file", "absent.json"),
+        ("restore",),
+    ],
+    ids=lambda words: " ".join(words[:3]),
+)
+def test_words_that_make_no_sense_are_refused_in_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = holdfast("dead", *words, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "hunter2" not in done.stderr
+
+
+@pytest.mark.clause("OPS-1")
+async def test_a_job_goes_all_the_way_with_corrected_arguments(scene: Scene) -> None:
+    [job_id] = await scene.failed("charge", -1)
+    (scene.folder / "right.json").write_text('{"amount": 7}', encoding="utf-8")
+    by = ("--actor", "ann")
+
+    def took(*words: str) -> str:
+        done = scene.run(*words, *by)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    took("triage", job_id, "--cause", "data")
+    wrong = scene.run("remediate", job_id, "--evidence", "asked", "--correct", 'amount="x"', *by)
+    took("remediate", job_id, "--evidence", "asked", "--correct-file", "right.json")
+    look = took("plan", job_id, "--safe", "keyed", "--dry-run")
+    token = scene.json("plan", job_id, "--safe", "keyed", *by)["token"]
+    with a_worker(cwd=scene.folder, settings=scene.settings):
+        replayed = scene.run("replay", token, *by)
+    closed = took("close", "--plan", token, "--notes", "mended")
+
+    assert wrong.returncode == 1
+    assert "input\tyes\tthe function takes the arguments" in look.splitlines()
+    assert "token" not in look
+    assert (replayed.returncode, "completed\t1" in replayed.stdout.splitlines()) == (0, True)
+    assert replayed.stderr.splitlines()[-1] == "holdfast: done: 1 of 1 replayed, 1 completed, 0 failed again"
+    assert closed == f"{job_id}\tclosed\n"
+    assert (await read(scene.url, job_id)).result == "7"
+    assert scene.json("show", job_id)["corrected"] is True
+
+
+@pytest.mark.clause("OPS-1")
+async def test_a_replay_whose_canary_fails_is_stopped_and_says_so_by_its_exit_code(scene: Scene) -> None:
+    _, first = await scene.failed("grade", 1, 2)
+    token = scene.plan("--name", "grade")
+
+    with a_worker(cwd=scene.folder, settings=scene.settings):
+        done = scene.run("replay", token, "--actor", "ann")
+    again = scene.run("replay", token, "--actor", "ann")
+    seen = scene.json("progress", token)
+
+    assert done.returncode == 1
+    assert "why\tthe canary failed in the same place as before" in done.stdout.splitlines()
+    assert f"  holdfast dead list --plan {token} --state new --app app:hold" in done.stdout.splitlines()
+    assert again.returncode == 1
+    assert again.stderr.startswith(f"holdfast: plan {token} was stopped")
+    assert (seen["phase"], seen["failed_again"], seen["waiting"]) == ("stopped", 1, 1)
+    assert (await scene.states())[first] is LetterState.NEW
+
+
+async def test_a_replay_goes_on_without_whoever_watches_it_until_it_is_stopped(scene: Scene) -> None:
+    await scene.failed("grade", 1, 2)
+    token = scene.plan("--all")
+
+    with a_process(
+        *("dead", "replay", token, "--actor", "ann", "--app", "app:hold"),
+        cwd=scene.folder,
+        settings=scene.settings,
+    ) as watching:
+        watching.wait_for("canary: 0 of 2 replayed")
+        watching.signal(signal.SIGINT)
+        code = watching.end()
+    going_on = scene.json("progress", token)["phase"]
+    stopped = scene.run("stop", token, "--actor", "bob", "--reason", "not now")
+    waited = scene.run("progress", token, "--wait")
+
+    assert code == 130
+    assert f"plan {token} goes on by itself" in watching.output
+    assert going_on == "canary"
+    assert (stopped.returncode, "why\tby bob: not now" in stopped.stdout.splitlines()) == (0, True)
+    assert waited.returncode == 1
+
+
+async def test_a_plan_leaves_out_what_is_not_ready_and_says_why(scene: Scene) -> None:
+    second, first = await scene.failed("charge", -1, -2)
+    scene.run("triage", first, "--cause", "data", "--actor", "ann")
+    scene.run("remediate", first, "--evidence", "asked", "--actor", "ann")
+    words = ("--safe", "keyed", "--actor", "ann")
+
+    both = scene.run("plan", first, second, NO_SUCH_JOB, *words)
+    none = scene.run("plan", second, *words)
+    absent = scene.run("plan", NO_SUCH_JOB, *words)
+
+    assert both.returncode == 1
+    assert both.stdout.splitlines()[:2] == [
+        f"{second}\tno\tit is new; cause and evidence come first",
+        f"{first}\tyes\t-",
+    ]
+    assert "letters\t1" in both.stdout.splitlines()
+    assert both.stderr.splitlines()[0] == f"holdfast: there is no dead letter of job {NO_SUCH_JOB}"
+    assert (none.returncode, "token" in none.stdout) == (1, False)
+    assert (absent.returncode, absent.stdout) == (1, "")
+
+
+@pytest.mark.clause("OPS-1")
+async def test_letters_leave_for_the_archive_and_come_back(scene: Scene) -> None:
+    second, first = await scene.failed("charge", -1, -2)
+
+    look = scene.run("archive", "--beyond", "1", "--dry-run")
+    done = scene.run("archive", "--beyond", "1")
+    left = await scene.states()
+    held = scene.json("restore", "--list")
+    absent = scene.run("restore", first, NO_SUCH_JOB)
+    back = scene.run("restore", first)
+    again = scene.run("restore", first)
+
+    assert (look.stdout, done.stdout) == ("would be archived\t1\n", "archived\t1\n")
+    assert set(left) == {second}
+    assert [(entry["id"], entry["name"]) for entry in held] == [(first, "charge")]
+    assert (absent.returncode, absent.stdout) == (1, "")
+    assert (back.returncode, back.stdout) == (0, f"{first}\trestored\n")
+    assert again.returncode == 1
+    assert set(await scene.states()) == {first, second}
+
+
+async def test_what_cannot_be_archived_is_kept_and_that_is_said(scene: Scene) -> None:
+    ids = await scene.failed("charge", -1)
+    scene.archive.write_text("a file, and no folder", encoding="utf-8")
+
+    done = scene.run("archive", "--beyond", "0")
+
+    assert (done.returncode, done.stdout) == (1, "archived\t0\n")
+    assert done.stderr.splitlines()[-1].startswith("holdfast: letters are left that should have gone")
+    assert list(await scene.states()) == ids
+
+
+async def test_more_letters_than_fit_a_page_are_counted_while_it_goes_on(tmp_path: Path) -> None:
+    scene = Scene(f"sqlite:///{tmp_path}/jobs.db", an_application(tmp_path, FAILING), tmp_path / "archive")
+    await scene.failed("charge", *range(-501, 0))
+
+    done = scene.run("discard", "--name", "charge", "--reason", "a test", "--actor", "ann")
+
+    assert done.stderr.splitlines() == [
+        "holdfast: 500 of 501 letters",
+        "holdfast: 501 of 501 letters",
+        "holdfast: 501 discarded",
+    ]
+    assert set((await scene.states()).values()) == {LetterState.DISCARDED}

@@ -1,0 +1,113 @@
+"""What commands about dead letters make of what they are told, and what they find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from holdfast import ConfigError
+from holdfast.cli import app
+from holdfast.cli.checks import Health, Letters, of_archive, of_letters
+from holdfast.cli.dead_view import COMMANDS
+from holdfast.cli.health import letters_gauge
+from holdfast.cli.selecting import selected
+from holdfast.core.letters import LetterFilter, LetterState
+
+FEW = Letters(total=12, open=3, pages=0, overdue=False, hooks=1)
+
+
+def test_letters_that_are_kept_for_want_of_an_archive_are_a_warning() -> None:
+    overdue = FEW._replace(overdue=True)
+
+    assert of_letters(FEW, has_archive=False).health is Health.OK
+    assert of_letters(overdue, has_archive=True).health is Health.OK
+    check = of_letters(overdue, has_archive=False)
+    assert check.health is Health.WARN
+    assert "ARCHIVE_URL" in check.detail
+
+
+@pytest.mark.parametrize(("hooks", "is_said"), [(0, True), (1, False), (None, False)])
+def test_it_is_said_if_only_the_log_tells_of_what_should_wake_somebody(
+    hooks: int | None, is_said: bool
+) -> None:
+    check = of_letters(FEW._replace(pages=2, hooks=hooks), has_archive=False)
+
+    assert check.health is Health.OK
+    assert ("on_ticket" in check.detail) is is_said
+
+
+def test_an_archive_that_cannot_be_used_is_a_warning_that_says_what_to_do() -> None:
+    assert of_archive(None, can_seal=True).health is Health.OK
+    unreachable = of_archive("the bucket is not there; make it", can_seal=True)
+    assert (unreachable.health, unreachable.detail) == (
+        Health.WARN,
+        "the bucket is not there; make it. Until then letters are kept",
+    )
+    assert "holdfast[archive]" in of_archive(None, can_seal=False).detail
+
+
+@pytest.mark.clause("OBS-2")
+def test_letters_are_counted_by_their_state_whatever_their_jobs_are_named() -> None:
+    readings = letters_gauge({("grade", "new"): 2, ("charge", "new"): 1, ("charge", "closed"): 4})
+
+    expected = {(state.value,): 0 for state in LetterState} | {("new",): 3, ("closed",): 4}
+    assert dict(readings["dead_letters"]) == expected
+
+
+def test_nobody_means_all_letters_without_saying_so() -> None:
+    with pytest.raises(ConfigError, match="--all"):
+        selected([])
+
+    assert selected([], everything=True).job_ids == ()
+
+
+@pytest.mark.parametrize("more", [{"everything": True}, {"name": "grade"}, {"escalated": True}])
+def test_ids_and_a_filter_exclude_each_other(more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="exclude each other"):
+        selected(["01900000-0000-7000-8000-00000000000a"], **more)
+
+
+def test_an_id_counts_once_in_whatever_case_it_is_written() -> None:
+    written = "01900000-0000-7000-8000-00000000000a"
+
+    assert selected([written, written.upper()]).job_ids == (written,)
+
+
+def test_a_filter_means_letters_that_wait_for_the_step_unless_it_names_others() -> None:
+    plain = selected([], name="grade").usually(LetterState.NEW)
+    named = selected([], state=[LetterState.CLOSED]).usually(LetterState.NEW)
+
+    assert plain.wanted.states == (LetterState.NEW,)
+    assert named.wanted.states == (LetterState.CLOSED,)
+    assert named.wanted.escalated is None
+
+
+def test_a_selection_by_ids_is_a_filter_without_states() -> None:
+    both = ("01900000-0000-7000-8000-00000000000a", "01900000-0000-7000-8000-00000000000b")
+
+    chosen = selected(list(both)).usually(LetterState.NEW).as_filter()
+
+    assert isinstance(chosen, LetterFilter)
+    assert (chosen.job_ids, chosen.states) == (both, None)
+
+
+@pytest.mark.parametrize("state", COMMANDS)
+def test_what_to_type_next_is_a_command_that_there_is(state: LetterState) -> None:
+    group, name, *words = COMMANDS[state].split()
+
+    command: Any = get_command(app)
+    for word in (group, name):
+        command = command.commands[word]
+    options = {option for param in command.params for option in param.opts}
+    required = {
+        param.opts[0] for param in command.params if param.required and param.opts[0].startswith("--")
+    }
+    named = {word for word in words if word.startswith("--")}
+    assert named <= options
+    assert required <= named
+
+
+def test_every_state_but_the_last_says_what_to_type_next() -> None:
+    assert set(LetterState) - set(COMMANDS) == {LetterState.CLOSED}
