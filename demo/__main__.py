@@ -31,8 +31,8 @@ def main() -> int:
     screen = Screen(_console())
     screen.title(
         "Holdfast: a bad minute",
-        f"{jobs:,} jobs call a provider that fails, their worker is killed {len(KILL_AT)} times, "
-        "and a provider goes down altogether.",
+        f"{jobs:,} jobs call a provider that fails, their worker is killed {len(KILL_AT)} times, some fail for good "
+        "and are repaired, and a provider goes down altogether.",
     )
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     code = 1

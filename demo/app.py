@@ -14,11 +14,15 @@ from datetime import timedelta
 import httpx
 
 from holdfast import Backoff, Breaker, Holdfast, JobFunction, current
+from holdfast.ports import Journal
 
 BUDGET = 8
 """Attempts per stage, the first included; a killed worker costs one."""
 
 ASSISTANT = "assistant"
+API_KEY = "sk-demo-" + "1f2e3d4c5b6a7980"
+"""What the provider wants to see with every call. It stands in the URL, and so in the client's errors."""
+
 COOLDOWN = timedelta(seconds=2)
 """How long the assistant is left alone when it is down; usually that is half a minute."""
 
@@ -37,10 +41,10 @@ Effect = Callable[..., Awaitable[str]]
 """Has something done outside, under the key of whoever asks for it, and gives the id of what was done."""
 
 
-def open_shop(database_url: str, provider_url: str) -> Shop:
+def open_shop(database_url: str, provider_url: str, *, journal: Journal | None = None) -> Shop:
     """Declare the shop's jobs on a database; their stages call the provider."""
     backoff = Backoff.full_jitter(initial="500ms", ceiling="4s")
-    hold = Holdfast(database_url, attempts=BUDGET, backoff=backoff)
+    hold = Holdfast(database_url, attempts=BUDGET, backoff=backoff, journal=journal)
     effect = _effects(provider_url)
     return Shop(hold, _order(hold, effect), _advice(hold, effect), _receipt(hold, effect))
 
@@ -49,9 +53,11 @@ def _effects(provider_url: str) -> Effect:
     # The client makes no retries of its own, and no proxy stands between us and the loopback interface.
     provider = httpx.AsyncClient(base_url=provider_url, timeout=10, trust_env=False)
 
-    async def effect(name: str, **details: object) -> str:
+    async def effect(name: str, *, order: int, **details: object) -> str:
         key = {"Idempotency-Key": current().key}
-        answer = await provider.post(f"/effects/{name}", json=details, headers=key)
+        wanted = {"api_key": API_KEY, "customer": f"customer-{order}@example.org"}
+        body = {"order": order, **details}
+        answer = await provider.post(f"/effects/{name}", params=wanted, json=body, headers=key)
         answer.raise_for_status()
         return str(answer.json()["id"])
 

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,17 @@ _JOBS = """
 SELECT id, status, attempt, generation, NULL FROM holdfast_jobs
  UNION ALL
 SELECT id, status, attempt, generation, result FROM holdfast_finished
+"""
+
+
+_TOLD = """
+SELECT failure || ifnull(evidence, '') || ifnull(notes, '') FROM holdfast_dead_letters
+ UNION ALL
+SELECT reason || meta FROM holdfast_letter_steps
+ UNION ALL
+SELECT facts FROM holdfast_tickets
+ UNION ALL
+SELECT meta FROM holdfast_job_events
 """
 
 
@@ -79,15 +90,38 @@ class EventRow(NamedTuple):
     meta: Mapping[str, Any]
 
 
+class LetterRow(NamedTuple):
+    """A dead letter: how far its repair has come, how often it was replayed, and whether its input was corrected."""
+
+    job_id: str
+    state: str
+    replays: int
+    corrected: bool
+
+
+class StepRow(NamedTuple):
+    """A step that was taken with a dead letter."""
+
+    job_id: str
+    state: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Everything that the database holds at one moment; *keys* tells which job each key stands for."""
+    """Everything that the database holds at one moment.
+
+    *keys* tells which job each key stands for, *told* is all that letters and histories say of failures.
+    """
 
     jobs: list[JobRow]
     stages: list[StageRow]
     events: list[EventRow]
     gates: list[GateRow]
     keys: Mapping[str, str]
+    letters: list[LetterRow] = field(default_factory=list)
+    steps: list[StepRow] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +149,22 @@ class Database:
             )
             events = connection.execute("SELECT job_id, kind, meta FROM holdfast_job_events ORDER BY seq")
             gates = connection.execute("SELECT name, at, kind FROM holdfast_provider_events ORDER BY seq")
+            letters = connection.execute(
+                "SELECT job_id, state, replays, corrected FROM holdfast_dead_letters"
+            )
+            steps = connection.execute("SELECT job_id, state, at FROM holdfast_letter_steps ORDER BY seq")
             return Books(
                 jobs=[JobRow(*row) for row in connection.execute(_JOBS)],
                 stages=[_stage(*row) for row in stages],
                 events=[EventRow(job_id, kind, json.loads(meta)) for job_id, kind, meta in events],
                 gates=[GateRow(name, _instant(at), kind) for name, at, kind in gates],
                 keys=dict(connection.execute("SELECT key, job_id FROM holdfast_job_keys")),
+                letters=[
+                    LetterRow(job_id, state, replays, bool(corrected))
+                    for job_id, state, replays, corrected in letters
+                ],
+                steps=[StepRow(job_id, state, _instant(at)) for job_id, state, at in steps],
+                told=[text for (text,) in connection.execute(_TOLD)],
             )
 
     @contextmanager

@@ -1,90 +1,23 @@
 """What was promised, and what happened: each promise is one function of the evidence.
 
-The evidence is the provider's own log of calls, the rows of the database, and what the demo itself did:
-what it submitted, whom it killed, what it brought back. A promise that was never put to the test
-does not hold here: a run in which nobody was killed shows nothing about kills.
+A promise that was never put to the test does not hold here: a run in which nobody was killed shows nothing about kills.
 """
 
 import json
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
-from demo.books import Books
+from demo.evidence import Evidence, Finding, Place, finding, generation_of, place_of
 from holdfast_simulator import Entry
 
 RAMP_FIRST = 3
 RAMP_EVERY = timedelta(seconds=2)
 """How many held jobs go out when a provider is back, and how long it takes until twice as many follow."""
 
-
-class Place(NamedTuple):
-    """A stage of a job, as the key of a call names it."""
-
-    job_id: str
-    stage: str
-
-
-class Kill(NamedTuple):
-    """A worker process that was killed, and the jobs that it held when it died."""
-
-    pid: int
-    held: frozenset[str]
-
-
-class Outage(NamedTuple):
-    """What the demo did to a provider: jobs that called it, jobs that ran beside them, and when it was healed."""
-
-    provider: str
-    cooldown: timedelta
-    calling: frozenset[str]
-    beside: frozenset[str]
-    healed_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """All that the promises are checked against.
-
-    *submitted* maps each job to the stages it has to go through, *keys* each key to the job that the
-    first submission got, *again* to the one that the second got. *calls_before* is how many calls there
-    were when the second submission began. *kills_planned* is how many kills the demo set out to make.
-    *outage* is there if a provider was broken.
-    """
-
-    submitted: Mapping[str, tuple[str, ...]]
-    keys: Mapping[str, str]
-    again: Mapping[str, str]
-    calls_before: int
-    calls: Sequence[Entry]
-    books: Books
-    kills: Sequence[Kill]
-    kills_planned: int
-    retried: frozenset[str]
-    budget: int
-    retry_after: timedelta
-    outage: Outage | None = None
-
-    @property
-    def completed(self) -> set[str]:
-        """The jobs that the database knows as completed."""
-        return {row.id for row in self.books.jobs if row.status == "completed"}
-
-    @property
-    def expected(self) -> set[Place]:
-        """The effects that have to take place, once each."""
-        return {Place(job_id, stage) for job_id, stages in self.submitted.items() for stage in stages}
-
-
-class Finding(NamedTuple):
-    """A promise beside what happened; *culprits* names what broke it."""
-
-    promise: str
-    happened: str
-    holds: bool
-    culprits: tuple[str, ...] = ()
+MASK = re.compile(r"\[[a-z]+:[0-9a-f]{8}…\]")
+"""What stands in the place of a secret: what it was, and a hash that nobody can reverse."""
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -95,7 +28,10 @@ def findings(evidence: Evidence) -> list[Finding]:
         no_effect_takes_place_twice,
         results_are_what_took_place,
         kills_cost_no_job,
-        failed_jobs_go_on_where_they_failed,
+        dead_letters_are_repaired,
+        the_others_wait_for_the_canary,
+        replays_go_on_where_it_failed,
+        dead_letters_tell_no_secret,
         finished_stages_stay_finished,
         the_same_key_is_the_same_job,
         attempts_stay_within_budget,
@@ -109,14 +45,14 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 def exit_code(found: Iterable[Finding]) -> int:
     """0 if every promise was kept, else 1."""
-    return 0 if all(finding.holds for finding in found) else 1
+    return 0 if all(each.holds for each in found) else 1
 
 
 def every_job_completes(evidence: Evidence) -> Finding:
     """What was submitted comes to its good end."""
     undone = evidence.submitted.keys() - evidence.completed
     submitted = len(evidence.submitted)
-    return _finding(
+    return finding(
         "Every submitted job completes",
         f"submitted {submitted:,}, completed {submitted - len(undone):,}",
         undone,
@@ -128,7 +64,7 @@ def no_job_is_lost(evidence: Evidence) -> Finding:
     """The database knows each job that was acknowledged, and no others."""
     known, submitted = Counter(row.id for row in evidence.books.jobs), Counter(evidence.submitted)
     lost = evidence.submitted.keys() - known.keys()
-    return _finding(
+    return finding(
         "No job is lost or made up",
         f"lost {len(lost)}, made up {len(known.keys() - submitted.keys())}",
         lost | (known.keys() - submitted.keys()) | {job_id for job_id, rows in known.items() if rows > 1},
@@ -140,7 +76,7 @@ def no_effect_takes_place_twice(evidence: Evidence) -> Finding:
     effects = Counter(place_of(entry.key) for entry in evidence.calls if entry.effect_id is not None)
     doubled = {place for place, count in effects.items() if count > 1}
     repeats = sum(entry.duplicate_of is not None and entry.effect_id is None for entry in evidence.calls)
-    return _finding(
+    return finding(
         "No effect takes place twice",
         f"duplicate effects {len(doubled)} of {effects.total():,}; {repeats} repeats recognised",
         doubled,
@@ -160,7 +96,7 @@ def results_are_what_took_place(evidence: Evidence) -> Finding:
         if told[job_id] != [effects.get(Place(job_id, stage)) for stage in evidence.submitted[job_id]]
     }
     missing, stray = evidence.expected - effects.keys(), effects.keys() - evidence.expected
-    return _finding(
+    return finding(
         "Results tell what took place",
         f"missing effects {len(missing)}, stray {len(stray)}, wrong results {len(wrong)}",
         wrong | missing | stray,
@@ -174,7 +110,7 @@ def kills_cost_no_job(evidence: Evidence) -> Finding:
     reclaimed = {row.job_id for row in evidence.books.events if row.meta.get("reason") == "lease lost"}
     dropped = held - (evidence.completed & reclaimed)
     useful = sum(bool(kill.held) for kill in evidence.kills)
-    return _finding(
+    return finding(
         "kill -9 costs time, not jobs",
         f"worker kills survived {useful}; of {len(held)} jobs held, dropped {len(dropped)}",
         dropped,
@@ -182,9 +118,46 @@ def kills_cost_no_job(evidence: Evidence) -> Finding:
     )
 
 
-def failed_jobs_go_on_where_they_failed(evidence: Evidence) -> Finding:
-    """A job that was brought back completes, and calls nothing again that had its effect before."""
-    undone = evidence.retried - evidence.completed
+def dead_letters_are_repaired(evidence: Evidence) -> Finding:
+    """Each job that failed for good left a dead letter; each of those was replayed once, and its job has completed."""
+    letters = {row.job_id: row for row in evidence.books.letters}
+    repaired = {
+        job_id
+        for job_id, row in letters.items()
+        if (row.state, row.replays) in {("verified", 1), ("closed", 1)} and job_id in evidence.completed
+    }
+    corrected = {job_id for job_id, row in letters.items() if row.corrected}
+    return finding(
+        "Dead letters come back to work",
+        f"dead letters repaired {len(repaired)} of {len(letters)}; with corrected input {len(corrected)}",
+        (letters.keys() - repaired) | (letters.keys() ^ evidence.replayed) | (corrected ^ evidence.corrected),
+        tested=evidence.replayed and evidence.corrected,
+    )
+
+
+def the_others_wait_for_the_canary(evidence: Evidence) -> Finding:
+    """Of many letters one is replayed alone; the provider hears of no other before that job has completed."""
+    calls = [entry for entry in evidence.calls if generation_of(entry.key) > 1]
+    canary = min(calls, key=lambda entry: entry.at, default=None)
+    first = place_of(canary.key).job_id if canary else ""
+    done = [row.at for row in evidence.books.steps if (row.job_id, row.state) == (first, "verified")]
+    early = {
+        job_id
+        for entry in calls
+        if (job_id := place_of(entry.key).job_id) != first and done and entry.at < done[0]
+    }
+    followed = {place_of(entry.key).job_id for entry in calls} - {first}
+    return finding(
+        "A canary goes before the others",
+        f"followed it {len(followed)}, too early {len(early)}",
+        early,
+        tested=done and followed,
+    )
+
+
+def replays_go_on_where_it_failed(evidence: Evidence) -> Finding:
+    """A job that was replayed completes, and calls nothing again that had its effect before."""
+    undone = evidence.replayed - evidence.completed
     done_before = {
         place_of(entry.key)
         for entry in evidence.calls
@@ -195,13 +168,30 @@ def failed_jobs_go_on_where_they_failed(evidence: Evidence) -> Finding:
         for entry in evidence.calls
         if generation_of(entry.key) > 1 and place_of(entry.key) in done_before
     }
-    return _finding(
-        "A retry goes on where it failed",
-        f"retried {len(evidence.retried)}, completed {len(evidence.retried) - len(undone)}, "
-        f"repeated stages {len(repeated)}",
+    return finding(
+        "A replay goes on where it failed",
+        f"replayed {len(evidence.replayed)}, completed {len(evidence.replayed) - len(undone)}, "
+        f"finished stages run again {len(repeated)}",
         undone | repeated,
-        tested=bool(evidence.retried),
+        tested=bool(evidence.replayed),
     )
+
+
+def dead_letters_tell_no_secret(evidence: Evidence) -> Finding:
+    """The provider's key and its customers' addresses stood in every error, and stand in no letter and no log."""
+    in_letters = [text for text in evidence.books.told if _gives_away(text, evidence.secrets)]
+    in_logs = [line for line in evidence.logs if _gives_away(line, evidence.secrets)]
+    masked = sum(len(MASK.findall(text)) for text in evidence.books.told)
+    return finding(
+        "Dead letters keep secrets",
+        f"secrets in dead letters {len(in_letters)}, in log lines {len(in_logs)}; masked {masked:,}",
+        ["a dead letter"] * bool(in_letters) + ["a log line"] * bool(in_logs),
+        tested=evidence.secrets and masked and evidence.logs,
+    )
+
+
+def _gives_away(text: str, secrets: Sequence[str]) -> bool:
+    return any(secret in text for secret in secrets)
 
 
 def finished_stages_stay_finished(evidence: Evidence) -> Finding:
@@ -212,7 +202,7 @@ def finished_stages_stay_finished(evidence: Evidence) -> Finding:
         for entry in evidence.calls
         if (place := place_of(entry.key)) in stored and entry.at > stored[place]
     }
-    return _finding(
+    return finding(
         "A finished stage stays finished",
         f"stages {len(stored):,}, computed again {len(again)}",
         again,
@@ -226,7 +216,7 @@ def the_same_key_is_the_same_job(evidence: Evidence) -> Finding:
     unknown = {key for key, job_id in evidence.keys.items() if evidence.books.keys.get(key) != job_id}
     late = [entry for entry in evidence.calls if evidence.again and entry.number > evidence.calls_before]
     run = {str(entry.key) for entry in late}
-    return _finding(
+    return finding(
         "The same key is the same job",
         f"submitted again {len(evidence.again):,}, run again {len({key.split(':')[0] for key in run})}",
         other | unknown | run,
@@ -241,7 +231,7 @@ def attempts_stay_within_budget(evidence: Evidence) -> Finding:
     over |= {row.id for row in evidence.books.jobs if row.attempt > evidence.budget}
     over |= {Place(row.job_id, row.name) for row in evidence.books.stages if row.attempt > evidence.budget}
     most = max(tried.values(), default=0)
-    return _finding(
+    return finding(
         f"A stage has at most {evidence.budget} attempts",
         f"above budget {len(over)}; the most was {most}",
         over,
@@ -263,7 +253,7 @@ def waits_that_were_asked_for_are_kept(evidence: Evidence) -> Finding:
                 if following is not None and _too_early(entry.at, following.at, evidence.retry_after):
                     early.add(job_id)
     seconds = f"{evidence.retry_after.total_seconds():g} s"
-    return _finding(
+    return finding(
         "Retry-After is honoured",
         f"retries {retries}; asked to wait {seconds} {asked} times, too early {len(early)}",
         early,
@@ -287,7 +277,7 @@ def held_jobs_spend_no_attempt(evidence: Evidence) -> Finding:
     calling = evidence.outage.calling if evidence.outage else frozenset()
     wrong = {job_id for job_id in calling if spent.get(job_id) != 1 + retries[job_id]}
     while_open = sum(retries[job_id] for job_id in calling) - len(before)
-    return _finding(
+    return finding(
         "Held jobs spend no attempt",
         f"calls {len(before)}, failed trials {len(failed) - len(before)}; attempts spent while open {while_open}",
         wrong | ({"attempts spent while open"} if while_open else set()),
@@ -304,7 +294,7 @@ def other_work_goes_on(evidence: Evidence) -> Finding:
         if outage and opened and opened[0] <= row.stored_at < outage.healed_at
     }
     beside = outage.beside if outage else frozenset()
-    return _finding(
+    return finding(
         "Other work goes on meanwhile",
         f"jobs beside {len(beside)}, done while it was down {len(beside & done)}",
         beside - done,
@@ -324,7 +314,7 @@ def the_backlog_goes_out_in_a_ramp(evidence: Evidence) -> Finding:
             over.add(f"{called} calls within {(number + 1) * RAMP_EVERY.seconds} s")
     again = {"opened again" for at in _instants(evidence, "opened") if closed and at > closed[0]}
     told = ", ".join(str(steps[number]) for number in range(max(steps, default=-1) + 1))
-    return _finding(
+    return finding(
         "The backlog goes out in a ramp",
         f"calls in each {RAMP_EVERY.seconds} s {told}; opened again {len(again)}",
         over | again,
@@ -343,26 +333,5 @@ def _instants(evidence: Evidence, kind: str) -> list[datetime]:
     return [row.at for row in evidence.books.gates if (row.name, row.kind) == (name, kind)]
 
 
-def place_of(key: str | None) -> Place:
-    """Read from a call's key which stage of which job made it.
-
-    >>> place_of("0190-7a:1:ship:#1")
-    Place(job_id='0190-7a', stage='ship')
-    """
-    parts = (key or "").split(":")
-    return Place(parts[0], parts[2] if len(parts) > 2 else "")
-
-
-def generation_of(key: str | None) -> int:
-    """Read from a call's key whether the job was brought back before: the first generation is 1."""
-    parts = (key or "").split(":")
-    return int(parts[1]) if len(parts) > 1 else 0
-
-
 def _too_early(asked_at: datetime, came_at: datetime, wait: timedelta) -> bool:
     return came_at - asked_at < wait
-
-
-def _finding(promise: str, happened: str, culprits: Iterable[object], *, tested: object = True) -> Finding:
-    named = tuple(sorted(":".join(one) if isinstance(one, tuple) else str(one) for one in culprits))
-    return Finding(promise, happened, bool(tested) and not named, named)

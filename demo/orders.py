@@ -7,6 +7,10 @@ UNSERVED = "Port Ellen"
 
 PLACES = ("Bergen", "Cork", "Gdynia", "Porto")
 
+SLIP = 11
+MISSPELT, MEANT = "Prto", "Porto"
+"""The order whose destination nobody knows, since somebody has misspelt it, and the place that was meant."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -27,10 +31,10 @@ class Order:
 
 
 def orders(count: int) -> list[Order]:
-    """Make *count* orders: a third of them downloads, and one in seventy-five for the unserved place.
+    """Make *count* orders: a third are downloads, one in seventy-five is for the unserved place, one has a slip.
 
-    >>> [order.destination for order in orders(8)]
-    ['Cork', 'Gdynia', None, 'Bergen', 'Cork', None, 'Port Ellen', 'Bergen']
+    >>> [order.destination for order in orders(11)][5:]
+    [None, 'Port Ellen', 'Bergen', None, 'Gdynia', 'Prto']
     """
     return [Order(number, _destination(number)) for number in range(1, count + 1)]
 
@@ -38,4 +42,6 @@ def orders(count: int) -> list[Order]:
 def _destination(number: int) -> str | None:
     if number % 3 == 0:
         return None
+    if number == SLIP:
+        return MISSPELT
     return UNSERVED if number % 75 == 7 else PLACES[number % len(PLACES)]

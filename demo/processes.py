@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 START_WITHIN = 30.0
 STOP_WITHIN = 10.0
 
-SLOTS = 24
+SLOTS = 32
 LEASE = "5 s"
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.books import Figures
-from demo.checks import Finding
+from demo.evidence import Finding
 
 WIDEST = 110
 MARGIN = 2
@@ -47,7 +47,7 @@ class Screen:
         """Say what happens now."""
         line = Table.grid(padding=(0, 2))
         line.add_column(width=8, justify="right", no_wrap=True, style="dim")
-        line.add_column()
+        line.add_column(overflow="fold")
         line.add_row(f"{self.seconds:.1f} s", Text.from_markup(text, style=style))
         self._console.print(line)
 

@@ -9,14 +9,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from demo.app import ASSISTANT, BUDGET, COOLDOWN, Shop, open_shop
+from rich.markup import escape
+
+from demo.app import API_KEY, ASSISTANT, BUDGET, COOLDOWN, Shop, open_shop
 from demo.books import Database, Figures
-from demo.checks import Evidence, Finding, Kill, Outage, findings, generation_of, place_of
-from demo.orders import UNSERVED, Order, orders
+from demo.checks import findings
+from demo.evidence import Evidence, Finding, Kill, Outage, generation_of, place_of
+from demo.orders import MEANT, MISSPELT, SLIP, UNSERVED, Order, orders
 from demo.processes import LEASE, SLOTS, Child, DemoError, Provider, start_worker
 from demo.screen import Bar, Screen
 from demo.trouble import ASSISTANT_BACK, ASSISTANT_DOWN, FLAKY, REPAIRED, RETRY_AFTER
-from holdfast import Job, JobFilter, Status
+from holdfast import Letter, LetterFilter, LetterState
+from holdfast.telemetry.logs import StructuredJournal
 from holdfast_simulator import Entry
 
 KILL_AT = (0.2, 0.45, 0.7)
@@ -25,6 +29,15 @@ KILL_AT = (0.2, 0.45, 0.7)
 ADVICE = 40
 RECEIPTS = 40
 """How many jobs call the provider that breaks, and how many run beside them."""
+
+OPERATOR = "ann"
+ALL = LetterFilter(limit=1_000)
+PACE = 50.0
+"""Dead letters a second that follow the canary."""
+
+VERIFIED = LetterState.VERIFIED
+SECRETS = (API_KEY, "@example.org", "%40example.org")
+"""What stands in every call, and may stand in no dead letter and no log: a key, and the customers' addresses."""
 
 TICK = 0.15
 TRIALS_TO_FAIL = 2
@@ -46,7 +59,8 @@ class Deeds:
     again: dict[str, str] = field(default_factory=dict)
     calls_before: int = 0
     kills: list[Kill] = field(default_factory=list)
-    retried: frozenset[str] = frozenset()
+    replayed: frozenset[str] = frozenset()
+    corrected: frozenset[str] = frozenset()
     outage: Outage | None = None
 
 
@@ -59,6 +73,7 @@ class Story:
         self._orders = orders(jobs)
         self._database = Database(folder / "orders.db")
         self._url = f"sqlite:///{folder / 'orders.db'}"
+        self._operator_log = folder / "operator.log"
         self._deeds = Deeds()
         self._stack = ExitStack()
         self._workers: list[Child] = []
@@ -70,7 +85,8 @@ class Story:
         with self._stack:
             self._screen.act(1, f"{len(self._orders):,} orders, and a provider that fails")
             provider = self._stack.enter_context(Provider.start(FLAKY, folder=self._folder))
-            shop = open_shop(self._url, provider.url)
+            journal = StructuredJournal(stream=self._stack.enter_context(self._operator_log.open("w")))
+            shop = open_shop(self._url, provider.url, journal=journal)
             async with shop.hold:
                 try:
                     await self._acts(shop, provider)
@@ -154,37 +170,78 @@ class Story:
         return worker
 
     async def _repair(self, shop: Shop, provider: Provider) -> None:
-        self._screen.act(3, "Failed for good, repaired, brought back")
-        failed = await shop.hold.find(JobFilter(status=Status.FAILED, limit=len(self._orders)))
-        self._screen.tell(f"{_count(failed, 'job')} failed for good: a 400 gets no better by itself.")
-        self._show(failed)
-        provider.follow(REPAIRED)
-        self._deeds.retried = frozenset(job.id for job in failed)
-        for job in failed:
-            await shop.hold.retry(job.id)
+        self._screen.act(3, "Dead letters, and the way back")
+        letters = await shop.hold.dead.list(ALL)
+        self._deeds.replayed = frozenset(letter.job_id for letter in letters)
         self._screen.tell(
-            f"The provider learns the way to {UNSERVED}, and [cyan]hold.retry(job_id)[/] brings each back."
+            f"{_count(letters, 'job')} failed for good, and left a dead letter each: a 400 gets no better by itself."
         )
-        await self._watch(None, lambda now: now.live == 0)
+        self._show(letters)
+        token = await self._plan(shop, provider)
+        await shop.hold.dead.replay(token, actor=OPERATOR)
+        await self._until_verified(shop, token)
         later = [place_of(entry.key) for entry in provider.calls() if generation_of(entry.key) > 1]
         charged = {place.job_id for place in later if place.stage == "charge"}
+        closed = await shop.hold.dead.close(ALL, "shipped after all", actor=OPERATOR)
         self._screen.tell(
-            f"They went on from the stage that had failed. Charged again: {_count(charged, 'order')}."
+            f"{_count(closed.done, 'letter')} verified, and closed with a note. They went on from the stage that had "
+            f"failed. Charged again: {_count(charged, 'order')}."
         )
 
-    def _show(self, failed: Sequence[Job]) -> None:
+    def _show(self, letters: Sequence[Letter]) -> None:
+        oldest = list(reversed(letters))[:3]
         rows = [
             (
-                self._deeds.submitted[job.id].key,
-                job.stage or "",
-                job.failure.error_class if job.failure else "",
-                str(job.failure.upstream_status or "") if job.failure else "",
+                self._deeds.submitted[letter.job_id].key,
+                self._deeds.submitted[letter.job_id].destination or "",
+                letter.stage or "",
+                letter.error_class.value,
+                str(letter.failure.upstream_status or ""),
             )
-            for job in failed[:3]
+            for letter in oldest
         ]
-        if len(failed) > len(rows):
-            rows.append((f"and {len(failed) - len(rows)} more", "", "", ""))
-        self._screen.table(("order", "failed in stage", "class", "answer"), rows)
+        if len(letters) > len(rows):
+            rows.append((f"and {len(letters) - len(rows)} more", "", "", "", ""))
+        self._screen.table(("order", "destination", "failed in stage", "class", "answer"), rows)
+        for letter in oldest[:1]:
+            said, *_ = letter.failure.message.partition(" For more information")
+            self._screen.tell(f"The first says, without the key that was in it: [dim]{escape(said)}[/]")
+
+    async def _plan(self, shop: Shop, provider: Provider) -> str:
+        """Go the operator's way as far as a plan, and return its token."""
+        dead, by_number = shop.hold.dead, {order.number: job for job, order in self._deeds.submitted.items()}
+        slip = by_number[SLIP]
+        await dead.triage(ALL, "configuration", actor=OPERATOR, reason=f"nobody ships to {UNSERVED}")
+        await dead.triage(slip, "data", actor=OPERATOR, reason="misspelt")
+        provider.follow(REPAIRED)
+        await dead.remediate(ALL, f"the provider has learnt the way to {UNSERVED}", actor=OPERATOR)
+        correct = {"destination": MEANT}
+        await dead.remediate(slip, "the customer was asked", actor=OPERATOR, correct=correct)
+        self._deeds.corrected = frozenset({slip})
+        self._screen.tell(
+            f"[cyan]triage[/], [cyan]remediate[/]: the provider learns the way to {UNSERVED}, and order-{SLIP} gets "
+            f"other input, {MEANT} in the place of {MISSPELT}. Cause and evidence are on record."
+        )
+        planned = await dead.plan(ALL, safe="every call has a key", actor=OPERATOR, canary=1, pace=PACE)
+        if planned.token is None:
+            raise DemoError(f"there is nothing to replay: {planned.refused}")
+        self._screen.tell(
+            f"[cyan]plan[/], [cyan]replay[/]: a dry run finds {len(planned.ready)} of {len(planned.checks)} ready, and "
+            "that what is charged stays charged. One goes first, as a canary."
+        )
+        return planned.token
+
+    async def _until_verified(self, shop: Shop, token: str) -> None:
+        """Wait until the jobs of all letters have completed, and say so when the canary has."""
+        alone = True
+        while True:
+            plan, standing = await shop.hold.dead.progress(token)
+            if alone and standing.count(VERIFIED):
+                alone = False
+                self._screen.tell("The canary has completed; the others follow.")
+            if standing.count(VERIFIED) == plan.letters or plan.phase == "stopped":
+                return
+            await self._pause()
 
     async def _break_assistant(self, shop: Shop, provider: Provider) -> None:
         self._screen.act(4, "A provider goes down, and comes back")
@@ -227,8 +284,7 @@ class Story:
     async def _until_open(self, shop: Shop) -> None:
         """Wait until the assistant's breaker is open."""
         while (await shop.hold.providers.show(ASSISTANT)).state != "open":
-            await self._watch(None, lambda _: True)
-            await asyncio.sleep(TICK)
+            await self._pause()
 
     async def _while_it_is_down(self, shop: Shop) -> None:
         """Wait until everybody is held who is not done, and two trials have failed."""
@@ -238,7 +294,7 @@ class Story:
             events = await shop.hold.providers.events(ASSISTANT)
             if held == ADVICE and sum(event.kind == "opened" for event in events) > TRIALS_TO_FAIL:
                 return
-            await asyncio.sleep(TICK)
+            await self._pause()
 
     async def _submit_again(self, shop: Shop, provider: Provider) -> None:
         self._screen.act(5, "The same orders, submitted again")
@@ -271,11 +327,20 @@ class Story:
                 raise OverdueError(f"{now.live} jobs have not ended after {GIVE_UP_AFTER:g} s.")
             await asyncio.sleep(TICK)
 
+    async def _pause(self) -> None:
+        """Wait a moment. Raises what `_watch` raises: nobody waits for what will never be."""
+        enough = iter((False, True))
+        await self._watch(None, lambda _: next(enough))
+
     def _tell_of_reclaimed(self) -> None:
         """Say so when the last lease of a dead worker has run out."""
         for worker in [dead for dead in self._dead if not self._database.held_by(dead.pid)]:
             after = time.monotonic() - self._dead.pop(worker)
             self._screen.tell(f"The leases of {worker.name} have run out, {after:.1f} s after its death.")
+
+    @property
+    def _logs(self) -> list[Path]:
+        return [self._operator_log, *(worker.output for worker in self._workers)]
 
     def _evidence(self, provider: Provider) -> Evidence:
         submitted = self._deeds.submitted
@@ -288,10 +353,13 @@ class Story:
             books=self._database.books(),
             kills=self._deeds.kills,
             kills_planned=len(KILL_AT),
-            retried=self._deeds.retried,
+            replayed=self._deeds.replayed,
             budget=BUDGET,
             retry_after=RETRY_AFTER,
             outage=self._deeds.outage,
+            corrected=self._deeds.corrected,
+            secrets=SECRETS,
+            logs=[line for log in self._logs for line in log.read_text(errors="replace").splitlines()],
         )
 
 

@@ -3,14 +3,16 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from demo.orders import UNSERVED
+from demo.orders import MISSPELT, UNSERVED
 from holdfast_simulator import DOWN, Moment, RateLimit, Reset, Rule, Script, Slow, Status
 
 RETRY_AFTER = timedelta(seconds=2)
 
-_REFUSAL = {"error": {"code": "unknown_destination", "message": f"no route to {UNSERVED}"}}
 
-_UNSERVED = Rule(Status(400, body=_REFUSAL), route="POST /effects/ship", body=UNSERVED)
+def _no_route_to(place: str) -> Rule:
+    refusal = {"error": {"code": "unknown_destination", "message": f"no route to {place}"}}
+    return Rule(Status(400, body=refusal), route="POST /effects/ship", body=place)
+
 
 _GOOD_DAY = Rule(Slow(timedelta(seconds=0.25)))
 """What it takes when nothing is wrong."""
@@ -23,10 +25,10 @@ _FLAKY = (
     _GOOD_DAY,
 )
 
-FLAKY = Script.of(_UNSERVED, *_FLAKY, seed=7)
+FLAKY = Script.of(_no_route_to(UNSERVED), _no_route_to(MISSPELT), *_FLAKY, seed=7)
 
-REPAIRED = replace(FLAKY, rules=_FLAKY)
-"""As flaky as before, but it knows every destination."""
+REPAIRED = replace(FLAKY, rules=FLAKY.rules[1:])
+"""As flaky as before, but it knows every place that there is."""
 
 ASSISTANT_DOWN = Script.of(Rule(DOWN, route="POST /effects/advise"), _GOOD_DAY)
 ASSISTANT_BACK = Script.of(_GOOD_DAY)
