@@ -21,7 +21,7 @@ from holdfast import (
 )
 from holdfast.core.replays import Phase
 from holdfast.engine.archivist import EVERY, Archivist
-from holdfast.engine.automatic import Automatic
+from holdfast.engine.automatic import AutoReplayer
 from holdfast.engine.desk import Progress
 from holdfast.engine.parts import Parts
 from holdfast.engine.replaying import Replayer
@@ -166,7 +166,7 @@ async def tell_tickets(hold: Holdfast, *, patience: float = PATIENCE) -> None:
 
 async def replay_automatically(hold: Holdfast) -> None:
     """Let a worker's automatic replayer look once."""
-    await Automatic(hold.parts).run_once()
+    await AutoReplayer(hold.parts).run_once()
 
 
 async def keep_house(hold: Holdfast, clock: DatabaseClock) -> None:

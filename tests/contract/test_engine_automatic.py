@@ -16,12 +16,13 @@ from holdfast import (
     Job,
     JobFunction,
     JobNotFound,
+    LetterFilter,
     LetterState,
     Permanent,
     Status,
 )
-from holdfast.core.replays import AUTOMATIC
-from holdfast.engine.automatic import Automatic
+from holdfast.core.replays import AUTOMATIC, PACE
+from holdfast.engine.automatic import AutoReplayer
 from holdfast.ports import Store
 from tests.contract.conftest import Database, DatabaseClock, Journal
 from tests.contract.letters import (
@@ -32,6 +33,7 @@ from tests.contract.letters import (
     move_plans,
     opened,
     replay_automatically,
+    until_over,
 )
 from tests.contract.services import Service, down
 from tests.contract.steps import PATIENCE
@@ -95,7 +97,7 @@ async def test_a_job_with_leave_goes_on_after_a_while_and_every_step_of_it_is_on
     assert steps[2].meta["evidence"] == "provider 'llm' lets calls through"
     [event] = [one for one in await hold.events(job_id) if one.kind is EventKind.REPLAYED]
     assert event.meta["actor"] == AUTOMATIC
-    assert [line["job_id"] for line in journal.lines("replays itself")] == [job_id]
+    assert [line["job_id"] for line in journal.lines("replay by itself")] == [job_id]
 
 
 async def test_a_job_goes_on_by_itself_once(hold: Holdfast, service: Service, clock: DatabaseClock) -> None:
@@ -214,7 +216,7 @@ async def test_a_letter_that_leaves_for_the_archive_meanwhile_harms_nobody(
     job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
     await clock.advance(AFTER)
 
-    await Automatic(replace(hold.parts, store=cast("Store", Emptied(hold.parts.store)))).run_once()
+    await AutoReplayer(replace(hold.parts, store=cast("Store", Emptied(hold.parts.store)))).run_once()
 
     assert (await letter_of(hold, job_id)).state is S.NEW
 
@@ -234,7 +236,7 @@ async def test_a_worker_looks_by_itself(
             await in_letter_state(other, job_id, S.VERIFIED)
 
 
-async def test_many_letters_go_on_by_themselves_over_several_pages(
+async def test_many_letters_go_on_by_themselves_over_several_pages_and_at_a_pace(
     hold: Holdfast, clock: DatabaseClock
 ) -> None:
     well = asyncio.Event()
@@ -250,6 +252,11 @@ async def test_many_letters_go_on_by_themselves_over_several_pages(
     well.set()
     await clock.advance(AFTER)
     await look(hold)
+    [*plans] = await hold.parts.store.running_plans()
+    assert len(plans) == 2, "one for each page"
+    assert len(await hold.dead.list(LetterFilter(states=(LetterState.REPLAYING,), limit=120))) <= 2 * PACE
     async with hold.worker(poll=0.05):
+        for plan in plans:
+            await until_over(hold, clock, plan.token)
         for job_id in ids:
             assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED

@@ -86,7 +86,7 @@ async def test_the_class_of_the_failure_says_how_many_attempts_there_were_and_ho
     assert (letter.error_class, letter.attempt, len(runs)) == (known_as, attempts, attempts)
     [ticket] = told
     assert (ticket.kind, ticket.level, ticket.job_id) == (TicketKind.DEAD_LETTER, level, job_id)
-    assert ticket.facts["errorClass"] == known_as
+    assert ticket.facts["error_class"] == known_as
 
 
 @pytest.mark.clause("RET-7")

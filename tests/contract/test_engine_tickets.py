@@ -76,7 +76,7 @@ async def test_each_letter_has_a_ticket_that_is_told_to_plain_and_to_async_funct
     first = plainly[0]
     assert (first.kind, first.level) == (TicketKind.DEAD_LETTER, "review")
     assert first.title == "job grade failed: no such essay"
-    assert first.to_dict()["firstReason"] == "NOT_FOUND"
+    assert first.to_dict()["first_reason"] == "NOT_FOUND"
 
 
 @pytest.mark.clause("DLQ-4")
@@ -90,7 +90,7 @@ async def test_each_letter_is_logged_with_its_first_reason(
 
     [line] = journal.lines("ticket")
     assert (line["level"], line["job_id"], line["first_reason"]) == ("warning", job_id, "NETWORK_TIMEOUT")
-    assert (line["kind"], line["urgency"]) == ("dead letter", "review")
+    assert (line["kind"], line["ticket_level"]) == ("dead letter", "review")
     assert line["title"] == "job grade failed: no answer"
 
 
@@ -102,7 +102,7 @@ async def test_what_wakes_somebody_is_logged_as_an_error(
     await failed(hold, grade_of(hold, service), 1)
     await tell_tickets(hold)
 
-    assert [(line["level"], line["urgency"]) for line in journal.lines("ticket")] == [("error", "page")]
+    assert [(line["level"], line["ticket_level"]) for line in journal.lines("ticket")] == [("error", "page")]
 
 
 @pytest.mark.clause("DLQ-4")
@@ -213,10 +213,10 @@ async def test_one_ticket_may_stand_for_a_group_until_that_was_quiet_for_a_day(
     await fail(2, Permanent("no"))
     assert len(told) == 1
     await fail(2, KeyError("other"))
-    assert [ticket.facts["errorClass"] for ticket in told] == ["UNKNOWN", "BUG"]
+    assert [ticket.facts["error_class"] for ticket in told] == ["UNKNOWN", "BUG"]
     await clock.advance(DAY)
     await fail(2, Permanent("no"))
-    assert [ticket.facts["errorClass"] for ticket in told] == ["UNKNOWN", "BUG", "UNKNOWN"]
+    assert [ticket.facts["error_class"] for ticket in told] == ["UNKNOWN", "BUG", "UNKNOWN"]
     assert len(await grouping.dead.list()) == 9
 
 

@@ -20,7 +20,6 @@ from holdfast.core.letters import (
     close,
     discard,
     ensure_step,
-    leads_to,
     mermaid,
     remediate,
     triage,
@@ -80,8 +79,11 @@ def test_a_letter_takes_the_agreed_steps_and_no_other(source: LetterState, targe
 
 @pytest.mark.clause("OPS-1")
 def test_only_a_validated_letter_is_replayed_and_only_a_remediated_one_validated() -> None:
-    assert leads_to(LetterState.REPLAYING) == {LetterState.VALIDATED}
-    assert leads_to(LetterState.VALIDATED) == {LetterState.REMEDIATED, LetterState.VALIDATED}
+    def leading_to(target: LetterState) -> set[LetterState]:
+        return {source for source, targets in GRAPH.items() if target in targets}
+
+    assert leading_to(LetterState.REPLAYING) == {LetterState.VALIDATED}
+    assert leading_to(LetterState.VALIDATED) == {LetterState.REMEDIATED, LetterState.VALIDATED}
 
 
 @pytest.mark.clause("OPS-1")

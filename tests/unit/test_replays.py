@@ -452,7 +452,7 @@ def test_a_letter_for_whose_replay_everything_speaks_passes_every_check() -> Non
         "the schema fits",
         "the function takes the arguments",
         "kept: fetch",
-        "its provider lets calls through",
+        "it called no provider",
         "version 1.5",
     ]
 

@@ -54,7 +54,9 @@ class TicketWebhook:
         """Tell one ticket. Raises `Retryable` if nobody has said that it arrived."""
         import httpx  # noqa: PLC0415 - an extra
 
-        body = json.dumps(ticket.to_dict(), default=str).encode()
+        body = json.dumps(
+            {_camel(name): value for name, value in ticket.to_dict().items()}, default=str
+        ).encode()
         client = httpx.AsyncClient(follow_redirects=False, timeout=self.timeout, verify=_certificates())
         try:
             async with client:
@@ -78,6 +80,16 @@ class TicketWebhook:
             return headers
         signed = hmac.new(key, f"{ticket_id}.{stamp}.".encode() + body, hashlib.sha256).digest()
         return headers | {"webhook-signature": f"v1,{base64.b64encode(signed).decode()}"}
+
+
+def _camel(name: str) -> str:
+    """Spell a field as JSON's readers expect it.
+
+    >>> _camel("first_reason")
+    'firstReason'
+    """
+    first, *others = name.split("_")
+    return first + "".join(word.title() for word in others)
 
 
 def _key(secret: str | None) -> bytes | None:

@@ -69,15 +69,6 @@ NEXT: Mapping[LetterState, str] = {
 """What a person can do with a letter, by its state."""
 
 
-def leads_to(target: LetterState) -> frozenset[LetterState]:
-    """Name the states from which a letter may come to *target*.
-
-    >>> sorted(leads_to(LetterState.REPLAYING))
-    [<LetterState.VALIDATED: 'validated'>]
-    """
-    return frozenset(source for source, targets in GRAPH.items() if target in targets)
-
-
 class Cause(StrEnum):
     """Why a job failed, as a person found out."""
 
@@ -135,6 +126,21 @@ class Letter:
     def fingerprint(self) -> str:
         """The group of letters that it belongs to: the same class, in the same place of the code."""
         return self.failure.fingerprint
+
+    @property
+    def provider(self) -> str:
+        """Whom the failed stage called; empty if it called nobody that was declared."""
+        return str(self.failure.context.get("provider") or "")
+
+    @property
+    def code_version(self) -> str:
+        """Which version of the application failed; empty if it has not said."""
+        return str(self.failure.context.get("code_version") or "")
+
+    @property
+    def level(self) -> str:
+        """How loudly its job's table has it told; empty if no worker of that job has ended it."""
+        return str(self.failure.context.get("level") or "")
 
     @property
     def payload_ref(self) -> str:
@@ -202,6 +208,7 @@ class LetterFilter:
     stage: str | None = None
     plan: str | None = None
     escalated: bool | None = None
+    replays: int | None = None
     limit: int | None = None
     before: str | None = None
 

@@ -194,7 +194,7 @@ class Facts:
 
 def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[Check]:
     """Tell what speaks for a replay of *letter*, and what against it."""
-    found = [_is_remediated(letter), Check("schema", not facts.schema, facts.schema or "the schema fits")]
+    found = [_workflow(letter), Check("schema", not facts.schema, facts.schema or "the schema fits")]
     if not facts.declared:
         return [
             *found,
@@ -204,14 +204,18 @@ def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[Check]:
         ]
     found += [
         Check("input", not facts.input_refused, facts.input_refused or "the function takes the arguments"),
-        _stages_fit(facts, restart=restart),
-        Check("provider", not facts.shut, facts.shut or "its provider lets calls through"),
-        _is_newer(letter, facts.code_version),
+        _stages(letter, facts, restart=restart),
+        Check("provider", not facts.shut, facts.shut or _lets_through(letter)),
+        _version(letter, facts.code_version),
     ]
     return found
 
 
-def _is_remediated(letter: Letter) -> Check:
+def _lets_through(letter: Letter) -> str:
+    return f"provider {letter.provider!r} lets calls through" if letter.provider else "it called no provider"
+
+
+def _workflow(letter: Letter) -> Check:
     ready = letter.state in (LetterState.REMEDIATED, LetterState.VALIDATED)
     told = (
         f"cause {letter.cause}, evidence on record"
@@ -221,7 +225,7 @@ def _is_remediated(letter: Letter) -> Check:
     return Check("workflow", ready, told)
 
 
-def _stages_fit(facts: Facts, *, restart: bool) -> Check:
+def _stages(letter: Letter, facts: Facts, *, restart: bool) -> Check:
     if restart:
         return Check("stages", holds=True, told="all stages run again")
     if facts.misfits:
@@ -229,12 +233,15 @@ def _stages_fit(facts: Facts, *, restart: bool) -> Check:
             "stages", holds=False, told=f"{'; '.join(facts.misfits)}; replay with restart, or mend the code"
         )
     kept = ", ".join(facts.finished)
+    if letter.corrected and kept:
+        told = f"kept: {kept}; one that gets a corrected argument stops the job, and restart runs all again"
+        return Check("stages", holds=True, told=told)
     return Check("stages", holds=True, told=f"kept: {kept}" if kept else "no stage is finished")
 
 
-def _is_newer(letter: Letter, now: str) -> Check:
+def _version(letter: Letter, now: str) -> Check:
     """A mistake in the code is still in it, as long as the code is the same."""
-    before = str(letter.failure.context.get("code_version") or "")
+    before = letter.code_version
     if letter.cause is not Cause.CODE:
         return Check("version", holds=True, told=f"version {now or 'unknown'}")
     if not before or not now:

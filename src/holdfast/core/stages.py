@@ -47,5 +47,5 @@ def ensure_same(row: StageRow, fingerprint: str) -> None:
     if row.fingerprint != fingerprint:
         raise StageMismatch(
             f"stage {row.key} was stored with other arguments than the code calls it with now; "
-            "give the changed stage another name or an explicit key, then retry the job"
+            "give the changed stage another name or an explicit key, then retry the job, or replay it with restart"
         )

@@ -37,16 +37,16 @@ class Ticket:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the ticket as JSON values, as a webhook gets it."""
+        """Give the ticket as JSON values."""
         return {
+            **self.facts,
             "id": self.id,
             "kind": self.kind.value,
             "level": self.level.value,
             "title": self.title,
-            "raisedAt": self.raised_at.isoformat(),
-            "jobId": self.job_id,
+            "raised_at": self.raised_at.isoformat(),
+            "job_id": self.job_id,
             "fingerprint": self.fingerprint,
-            **self.facts,
         }
 
 
@@ -65,10 +65,10 @@ def of_letter(ticket_id: str, raised_at: datetime, letter: Letter) -> Ticket:
         fingerprint=letter.fingerprint,
         facts={
             "name": letter.name,
-            "errorClass": letter.error_class.value,
+            "error_class": letter.error_class.value,
             "code": letter.failure.code.value,
             "stage": letter.stage,
-            "firstReason": letter.first_reason,
+            "first_reason": letter.first_reason,
             "replays": letter.replays,
         },
     )
@@ -78,5 +78,4 @@ def _level(letter: Letter) -> Follow:
     """An engineer is told of what is escalated; of others, whoever the job's table names."""
     if letter.escalated:
         return Follow.PAGE
-    said = letter.failure.context.get("level")
-    return next((word for word in LEVELS if word == said), level_of(letter.error_class))
+    return next((word for word in LEVELS if word == letter.level), level_of(letter.error_class))

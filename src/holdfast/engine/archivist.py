@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -135,7 +135,7 @@ class Archivist:
         await archive.put(manifest_name(manifest.name), dump_manifest(manifest))
 
     async def restore(self, job_ids: Sequence[str]) -> list[str]:
-        """Bring letters back from the archive, with their jobs as they were; name those that were not there.
+        """Bring letters back from the archive, with their jobs as they were; name those that came back.
 
         Raises `LetterNotFound` if the archive has no letter of one of these jobs.
         """
@@ -194,7 +194,7 @@ class Archivist:
         if retention.keys is not None:
             await self._purged("keys_purged", retention.keys, self._store.purge_keys)
 
-    async def _purged(self, name: str, older_than: timedelta, purge: Any) -> None:
+    async def _purged(self, name: str, older_than: timedelta, purge: Callable[..., Awaitable[int]]) -> None:
         total = 0
         for _ in range(MOST_BATCHES):
             gone = await purge(older_than=older_than, limit=BATCH)

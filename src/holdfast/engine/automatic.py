@@ -1,6 +1,8 @@
 """Replays without a person, for jobs that have leave for it: once each, in time, and on record like any other."""
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from holdfast.core.errors import JobNotFound
 from holdfast.core.letters import Cause, Letter, LetterFilter, LetterState, remediate, triage, validate
@@ -15,7 +17,7 @@ PAGE = 100
 """Letters that are looked at together."""
 
 
-class Automatic:
+class AutoReplayer:
     """Plans the replay of letters whose job may go on by itself; the replayer does the rest."""
 
     def __init__(self, parts: Parts) -> None:
@@ -32,16 +34,17 @@ class Automatic:
         return EVERY * (0.5 + self._parts.dice.roll())
 
     async def _new_letters(self, name: str) -> AsyncIterator[list[Letter]]:
-        wanted = LetterFilter(states=(LetterState.NEW,), name=name, limit=PAGE)
+        wanted = LetterFilter(states=(LetterState.NEW,), name=name, replays=0, limit=PAGE)
         while page := await self._store.letters(wanted):
             yield page
-            wanted = LetterFilter(states=(LetterState.NEW,), name=name, limit=PAGE, before=page[-1].job_id)
+            wanted = replace(wanted, before=page[-1].job_id)
 
     async def _consider(self, letters: Sequence[Letter], policy: AutoReplay) -> None:
         now, _ = await self._store.schedule_marks([])
-        shut = await shut_providers(self._store, filter(None, map(_provider, letters)))
+        shut = await shut_providers(self._store, [letter.provider for letter in letters])
+        ready: defaultdict[str, list[Letter]] = defaultdict(list)
         for letter in letters:
-            told = shut.get(_provider(letter), "")
+            told = shut.get(letter.provider, "")
             if not may_replay_itself(letter, policy, now=now, deadline_at=None, shut=told):
                 continue
             try:
@@ -49,33 +52,32 @@ class Automatic:
             except JobNotFound:  # it has just left for the archive
                 continue
             if may_replay_itself(letter, policy, now=now, deadline_at=job.deadline_at, shut=told):
-                await self._begin(letter, policy, now.timestamp())
+                ready[letter.provider].append(letter)
+        for provider, those in ready.items():
+            await self._begin(provider, those, policy, now.timestamp())
 
-    async def _begin(self, letter: Letter, policy: AutoReplay, now: float) -> None:
+    async def _begin(self, provider: str, letters: Sequence[Letter], policy: AutoReplay, now: float) -> None:
         """Take all steps on the way to a replay at once: a worker that dies here has taken none of them."""
         plan = Plan(
             token=self._parts.ids.job_id(),
             actor=AUTOMATIC,
             made_at=now,
-            letters=1,
+            letters=len(letters),
             same_deadline=True,
             code_version=self._parts.letters.code_version,
             canary=0,
             phase=Phase.PACED,
             next_at=now,
         )
-        provider = _provider(letter)
         evidence = (
             f"provider {provider!r} lets calls through" if provider else "the failure was one that passes"
         )
         steps = [
-            triage(Cause.TRANSIENT, actor=AUTOMATIC, reason=f"{letter.error_class} can be retried"),
+            triage(Cause.TRANSIENT, actor=AUTOMATIC, reason="the failure is of a class that is retried"),
             remediate(evidence, actor=AUTOMATIC),
             validate(policy.safe, plan.token, actor=AUTOMATIC),
         ]
-        if await self._store.move_letters([(letter.job_id, letter.version)], steps, plan=plan.dump()):
-            self._parts.journal.info("replays itself", job_id=letter.job_id, plan=plan.token)
-
-
-def _provider(letter: Letter) -> str:
-    return str(letter.failure.context.get("provider") or "")
+        seen = [(letter.job_id, letter.version) for letter in letters]
+        moved = await self._store.move_letters(seen, steps, plan=plan.dump())
+        if moved:
+            self._parts.journal.info("replay by itself", plan=plan.token, letters=len(moved), job_id=moved[0])

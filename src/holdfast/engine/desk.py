@@ -3,18 +3,13 @@
 A step that one letter does not allow is refused with an error; among many, those are told apart and the others go on.
 """
 
-import asyncio
-import json
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
-from holdfast.core.errors import ConfigError, HoldfastError, JobNotFound, PayloadInvalid, StepRefused
-from holdfast.core.jobs import Job
+from holdfast.core.errors import ConfigError, StepRefused
 from holdfast.core.letters import (
     Cause,
     Group,
@@ -29,18 +24,14 @@ from holdfast.core.letters import (
     triage,
     validate,
 )
-from holdfast.core.replays import PACE, Check, Facts, Plan, Standing, checks, start, stop
+from holdfast.core.replays import PACE, Check, Plan, Standing, start, stop
 from holdfast.core.stages import StageRow, StageStatus
 from holdfast.engine.archivist import Archivist
-from holdfast.engine.gates import shut_providers
+from holdfast.engine.dry_run import DryRun
 from holdfast.engine.parts import Parts
-from holdfast.engine.registry import JobSpec
 
 PAGE = 500
 """Letters that are read, or moved, together."""
-
-AT_ONCE = 20
-"""Jobs that are read side by side."""
 
 Wanted = str | LetterFilter
 """One letter, by its job's id, or all that a filter finds."""
@@ -108,6 +99,7 @@ class Desk:
         self._parts = parts
         self._store = parts.store
         self._archivist = Archivist(parts)
+        self._dry_run = DryRun(parts)
 
     async def letters(self, wanted: LetterFilter) -> list[Letter]:
         """List letters, the newest job first."""
@@ -120,7 +112,7 @@ class Desk:
     async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
         """Tell all about one letter. Raises `LetterNotFound`."""
         letter = await self._store.letter(job_id, owner=owner)
-        [job] = await self._jobs([letter.job_id])
+        [job] = await self._dry_run.jobs([letter.job_id])
         rows = await self._store.stages([letter.job_id])
         return Dossier(
             letter,
@@ -152,7 +144,7 @@ class Desk:
         if not isinstance(wanted, str):
             raise ConfigError("arguments are corrected for one job at a time; name it by its id")
         letter = await self._store.letter(wanted)
-        args = await self._corrected(letter, correct)
+        args = await self._dry_run.corrected(letter, correct)
         recorded = replace(step, meta={"corrected": sorted(correct)})
         return await self._step(letter.job_id, recorded, dry_run=dry_run, args=args)
 
@@ -187,7 +179,7 @@ class Desk:
         found: dict[str, list[Check]] = {}
         ready: list[Letter] = []
         async for page in self._pages(wanted):
-            for letter, its_checks in await self._checked(page, restart=restart):
+            for letter, its_checks in await self._dry_run.check(page, restart=restart):
                 found[letter.job_id] = its_checks
                 if all(check.holds for check in its_checks):
                     ready.append(letter)
@@ -207,8 +199,11 @@ class Desk:
         seen = [(letter.job_id, letter.version) for letter in ready]
         moved = await self._store.move_letters(seen, [step], plan=plan.dump())
         self._tell(step, moved)
-        # Those that somebody else has moved meanwhile are missing, and the plan is stale: replay() says so.
-        return Planned(token if moved else None, moved, found)
+        for job_id, _ in seen:
+            if job_id not in moved:
+                found[job_id].append(Check("workflow", holds=False, told=_changed(job_id)))
+        # A plan that somebody has taken a letter from is stale: there is no use in its token.
+        return Planned(token if len(moved) == len(seen) else None, moved, found)
 
     async def replay(self, token: str, *, actor: str) -> Progress:
         """Let a plan begin; workers do the rest. Said again, it changes nothing. Raises `PlanStale`."""
@@ -251,7 +246,7 @@ class Desk:
         return await self._archivist.archive(older_than=older_than, beyond=beyond)
 
     async def restore(self, job_ids: Sequence[str]) -> list[str]:
-        """Bring letters back from the archive, with their jobs; name those that were not there."""
+        """Bring letters back from the archive, with their jobs; name those that came back."""
         return await self._archivist.restore(job_ids)
 
     async def _step(self, wanted: Wanted, step: Step, *, dry_run: bool, args: str | None = None) -> Moved:
@@ -273,9 +268,9 @@ class Desk:
             ids = [job_id for job_id, _ in seen]
             moved = ids if dry_run or not seen else await self._store.move_letters(seen, [step], args=args)
             done += moved
-            refused |= dict.fromkeys(set(ids) - set(moved), "somebody else was quicker; look at it again")
+            refused |= {job_id: _changed(job_id) for job_id in ids if job_id not in moved}
         if isinstance(wanted, str) and not done:
-            raise StepRefused(f"the dead letter of job {wanted} has just changed; look at it again")
+            raise StepRefused(_changed(wanted))
         if not dry_run:
             self._tell(step, done)
         return Moved(done, refused)
@@ -316,70 +311,9 @@ class Desk:
             yield page
             left, before = left - len(page), page[-1].job_id
 
-    async def _checked(self, letters: Sequence[Letter], *, restart: bool) -> list[tuple[Letter, list[Check]]]:
-        ids = [letter.job_id for letter in letters]
-        schema = await self._store.schema_state()
-        behind = (
-            ""
-            if schema.current
-            else f"the database has schema {schema.found}, the code wants {schema.wanted}"
-        )
-        shut = await shut_providers(
-            self._store, [str(letter.failure.context.get("provider") or "") for letter in letters]
-        )
-        jobs = dict(zip(ids, await self._jobs(ids), strict=True))
-        stages: dict[str, list[StageRow]] = {}
-        for row in await self._store.stages(ids):
-            stages.setdefault(row.job_id, []).append(row)
-        found = []
-        for letter in letters:
-            facts = self._facts(jobs[letter.job_id], stages.get(letter.job_id, []))
-            provider = str(letter.failure.context.get("provider") or "")
-            facts = replace(facts, shut=shut.get(provider, ""), schema=behind)
-            found.append((letter, checks(letter, facts, restart=restart)))
-        return found
 
-    async def _jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs; of a letter that is closed, it may be gone."""
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def read(job_id: str) -> Job | None:
-            async with gate:
-                try:
-                    return await self._store.get(job_id)
-                except JobNotFound:
-                    return None
-
-        return await asyncio.gather(*map(read, job_ids))
-
-    def _facts(self, job: Job | None, rows: Sequence[StageRow]) -> Facts:
-        version = self._parts.letters.code_version
-        spec = None if job is None else self._parts.registry.get(job.name)
-        if job is None or spec is None:
-            return Facts(declared=False, code_version=version)
-        done = [row for row in rows if row.status is StageStatus.DONE and not row.key.name.startswith("@")]
-        return Facts(
-            # A type of the application may quote in its refusal what it was given.
-            input_refused=self._parts.redactor(_why_refused(spec, job.args)),
-            misfits=[self._parts.redactor(why) for row in done if (why := _misfit(spec, row))],
-            finished=[str(row.key) for row in done],
-            code_version=version,
-        )
-
-    async def _corrected(self, letter: Letter, correct: Mapping[str, Any]) -> str:
-        """Give a job's arguments with some of them changed, as its function takes them. Raises `PayloadInvalid`."""
-        spec = self._parts.registry.get(letter.name)
-        if spec is None:
-            raise ConfigError(
-                f"no job named {letter.name!r} is declared here; import the module that declares it"
-            )
-        present = json.loads((await self._store.get(letter.job_id)).args)
-        unknown = sorted(set(correct) - set(spec.shape.names))
-        if unknown:
-            raise PayloadInvalid(
-                f"job {letter.name!r} has no argument {unknown[0]!r}; it has {', '.join(spec.shape.names)}"
-            )
-        return spec.shape.checked_args(json.dumps({**present, **correct}))
+def _changed(job_id: str) -> str:
+    return f"the dead letter of job {job_id} has just changed; look at it again"
 
 
 def _why_not(letter: Letter, step: Step) -> str | None:
@@ -388,32 +322,6 @@ def _why_not(letter: Letter, step: Step) -> str | None:
     except StepRefused as refusal:
         return str(refusal)
     return None
-
-
-def _why_refused(spec: JobSpec, args: str) -> str:
-    try:
-        spec.shape.checked_args(args)
-    except HoldfastError as refusal:
-        return str(refusal)
-    return ""
-
-
-def _misfit(spec: JobSpec, row: StageRow) -> str:
-    """Say why a stored result does not fit the code any more; empty if it does, or if the code is not known."""
-    stage = spec.stages.get(row.key.name)
-    if stage is None:
-        return ""
-    try:
-        stage.shape.load_result(row.result or "null")
-    except (HoldfastError, ValidationError) as error:
-        return f"the stored result of stage {row.key} does not fit: {_first_line(error)}"
-    return ""
-
-
-def _first_line(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return str(error.errors(include_url=False, include_input=False)[0]["msg"])
-    return str(error)
 
 
 def _tries(letter: Letter, rows: Sequence[StageRow]) -> list[StageTries]:

@@ -9,7 +9,7 @@ from holdfast.ports import Store
 
 async def shut_providers(store: Store, names: Iterable[str]) -> dict[str, str]:
     """Tell which of these providers let no calls through, and why, as a sentence."""
-    wanted = sorted(set(names))
+    wanted = sorted({name for name in names if name})
     if not wanted:
         return {}
     now, rows = await store.providers(wanted)

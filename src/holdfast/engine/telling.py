@@ -83,11 +83,11 @@ class Teller:
         facts = {
             "ticket": ticket.id,
             "kind": ticket.kind.value,
-            "urgency": ticket.level.value,
+            "ticket_level": ticket.level.value,
             "title": ticket.title,
             "fingerprint": ticket.fingerprint,
             "job_id": ticket.job_id,
-            "first_reason": ticket.facts.get("firstReason"),
+            "first_reason": ticket.facts.get("first_reason"),
         }
         told = {name: value for name, value in facts.items() if value is not None}
         if ticket.level is Follow.PAGE:

@@ -21,7 +21,7 @@ from holdfast.core.stages import StageKey, StageRow
 from holdfast.core.transitions import release
 from holdfast.engine.archivist import Archivist
 from holdfast.engine.attempt import Attempt, Interruption, Tools
-from holdfast.engine.automatic import Automatic
+from holdfast.engine.automatic import AutoReplayer
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.lines import Exchange
 from holdfast.engine.options import WorkerOptions
@@ -99,7 +99,7 @@ class Worker:
         )
         clerks = {
             "replayer": Replayer(parts, self._news).run_once,
-            "automatic replayer": Automatic(parts).run_once,
+            "automatic replayer": AutoReplayer(parts).run_once,
             "teller": Teller(parts, describe=self._describe).run_once,
             "archivist": Archivist(parts).run_once,
         }

@@ -123,7 +123,7 @@ class DeadLetters:
         return await (await self._hold._desk()).archive(older_than=age, beyond=beyond)
 
     async def restore(self, job_ids: Sequence[str]) -> "builtins.list[str]":
-        """Bring letters back from the archive, with their jobs; name those that were not there."""
+        """Bring letters back from the archive, with their jobs; name those that came back."""
         if isinstance(job_ids, str) or not isinstance(job_ids, Iterable):
             raise ConfigError(f"job_ids={job_ids!r} is no list; give the ids of the jobs in one")
         return await (await self._hold._desk()).restore(job_ids)

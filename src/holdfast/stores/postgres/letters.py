@@ -163,6 +163,7 @@ def _wanted(wanted: LetterFilter) -> list[Any]:
         wanted.stage,
         wanted.plan,
         wanted.escalated,
+        wanted.replays,
         wanted.before,
         wanted.listed,
     ]

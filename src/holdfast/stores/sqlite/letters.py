@@ -40,6 +40,7 @@ AS_THEY_ARE = (
     "stage",
     "plan",
     "escalated",
+    "replays",
     "before",
 )
 """What a filter says, and SQL takes as it is."""

@@ -14,7 +14,8 @@ SELECT fingerprint, array_agg(DISTINCT name) AS names, count(*) AS letters,
    AND ($8::text IS NULL OR stage = $8)
    AND ($9::text IS NULL OR plan = $9)
    AND ($10::boolean IS NULL OR escalated = $10)
-   AND ($11::uuid IS NULL OR job_id < $11)
+   AND ($11::integer IS NULL OR replays = $11)
+   AND ($12::uuid IS NULL OR job_id < $12)
  GROUP BY fingerprint
  ORDER BY last_seen DESC, fingerprint
- LIMIT $12
+ LIMIT $13

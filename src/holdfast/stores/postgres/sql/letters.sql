@@ -13,6 +13,7 @@ SELECT job_id::text, version, state, name, queue, owner, generation, stage, erro
    AND ($8::text IS NULL OR stage = $8)
    AND ($9::text IS NULL OR plan = $9)
    AND ($10::boolean IS NULL OR escalated = $10)
-   AND ($11::uuid IS NULL OR job_id < $11)
+   AND ($11::integer IS NULL OR replays = $11)
+   AND ($12::uuid IS NULL OR job_id < $12)
  ORDER BY dead_letters.job_id DESC
- LIMIT $12
+ LIMIT $13

@@ -21,6 +21,7 @@ SELECT fingerprint,
    AND (:stage IS NULL OR stage = :stage)
    AND (:plan IS NULL OR plan = :plan)
    AND (:escalated IS NULL OR escalated = :escalated)
+   AND (:replays IS NULL OR replays = :replays)
    AND (:before IS NULL OR job_id < :before)
  GROUP BY fingerprint
  ORDER BY last_seen DESC, fingerprint

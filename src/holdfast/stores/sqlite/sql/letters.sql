@@ -13,6 +13,7 @@ SELECT job_id, version, state, name, queue, owner, generation, stage, error_clas
    AND (:stage IS NULL OR stage = :stage)
    AND (:plan IS NULL OR plan = :plan)
    AND (:escalated IS NULL OR escalated = :escalated)
+   AND (:replays IS NULL OR replays = :replays)
    AND (:before IS NULL OR job_id < :before)
  ORDER BY job_id DESC
  LIMIT :limit

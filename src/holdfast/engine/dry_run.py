@@ -1,0 +1,120 @@
+"""The dry run: what speaks for a replay, found out without running anything."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from holdfast.core.errors import ConfigError, HoldfastError, JobNotFound, PayloadInvalid
+from holdfast.core.jobs import Job
+from holdfast.core.letters import Letter
+from holdfast.core.replays import Check, Facts, checks
+from holdfast.core.stages import StageRow, StageStatus
+from holdfast.engine.gates import shut_providers
+from holdfast.engine.parts import Parts
+from holdfast.engine.registry import JobSpec
+
+AT_ONCE = 20
+"""Jobs that are read side by side."""
+
+
+class DryRun:
+    """Compares failed jobs with the code that is here, and with how things stand."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._store = parts.store
+        self._registry = parts.registry
+        self._redact = parts.redactor
+        self._code_version = parts.letters.code_version
+
+    async def check(self, letters: Sequence[Letter], *, restart: bool) -> list[tuple[Letter, list[Check]]]:
+        """Tell of each letter what speaks for its replay, and what against it."""
+        ids = [letter.job_id for letter in letters]
+        behind = await self._schema_is_behind()
+        shut = await shut_providers(self._store, [letter.provider for letter in letters])
+        jobs = dict(zip(ids, await self.jobs(ids), strict=True))
+        stages: dict[str, list[StageRow]] = {}
+        for row in await self._store.stages(ids):
+            stages.setdefault(row.job_id, []).append(row)
+        found = []
+        for letter in letters:
+            facts = self._facts(jobs[letter.job_id], stages.get(letter.job_id, []))
+            facts = replace(facts, shut=shut.get(letter.provider, ""), schema=behind)
+            found.append((letter, checks(letter, facts, restart=restart)))
+        return found
+
+    async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """Read jobs; of a letter that is closed, it may be gone."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def read(job_id: str) -> Job | None:
+            async with gate:
+                try:
+                    return await self._store.get(job_id)
+                except JobNotFound:
+                    return None
+
+        return await asyncio.gather(*map(read, job_ids))
+
+    async def corrected(self, letter: Letter, correct: Mapping[str, Any]) -> str:
+        """Give a job's arguments with some of them changed, as its function takes them. Raises `PayloadInvalid`."""
+        spec = self._registry.get(letter.name)
+        if spec is None:
+            raise ConfigError(
+                f"no job named {letter.name!r} is declared here; import the module that declares it"
+            )
+        present = json.loads((await self._store.get(letter.job_id)).args)
+        unknown = sorted(set(correct) - set(spec.shape.names))
+        if unknown:
+            raise PayloadInvalid(
+                f"job {letter.name!r} has no argument {unknown[0]!r}; it has {', '.join(spec.shape.names)}"
+            )
+        return spec.shape.checked_args(json.dumps({**present, **correct}))
+
+    async def _schema_is_behind(self) -> str:
+        schema = await self._store.schema_state()
+        if schema.current:
+            return ""
+        return f"the database has schema {schema.found}, the code wants {schema.wanted}"
+
+    def _facts(self, job: Job | None, rows: Sequence[StageRow]) -> Facts:
+        spec = None if job is None else self._registry.get(job.name)
+        if job is None or spec is None:
+            return Facts(declared=False, code_version=self._code_version)
+        done = [row for row in rows if row.status is StageStatus.DONE and not row.key.name.startswith("@")]
+        return Facts(
+            # A type of the application may quote in its refusal what it was given.
+            input_refused=self._redact(_why_refused(spec, job.args)),
+            misfits=[self._redact(why) for row in done if (why := _misfit(spec, row))],
+            finished=[str(row.key) for row in done],
+            code_version=self._code_version,
+        )
+
+
+def _why_refused(spec: JobSpec, args: str) -> str:
+    try:
+        spec.shape.checked_args(args)
+    except HoldfastError as refusal:
+        return str(refusal)
+    return ""
+
+
+def _misfit(spec: JobSpec, row: StageRow) -> str:
+    """Say why a stored result does not fit the code any more; empty if it does, or if the code is not known."""
+    stage = spec.stages.get(row.key.name)
+    if stage is None:
+        return ""
+    try:
+        stage.shape.load_result(row.result or "null")
+    except (HoldfastError, ValidationError) as error:
+        return f"the stored result of stage {row.key} does not fit: {_first_line(error)}"
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return str(error.errors(include_url=False, include_input=False)[0]["msg"])
+    return str(error)
