@@ -1,6 +1,10 @@
 """What tests about dead letters do on their way to what they are about."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+
+import asyncpg
 
 from holdfast import ErrorClass, Failure, Status
 from holdfast.core.failures import fingerprint_of
@@ -12,6 +16,7 @@ from holdfast.ports import Store
 from holdfast.ports.letters import Seen
 from holdfast.ports.store import Settled
 from tests.builders import a_failure
+from tests.contract.conftest import Database
 from tests.contract.steps import a_claim, claimed
 
 REPAIR = (triage(Cause.DATA, actor="ada"), remediate("the row is mended", actor="ada"))
@@ -84,6 +89,26 @@ async def a_replay(store: Store, job_id: str, *, plan: Plan | None = None, resta
     """Take one new letter all the way to its replay, and claim its job."""
     assert await replayed(store, await planned(store, job_id, plan=plan), restart=restart) == [job_id]
     return await claimed(store)
+
+
+async def ended(store: Store, plan: Plan | None = None) -> None:
+    """End a plan, whatever its letters do."""
+    made = plan or a_plan(1)
+    row = await store.plan(made.token)
+    assert await store.advance_plan(row, replace(made, phase=Phase.DONE).dump(), running=False) == []
+
+
+async def changed(database: Database, sql: str) -> None:
+    """Change rows behind the store's back, as somebody does who knows nothing of letters; `:` is before each table."""
+    if database.url.startswith("sqlite:///"):
+        with closing(sqlite3.connect(database.url.removeprefix("sqlite:///"))) as file, file:
+            file.execute(sql.replace(":", "holdfast_"))
+        return
+    connection = await asyncpg.connect(database.url)
+    try:
+        await connection.execute(sql.replace(":", "holdfast."))
+    finally:
+        await connection.close()
 
 
 async def completed(store: Store, claim: Claim) -> None:

@@ -195,7 +195,7 @@ async def grouping(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_one_ticket_may_stand_for_a_group_until_that_was_quiet_for_a_day(
+async def test_one_ticket_a_day_may_stand_for_a_group(
     grouping: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     told: list[Ticket] = []
@@ -214,10 +214,13 @@ async def test_one_ticket_may_stand_for_a_group_until_that_was_quiet_for_a_day(
     assert len(told) == 1
     await fail(2, KeyError("other"))
     assert [ticket.facts["error_class"] for ticket in told] == ["UNKNOWN", "BUG"]
-    await clock.advance(DAY)
+    await clock.advance(DAY * 2 / 3)
+    await fail(1, Permanent("no"))
+    assert len(told) == 2, "a quiet letter does not begin another day"
+    await clock.advance(DAY / 3)
     await fail(2, Permanent("no"))
     assert [ticket.facts["error_class"] for ticket in told] == ["UNKNOWN", "BUG", "UNKNOWN"]
-    assert len(await grouping.dead.list()) == 9
+    assert len(await grouping.dead.list()) == 10
 
 
 @pytest.mark.clause("DLQ-4")
@@ -262,6 +265,66 @@ async def test_what_is_escalated_is_told_although_its_group_is_known(
 
     assert [ticket.kind for ticket in told] == [TicketKind.DEAD_LETTER, TicketKind.ESCALATED]
     assert [ticket.level for ticket in told] == ["review", "page"]
+
+
+@pytest.mark.clause("DLQ-4")
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError("its own"), SystemExit(3)], ids=["cancelled", "exit"]
+)
+async def test_a_function_that_ends_like_its_process_keeps_nobody_from_hearing_of_the_ticket(
+    hold: Holdfast, grade: JobFunction[[int], int], journal: Journal, error: BaseException
+) -> None:
+    told: list[Ticket] = []
+
+    @hold.on_ticket
+    async def leaves(_: Ticket) -> None:
+        raise error
+
+    hold.on_ticket(told.append)
+    job_id = await failed(hold, grade, 1)
+
+    await tell_tickets(hold)
+
+    assert [ticket.job_id for ticket in told] == [job_id]
+    assert len(journal.lines("ticket not told")) == 1
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_plain_function_that_hangs_has_one_thread_however_many_tickets_there_are(
+    hold: Holdfast, grade: JobFunction[[int], int]
+) -> None:
+    hanging, go_on = [], threading.Event()
+
+    @hold.on_ticket
+    def hangs(ticket: Ticket) -> None:
+        hanging.append(ticket.id)
+        go_on.wait(PATIENCE)
+
+    try:
+        async with hold.worker(poll=0.05):
+            await all_failed(hold, [await grade.submit(number) for number in range(4)])
+        await tell_tickets(hold, patience=0.01)
+        assert len(hanging) == 1
+    finally:
+        go_on.set()
+
+
+@pytest.mark.clause("RET-7")
+async def test_a_job_that_its_deadline_ends_is_told_as_its_table_says(
+    hold: Holdfast, clock: DatabaseClock
+) -> None:
+    told: list[Ticket] = []
+    hold.on_ticket(told.append)
+
+    @hold.job("slow", deadline="1h", on_exhausted={"TIMEOUT": "page"})
+    async def slow() -> None: ...
+
+    await slow.submit()
+    await clock.advance(timedelta(hours=2))
+    await hold.parts.store.expire(limit=1)
+    await tell_tickets(hold)
+
+    assert [(ticket.level, ticket.facts["error_class"]) for ticket in told] == [("page", "TIMEOUT")]
 
 
 @pytest.mark.clause("DLQ-4")

@@ -1,16 +1,17 @@
 """What has ended leaves in time, letters into an archive first; what comes back is as it was."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import JobNotFound, Status
+from holdfast import ErrorClass, JobNotFound, Status
 from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.errors import LetterNotFound
-from holdfast.core.letters import Cause, LetterFilter, LetterState, close, triage
+from holdfast.core.errors import LetterNotFound, PlanStale
+from holdfast.core.letters import Cause, LetterFilter, LetterState, close, discard, triage
 from holdfast.core.stages import StageStatus
 from holdfast.core.transitions import Finish, complete, fail
 from holdfast.ports import Store
@@ -22,7 +23,9 @@ from tests.contract.burials import (
     a_letter,
     a_plan,
     a_replay,
+    changed,
     completed,
+    ended,
     failed,
     moved,
     planned,
@@ -30,7 +33,7 @@ from tests.contract.burials import (
     seen,
     state_of,
 )
-from tests.contract.conftest import DatabaseClock, SqliteFile
+from tests.contract.conftest import Database, DatabaseClock, SqliteFile
 from tests.contract.steps import a_claim, a_completed_job, claimed, submitted
 
 DAY = timedelta(days=1)
@@ -85,10 +88,10 @@ async def a_rich_letter(store: Store, clock: DatabaseClock) -> str:
 
 
 async def whole(store: Store, job_id: str) -> list[object]:
-    """Read all that a store tells of a letter and its job, but for ages, which grow."""
+    """Read all that a store tells of a letter and its job, but for ages and the letter's version, which grow."""
     stages = [row._replace(age=0.0) for row in await store.stages([job_id])]
     return [
-        await store.letter(job_id),
+        replace(await store.letter(job_id), version=0),
         await store.letter_steps(job_id),
         await store.original_args(job_id),
         await store.get(job_id),
@@ -270,6 +273,22 @@ async def test_restoring_again_changes_nothing(store: Store) -> None:
     assert await whole(store, job_id) == before
 
 
+@pytest.mark.clause("DLQ-3")
+async def test_whoever_has_seen_a_letter_before_it_was_archived_cannot_delete_it_when_it_is_back(
+    store: Store, other_store: Store
+) -> None:
+    job_id = await a_letter(store)
+    looked = await other_store.letters_to_archive(older_than=timedelta(0), beyond=None, limit=9)
+    await other_store.letter_records([job_id])
+    assert looked == [(job_id, 1)]
+
+    await store.restore_letters(await archived(store, job_id))
+
+    assert await other_store.forget_letters(looked) == []
+    assert (await store.get(job_id)).status is Status.FAILED
+    assert await seen(store, job_id) == [(job_id, 2)]
+
+
 async def test_a_job_that_lives_is_not_overwritten(store: Store) -> None:
     job_id = await a_letter(store)
     records = await store.letter_records([job_id])
@@ -315,6 +334,7 @@ async def test_what_was_restored_raises_no_ticket_and_is_kept_as_long_as_a_new_l
 
 async def test_a_restored_job_that_fails_again_raises_a_ticket(store: Store) -> None:
     job_id = await a_letter(store)
+    await store.tickets_told([f"{job_id}:1"])
     await store.restore_letters(await archived(store, job_id))
 
     await failed(store, await a_replay(store, job_id))
@@ -339,6 +359,7 @@ async def test_a_letter_whose_job_has_completed_leaves_alone(store: Store) -> No
     job_id = await a_letter(store)
     await completed(store, await a_replay(store, job_id))
     await moved(store, job_id, close("all is well", actor="ada"))
+    await ended(store)
     letter, steps = await store.letter(job_id), await store.letter_steps(job_id)
 
     [record] = await archived(store, job_id)
@@ -347,7 +368,11 @@ async def test_a_letter_whose_job_has_completed_leaves_alone(store: Store) -> No
     assert (await store.get(job_id)).status is Status.COMPLETED
     assert await store.restore_letters([record]) == [job_id]
     restored = await store.letter(job_id)
-    assert (restored.state, restored.notes, restored.version) == (letter.state, letter.notes, letter.version)
+    assert (restored.state, restored.notes, restored.version) == (
+        letter.state,
+        letter.notes,
+        letter.version + 1,
+    )
     assert await store.letter_steps(job_id) == steps
 
 
@@ -381,8 +406,85 @@ async def test_a_letter_that_is_replayed_is_not_forgotten(store: Store) -> None:
     assert await state_of(store, job_id) is LetterState.REPLAYING
 
 
+@pytest.mark.clause("DLQ-3")
+async def test_a_letter_whose_plan_has_begun_since_it_was_seen_is_not_forgotten(
+    store: Store, other_store: Store
+) -> None:
+    job_id = await a_letter(store)
+    plan = await planned(store, job_id)
+    looked = await other_store.letters_to_archive(older_than=timedelta(0), beyond=None, limit=9)
+    assert looked == await seen(store, job_id)
+
+    assert await replayed(store, plan, take=0) == []
+
+    assert await seen(store, job_id) == looked  # nothing but the plan has changed
+    assert await other_store.forget_letters(looked) == []
+    assert await replayed(store, plan) == [job_id]
+
+
+async def test_a_letter_whose_job_another_waits_for_is_not_forgotten(store: Store) -> None:
+    parent = await a_claim(store)
+    child = await a_claim(store)
+    await store.await_jobs(parent.id, parent.token, [child.id])
+    await failed(store, child)
+
+    assert await store.forget_letters(await seen(store, child.id)) == []
+
+    assert await store.wake(limit=9) == 1
+    assert await store.forget_letters(await seen(store, child.id)) == [child.id]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_that_nobody_was_told_of_outlives_its_letter_and_has_all_there_is_to_tell(
+    store: Store,
+) -> None:
+    failure = a_failure_at("shop:pay", ErrorClass.NOT_FOUND, "no such card")
+    paged = replace(failure, context={**failure.context, "level": "page"})
+    job_id = await a_letter(store, a_job(name="pay"), failure=paged)
+    told = await a_letter(store)
+    await store.tickets_told([f"{told}:1"])
+
+    await archived(store, job_id, told)
+
+    [ticket] = await store.take_tickets(limit=9, lease=DAY)
+    assert (ticket.id, ticket.job_id) == (f"{job_id}:1", job_id)
+    facts = {
+        "title": "job pay failed: no such card",
+        "level": "page",
+        "name": "pay",
+        "error_class": "NOT_FOUND",
+        "first_reason": "NOT_FOUND",
+    }
+    assert {name: ticket.facts[name] for name in facts} == facts
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_that_outlived_its_letter_is_there_when_that_comes_back(store: Store) -> None:
+    job_id = await a_letter(store)
+
+    await store.restore_letters(await archived(store, job_id))
+
+    [ticket] = await store.take_tickets(limit=9, lease=DAY)
+    assert ticket.id == f"{job_id}:1"
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_job_that_outlived_its_letter_raises_a_ticket_when_it_fails_again(store: Store) -> None:
+    job_id = await a_letter(store)
+    await store.retry(job_id)
+    await archived(store, job_id)
+    [ticket] = await store.take_tickets(limit=9, lease=DAY)
+    await store.tickets_told([ticket.id])
+
+    await failed(store, await claimed(store))
+
+    [again] = await store.take_tickets(limit=9, lease=DAY)
+    assert (again.job_id, dict(again.facts)) == (job_id, {})
+
+
 async def test_nothing_is_left_of_a_letter_that_was_forgotten(store: Store, clock: DatabaseClock) -> None:
     job_id = await a_rich_letter(store, clock)
+    await store.tickets_told([f"{job_id}:1"])
 
     await archived(store, job_id)
 
@@ -457,6 +559,7 @@ async def test_jobs_are_purged_whose_id_does_not_tell_their_time(
 async def test_no_job_is_purged_that_has_a_letter(store: Store, clock: DatabaseClock) -> None:
     dead, verified = [await a_letter(store) for _ in range(2)]
     await completed(store, await a_replay(store, verified))
+    await ended(store)
     await clock.advance(365 * DAY)
 
     assert await store.purge_finished(older_than=30 * DAY, limit=9) == 0
@@ -464,6 +567,41 @@ async def test_no_job_is_purged_that_has_a_letter(store: Store, clock: DatabaseC
     assert (await store.get(dead)).status is Status.FAILED
     await archived(store, verified)
     assert await store.purge_finished(older_than=30 * DAY, limit=9) == 1
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_no_failed_job_is_purged_even_if_it_failed_before_there_were_letters(
+    store: Store, database: Database, clock: DatabaseClock
+) -> None:
+    job_id = await a_letter(store)
+    await changed(database, "DELETE FROM :dead_letters")
+    await clock.advance(365 * DAY)
+
+    assert await store.purge_finished(older_than=30 * DAY, limit=9) == 0
+
+    assert (await store.get(job_id)).status is Status.FAILED
+
+
+async def test_plans_are_purged_that_have_ended_long_ago_and_have_no_letters(
+    store: Store, clock: DatabaseClock
+) -> None:
+    gone, kept, running = [await a_letter(store) for _ in range(3)]
+    plans = [a_plan(1, "gone"), a_plan(1, "kept"), a_plan(1, "running")]
+    for job_id, plan in zip((gone, kept, running), plans, strict=True):
+        await planned(store, job_id, plan=plan)
+    await moved(store, running, discard("nobody wants it", actor="ada"))
+    await replayed(store, plans[2])
+    await archived(store, gone)
+    assert await store.purge_plans(older_than=30 * DAY, limit=9) == 0
+    await clock.advance(31 * DAY)
+
+    assert await store.purge_plans(older_than=30 * DAY, limit=0) == 0
+    assert await store.purge_plans(older_than=30 * DAY, limit=9) == 1
+
+    with pytest.raises(PlanStale):
+        await store.plan("gone")
+    for plan in plans[1:]:
+        assert (await store.plan(plan.token)).token == plan.token
 
 
 async def test_no_job_is_purged_that_another_waits_for(store: Store, clock: DatabaseClock) -> None:

@@ -13,6 +13,7 @@ from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import a_completed_job, submitted
 
 TELLING = timedelta(minutes=1)
+SOON = timedelta(seconds=20)
 HOUR = timedelta(hours=1)
 
 
@@ -95,6 +96,36 @@ async def test_a_ticket_that_was_told_is_not_told_again(store: Store, clock: Dat
     await store.tickets_told([ticket.id])
     await clock.advance(2 * TELLING)
 
+    assert await taken(store) == []
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_that_nobody_hears_is_due_again_each_time_after_twice_as_long(
+    store: Store, clock: DatabaseClock
+) -> None:
+    await a_letter(store)
+    [ticket] = await taken(store)
+
+    for leases in (1, 2, 4, 8, 16, 32, 64, 64):
+        await clock.advance(leases * TELLING - SOON)
+        assert await taken(store) == []
+        await clock.advance(2 * SOON)
+        assert await taken(store) == [ticket]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_quiet_ticket_is_not_told_again_and_does_not_keep_its_group_quiet(
+    store: Store, clock: DatabaseClock
+) -> None:
+    loud, quiet = [await a_letter(store, failure=a_failure_at("shop:pay")) for _ in range(2)]
+    group = (await store.letter(loud)).fingerprint
+    await store.tickets_told([f"{loud}:1"])
+    await clock.advance(timedelta(hours=23))
+    assert await store.groups_told([group], within=24 * HOUR) == {group}
+    await store.tickets_told([f"{quiet}:1"], quiet=True)
+    await clock.advance(2 * HOUR)
+
+    assert await store.groups_told([group], within=24 * HOUR) == set()
     assert await taken(store) == []
 
 

@@ -30,6 +30,8 @@ from tests.contract.burials import (
     REPAIR,
     a_failure_at,
     a_letter,
+    changed,
+    completed,
     failed,
     moved,
     path_of,
@@ -492,6 +494,39 @@ async def test_a_late_result_that_is_accepted_closes_the_letter(
     letter = await store.letter(claim.id)
     assert (letter.state, letter.notes) == (LetterState.CLOSED, "its late result was accepted")
     assert (await store.letter_steps(claim.id))[-1].actor == "holdfast"
+
+
+@pytest.mark.parametrize("state", ["new", "triaged", "remediated", "validated"])
+async def test_a_job_that_completes_closes_a_letter_that_whoever_brought_it_back_left_open(
+    store: Store, database: Database, state: str
+) -> None:
+    job_id = await a_letter(store)
+    await planned(store, job_id)
+    await store.retry(job_id)
+    await changed(database, f"UPDATE :dead_letters SET state = '{state}', plan = 'plan-1', notes = NULL")
+    before = await store.letter(job_id)
+
+    await completed(store, await claimed(store))
+
+    letter = await store.letter(job_id)
+    assert (letter.state, letter.notes, letter.plan) == (LetterState.CLOSED, "its job completed", None)
+    assert letter.version == before.version + 1
+    last = (await store.letter_steps(job_id))[-1]
+    assert (last.state, last.actor, last.reason) == (LetterState.CLOSED, "holdfast", "its job completed")
+
+
+@pytest.mark.parametrize("state", ["closed", "discarded", "verified"])
+async def test_a_job_that_completes_leaves_a_letter_alone_that_is_not_open(
+    store: Store, database: Database, state: str
+) -> None:
+    job_id = await a_letter(store)
+    await store.retry(job_id)
+    await changed(database, f"UPDATE :dead_letters SET state = '{state}'")
+    before = await store.letter(job_id), await store.letter_steps(job_id)
+
+    await completed(store, await claimed(store))
+
+    assert (await store.letter(job_id), await store.letter_steps(job_id)) == before
 
 
 async def test_the_redaction_key_of_a_store_never_changes(store: Store, other_store: Store) -> None:

@@ -90,7 +90,9 @@ VALUES = {
     **dict.fromkeys(("old", "new", "at_risk"), 0),
     **dict.fromkeys(("seen", "states", "steps", "fingerprints", "job_ids"), "[]"),
     **dict.fromkeys(("cause", "evidence", "safe", "plan", "notes", "args", "token", "kind", "facts"), ""),
-    **dict.fromkeys(("restart", "same_deadline", "running", "corrected", "with_job", "take", "since"), 0),
+    **dict.fromkeys(
+        ("restart", "same_deadline", "running", "corrected", "with_job", "take", "since", "quiet"), 0
+    ),
     **dict.fromkeys(("until", "beyond"), 0),
     **dict.fromkeys(("after", "walk"), 0),
 }

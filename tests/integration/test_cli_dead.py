@@ -138,6 +138,7 @@ async def test_letters_are_listed_grouped_and_shown_with_what_to_do_next(scene: 
 
     listed = scene.run("list")
     narrowed = scene.run("list", "--stage", "ask", "--limit", "1")
+    empty = scene.run("list", "--error-class", "BUG")
     groups = scene.json("groups")
     shown = scene.run("show", second)
     machine = scene.json("show", second.upper())
@@ -146,6 +147,9 @@ async def test_letters_are_listed_grouped_and_shown_with_what_to_do_next(scene: 
     [row] = [line.split("\t") for line in narrowed.stdout.splitlines()]
     assert row[:5] == [second, "grade", "default", "-", "ask"]
     assert row[7:9] == ["new", "no"]
+    assert listed.stderr == ""
+    assert narrowed.stderr == f"holdfast: 1 shown, there are more: --limit N, or --before {second}\n"
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "holdfast: no dead letters\n")
     assert [(group["names"], group["letters"], group["open"]) for group in groups] == [
         (["charge"], 1, 1),
         (["grade"], 2, 2),
@@ -177,15 +181,18 @@ async def test_many_letters_are_triaged_by_a_filter_after_a_look(scene: Scene) -
     between = set((await scene.states()).values())
     done = scene.run(*words)
     again = scene.run(*words)
+    planned = scene.run("plan", "--name", "absent", "--safe", "keyed", "--actor", "ann")
+    every = scene.json(*words, "--state", "triaged", "--dry-run")
 
-    assert look.stdout.splitlines() == [f"{job_id}\twould be triaged" for job_id in graded]
-    assert look.stderr == "holdfast: 2 would be triaged\n"
+    assert (look.stdout, look.stderr) == ("", "holdfast: 2 would be triaged\n")
+    assert [answer["id"] for answer in every] == graded
     assert between == {LetterState.NEW}
-    assert (done.returncode, done.stderr) == (0, "holdfast: 2 triaged\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "holdfast: 2 triaged\n")
     assert await scene.states() == dict.fromkeys(graded, LetterState.TRIAGED) | {charged: LetterState.NEW}
     # Without --state a filter means those that wait for the step.
     assert (again.returncode, again.stdout) == (0, "")
     assert again.stderr == "holdfast: no letter is as the filter says; nothing was done\n"
+    assert (planned.returncode, planned.stdout, planned.stderr) == (0, "", again.stderr)
 
 
 async def test_letters_that_do_not_allow_a_step_are_named_and_the_others_take_it(scene: Scene) -> None:
@@ -200,10 +207,13 @@ async def test_letters_that_do_not_allow_a_step_are_named_and_the_others_take_it
     assert some.stderr.splitlines() == [
         f"holdfast: the dead letter of job {second} is new, so it cannot be remediated; "
         "triage it first: say what the cause is",
-        f"holdfast: there is no dead letter of job {NO_SUCH_JOB}",
+        f"holdfast: there is no dead letter of job {NO_SUCH_JOB}; "
+        "it may be archived: holdfast dead restore --list --app app:hold",
     ]
-    assert (many.returncode, many.stdout) == (1, f"{first}\tremediated\n")
-    assert many.stderr.splitlines()[0] == "holdfast: 1 remediated, 1 refused"
+    assert (many.returncode, many.stdout) == (1, "")
+    count, refused = many.stderr.splitlines()
+    assert count == "holdfast: 1 remediated, 1 refused"
+    assert second in refused
 
 
 @pytest.mark.parametrize(
@@ -216,6 +226,8 @@ async def test_letters_that_do_not_allow_a_step_are_named_and_the_others_take_it
         ("triage", NO_SUCH_JOB, "--cause", "weather", "--actor", "ann"),
         ("close", NO_SUCH_JOB, "--notes", " ", "--actor", "ann"),
         ("plan", "--all", "--safe", "x", "--actor", "ann", "--pace", "quickly"),
+        ("plan", "--all", "--safe", " ", "--actor", "ann", "--app", "app:hold"),
+        ("list", "--error-class", "WEATHER"),
         ("remediate", "--all", "--evidence", "x", "--actor", "ann", "--correct", "amount=1"),
         ("remediate", NO_SUCH_JOB, "--evidence", "x", "--actor", "ann", "--correct", "amount=hunter2"),
         ("remediate", NO_SUCH_JOB, "--evidence", "x", "--actor", "ann", "--correct-file", "absent.json"),
@@ -229,6 +241,23 @@ def test_words_that_make_no_sense_are_refused_in_one_line(tmp_path: Path, words:
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert "hunter2" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", NO_SUCH_JOB, "--safe", "x", "--actor", "ann"),
+        ("remediate", NO_SUCH_JOB, "--evidence", "x", "--actor", "ann", "--correct", "amount=1"),
+        ("archive",),
+        ("restore", "--list"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_needs_the_code_asks_for_the_application(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = holdfast("dead", *words, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("name your application: --app MODULE:NAME\n")
 
 
 @pytest.mark.clause("OPS-1")
@@ -256,7 +285,7 @@ async def test_a_job_goes_all_the_way_with_corrected_arguments(scene: Scene) -> 
     assert "token" not in look
     assert (replayed.returncode, "completed\t1" in replayed.stdout.splitlines()) == (0, True)
     assert replayed.stderr.splitlines()[-1] == "holdfast: done: 1 of 1 replayed, 1 completed, 0 failed again"
-    assert closed == f"{job_id}\tclosed\n"
+    assert closed == ""
     assert (await read(scene.url, job_id)).result == "7"
     assert scene.json("show", job_id)["corrected"] is True
 
@@ -312,6 +341,7 @@ async def test_a_plan_leaves_out_what_is_not_ready_and_says_why(scene: Scene) ->
     both = scene.run("plan", first, second, NO_SUCH_JOB, *words)
     none = scene.run("plan", second, *words)
     absent = scene.run("plan", NO_SUCH_JOB, *words)
+    by_filter = scene.run("plan", "--state", "new", *words)
 
     assert both.returncode == 1
     assert both.stdout.splitlines()[:2] == [
@@ -319,9 +349,24 @@ async def test_a_plan_leaves_out_what_is_not_ready_and_says_why(scene: Scene) ->
         f"{first}\tyes\t-",
     ]
     assert "letters\t1" in both.stdout.splitlines()
-    assert both.stderr.splitlines()[0] == f"holdfast: there is no dead letter of job {NO_SUCH_JOB}"
+    assert both.stderr.splitlines() == [
+        f"holdfast: there is no dead letter of job {NO_SUCH_JOB}; "
+        "it may be archived: holdfast dead restore --list --app app:hold",
+        f"holdfast: job {second}: it is new; cause and evidence come first",
+        "holdfast: 1 of 2 letters are not ready, and were left as they are",
+    ]
     assert (none.returncode, "token" in none.stdout) == (1, False)
-    assert (absent.returncode, absent.stdout) == (1, "")
+    assert none.stderr == f"holdfast: job {second}: it is new; cause and evidence come first\n"
+    assert (absent.returncode, absent.stdout, absent.stderr.splitlines()) == (
+        1,
+        "",
+        both.stderr.splitlines()[:1],
+    )
+    assert (by_filter.returncode, by_filter.stdout) == (1, "")
+    assert (
+        by_filter.stderr.splitlines()[0]
+        == f"holdfast: job {second}: it is new; cause and evidence come first"
+    )
 
 
 @pytest.mark.clause("OPS-1")
@@ -351,8 +396,9 @@ async def test_what_cannot_be_archived_is_kept_and_that_is_said(scene: Scene) ->
 
     done = scene.run("archive", "--beyond", "0")
 
-    assert (done.returncode, done.stdout) == (1, "archived\t0\n")
-    assert done.stderr.splitlines()[-1].startswith("holdfast: letters are left that should have gone")
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"holdfast: the archive '{scene.archive}' cannot be used")
     assert list(await scene.states()) == ids
 
 

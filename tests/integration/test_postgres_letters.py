@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.errors import JobNotFound
 from holdfast.core.failures import ErrorClass, Failure
 from holdfast.core.letters import Cause, LetterState, remediate, triage, validate
-from holdfast.core.replays import Phase, Plan
+from holdfast.core.replays import Plan
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, complete
 from holdfast.ports.store import Settled
@@ -73,7 +73,7 @@ async def pooled(pooler: PgBouncer, postgres_dsn: str, store: PostgresStore) -> 
 
 async def planned(store: PostgresStore, *claims: Claim) -> None:
     """Take the letters of failed jobs to the point where they wait for their turn in a plan."""
-    plan = Plan(TOKEN, "ann", made_at=0, letters=len(claims), phase=Phase.PACED)
+    plan = Plan(TOKEN, "ann", made_at=0, letters=len(claims))
     seen = [(claim.id, 1) for claim in claims]
     steps = [
         triage(Cause.TRANSIENT, actor="ann"),
@@ -163,6 +163,30 @@ async def test_a_letter_that_leaves_its_plan_while_its_turn_comes_is_not_replaye
     await other.close()
 
 
+async def test_a_letter_whose_plan_begins_while_it_is_forgotten_stays(
+    postgres_dsn: str, store: PostgresStore
+) -> None:
+    claim = await a_failed_job(store)
+    await planned(store, claim)
+    watcher, other = await asyncpg.connect(postgres_dsn), await asyncpg.connect(postgres_dsn)
+    await other.execute("BEGIN")
+    await other.execute("UPDATE holdfast.plans SET running = true, version = version + 1")
+
+    acting = asyncio.create_task(store.forget_letters([(claim.id, 2)]))
+    async with asyncio.timeout(PATIENCE):
+        while not await watcher.fetchval(WAITING):
+            await asyncio.sleep(0.01)
+    # What the plan does next. Were the job locked by now, each would wait for the other.
+    await other.execute("UPDATE holdfast.finished SET late_at = finished_at WHERE id = $1", claim.id)
+    await other.execute("COMMIT")
+
+    assert await acting == []
+    assert (await store.get(claim.id)).status is Status.FAILED
+    assert (await store.letter(claim.id)).state is LetterState.VALIDATED
+    await watcher.close()
+    await other.close()
+
+
 async def test_a_letter_goes_all_its_ways_behind_a_pooler(pooled: PostgresStore) -> None:
     claims = [await a_failed_job(pooled) for _ in range(2)]
     await planned(pooled, *claims)
@@ -173,6 +197,9 @@ async def test_a_letter_goes_all_its_ways_behind_a_pooler(pooled: PostgresStore)
     assert await pooled.settle("worker", [complete(again, "1")]) == [Settled.WRITTEN]
     assert (await pooled.letter(first)).state is LetterState.VERIFIED
     records = await pooled.letter_records([second])
+    assert await pooled.forget_letters([(second, 2)]) == []
+    row = await pooled.plan(TOKEN)
+    assert await pooled.advance_plan(row, row.state, running=False) == []
     assert await pooled.forget_letters([(second, 2)]) == [second]
     assert await pooled.restore_letters(records) == [second]
     assert (await pooled.retry(second)).generation == 2
@@ -202,6 +229,8 @@ async def test_a_purge_goes_on_where_it_has_come_to(store: PostgresStore) -> Non
 @pytest.mark.usefixtures("short_walks")
 async def test_a_purge_that_comes_to_the_end_begins_again(postgres_dsn: str, store: PostgresStore) -> None:
     claim = await a_failed_job(store)
+    await store.retry(claim.id)
+    assert await store.settle("worker", [complete(await claimed(store), "1")]) == [Settled.WRITTEN]
     assert await store.purge_finished(older_than=NOW, limit=1) == 0
     other = await asyncpg.connect(postgres_dsn)
     await other.execute("DELETE FROM holdfast.dead_letters WHERE job_id = $1", claim.id)

@@ -86,8 +86,9 @@ class Operator:
         return r"[ \t]+".join(map(self._word, line.split()))
 
     def _word(self, word: str) -> str:
-        if ID.fullmatch(word):
-            return re.escape(self._ids[word]) if word in self._ids else f"({ID.pattern})"
+        if ID.match(word):
+            job_id, stop = word[:36], re.escape(word[36:])
+            return (re.escape(self._ids[job_id]) if job_id in self._ids else f"({ID.pattern})") + stop
         if VARIES.match(word):
             return r"\S+"
         return re.escape(word).replace("…", r"[^\n]*")

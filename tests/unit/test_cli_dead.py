@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from holdfast import ConfigError
+from holdfast import ConfigError, Holdfast
 from holdfast.cli import app
+from holdfast.cli.answers import about
 from holdfast.cli.checks import Health, Letters, of_archive, of_letters
 from holdfast.cli.dead_view import COMMANDS
 from holdfast.cli.health import letters_gauge
 from holdfast.cli.selecting import selected
-from holdfast.core.letters import LetterFilter, LetterState
+from holdfast.cli.target import USUAL, Given
+from holdfast.core.letters import NEXT, LetterFilter, LetterState
 
 FEW = Letters(total=12, open=3, pages=0, overdue=False, hooks=1)
 
@@ -111,3 +113,57 @@ def test_what_to_type_next_is_a_command_that_there_is(state: LetterState) -> Non
 
 def test_every_state_but_the_last_says_what_to_type_next() -> None:
     assert set(LetterState) - set(COMMANDS) == {LetterState.CLOSED}
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "typed"),
+    [
+        (Given("app:hold"), "dead plan ID", "holdfast dead plan ID --app app:hold"),
+        (Given(), "dead plan ID", "holdfast dead plan ID --app MODULE:NAME"),
+        (Given(url="sqlite:///x.db"), "dead plan ID", "holdfast dead plan ID --app MODULE:NAME"),
+        (Given(), "dead restore --list", "holdfast dead restore --list --app MODULE:NAME"),
+        (Given(), "dead triage ID", "holdfast dead triage ID"),
+        (Given("app:hold"), "dead triage ID", "holdfast dead triage ID --app app:hold"),
+        (Given(url="sqlite:///a b.db"), "dead triage ID", "holdfast dead triage ID --url 'sqlite:///a b.db'"),
+    ],
+)
+def test_what_to_type_next_works_on_the_same_store_when_typed(given: Given, words: str, typed: str) -> None:
+    assert given.typed(words) == typed
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ada:hunter2@db.example/jobs",
+        "postgresql://ada:hun/ter@2@db.example/jobs",
+        "postgresql://db.example/jobs?user=ada&password=hunter2",
+    ],
+)
+def test_what_to_type_next_repeats_no_password(url: str) -> None:
+    assert Given(url=url).typed("dead close ID") == "holdfast dead close ID --url …"
+
+
+def test_what_to_type_next_repeats_an_address_without_a_password() -> None:
+    url = "postgresql://ada@db.example:5432/jobs"
+
+    assert Given(url=url).typed("dead close ID") == f"holdfast dead close ID --url {url}"
+
+
+def test_whoever_has_an_application_anyway_need_not_name_it() -> None:
+    token = USUAL.set(lambda: Holdfast("sqlite:///x.db"))
+    try:
+        assert Given().typed("dead plan ID") == "holdfast dead plan ID"
+        assert Given(url="sqlite:///y.db").typed("dead plan ID").endswith("--app MODULE:NAME")
+    finally:
+        USUAL.reset(token)
+
+
+def test_a_line_about_a_job_names_it_once() -> None:
+    assert about("7f", "somebody was quicker") == "job 7f: somebody was quicker"
+    assert about("7f", "job 7f is new") == "job 7f is new"
+
+
+@pytest.mark.parametrize("state", LetterState)
+def test_what_is_next_does_not_tell_the_state_once_more(state: LetterState) -> None:
+    assert f"is {state}" not in NEXT[state]
+    assert f"was {state}" not in NEXT[state]

@@ -45,10 +45,9 @@ class TicketWebhook:
 
     @property
     def place(self) -> str:
-        """The address as it may be told: without user, password and parameters, any of which may be a secret."""
+        """The address as it may be told: user, password, parameters, and with some services the path, are secrets."""
         parts = urlsplit(self.url)
-        port = "" if parts.port is None else f":{parts.port}"
-        return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+        return f"{parts.scheme}://{parts.hostname}" + ("" if parts.port is None else f":{parts.port}")
 
     async def __call__(self, ticket: Ticket) -> None:
         """Tell one ticket. Raises `Retryable` if nobody has said that it arrived."""

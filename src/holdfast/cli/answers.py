@@ -29,9 +29,23 @@ def tell(answers: Sequence[Answer], *, as_json: bool) -> None:
         show_table(OUTCOME, done)
     refused = [answer for answer in answers if not answer.done]
     for answer in refused:
-        say(answer.detail)
+        say(about(answer.id, answer.detail))
     if refused:
         raise typer.Exit(ExitCode.REFUSED)
+
+
+def about(job_id: str, detail: str) -> str:
+    """Have a line name the job that it is about."""
+    return detail if job_id in detail else f"job {job_id}: {detail}"
+
+
+def is_id(text: str) -> bool:
+    """Tell whether it could be the id of a job."""
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def canonical(job_id: str) -> str:

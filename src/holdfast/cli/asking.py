@@ -21,6 +21,13 @@ def _somebody(text: str) -> str:
     return text
 
 
+def said(text: str) -> str:
+    """Take what somebody has to put in words."""
+    if not text.strip():
+        raise typer.BadParameter("it is empty; put it in words, for whoever reads this later")
+    return text
+
+
 ActorOption = Annotated[str, typer.Option("--actor", parser=_somebody, metavar="WHO", help="Who decides.")]
 
 

@@ -12,12 +12,12 @@ import typer
 
 from holdfast.cli import dead_archive, dead_replays, dead_view
 from holdfast.cli.answers import Answer, as_id, canonical, tell
-from holdfast.cli.asking import ActorOption, asked
+from holdfast.cli.asking import ActorOption, asked, said
 from holdfast.cli.counting import counted
 from holdfast.cli.exits import say
 from holdfast.cli.output import JsonOption, show_json
-from holdfast.cli.selecting import Selection, narrowed, selected, taking
-from holdfast.cli.target import AppOption, UrlOption, chosen
+from holdfast.cli.selecting import NOTHING_FOUND, Selection, narrowed, selected, taking
+from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
 from holdfast.core.errors import ConfigError, LetterNotFound, StepRefused
 from holdfast.core.letters import OPEN, Cause, Group, Letter, LetterFilter, LetterState
 from holdfast.engine.desk import Moved, Wanted
@@ -34,12 +34,6 @@ _S = LetterState
 app = typer.Typer(
     no_args_is_help=True, help="Look at what is left of failed jobs, find the cause, and replay them."
 )
-
-
-def _said(text: str) -> str:
-    if not text.strip():
-        raise typer.BadParameter("it is empty; put it in words, for whoever reads this later")
-    return text
 
 
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="WHY", help="Why; the history shows it.")]
@@ -64,12 +58,15 @@ def list_letters(
     as_json: JsonOption = False,
 ) -> None:
     """List dead letters, that of the newest job first."""
-    wanted = replace(wanted, limit=limit, before=before)
+    wanted = replace(wanted, limit=limit + 1, before=before)  # one more tells whether there are more
     found, now = asked(chosen(application, url), _at(lambda dead: dead.list(wanted)))
+    shown = found[:limit]
     if as_json:
-        show_json([dead_view.as_listed(letter) for letter in found])
+        show_json([dead_view.as_listed(letter) for letter in shown])
     else:
-        dead_view.show_list(found, now)
+        dead_view.show_list(shown, now)
+    if len(found) > limit:
+        say(f"{limit} shown, there are more: --limit N, or --before {shown[-1].job_id}")
 
 
 @app.command("groups")
@@ -83,12 +80,15 @@ def groups(
     as_json: JsonOption = False,
 ) -> None:
     """List groups of dead letters that failed in the same way and place, the most recent first."""
-    wanted = replace(wanted, limit=limit)
+    wanted = replace(wanted, limit=limit + 1)
     found, now = asked(chosen(application, url), _at(lambda dead: dead.groups(wanted)))
+    shown = found[:limit]
     if as_json:
-        show_json([group._asdict() for group in found])
+        show_json([group._asdict() for group in shown])
     else:
-        dead_view.show_groups(found, now)
+        dead_view.show_groups(shown, now)
+    if len(found) > limit:
+        say(f"{limit} shown, there are more: --limit N")
 
 
 @app.command("show")
@@ -99,7 +99,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a dead letter with its failure, what was done with it, and what to do next."""
-    whole = asked(chosen(application, url), lambda hold: _whole(hold, canonical(job), application))
+    whole = asked(
+        chosen(application, url), lambda hold: _whole(hold, canonical(job), Given(application, url))
+    )
     if as_json:
         show_json(dead_view.as_json(whole))
     else:
@@ -119,13 +121,13 @@ def triage(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put on record why jobs failed."""
+    """Put on record why jobs failed; a filter without --state means new letters."""
 
     def take(dead: DeadLetters, wanted: Wanted) -> Awaitable[Moved]:
         return dead.triage(wanted, cause, actor=actor, reason=reason, dry_run=dry_run)
 
     told = _told(_S.TRIAGED, dry_run=dry_run)
-    _take(chosen(application, url), selection.usually(_S.NEW), take, told=told, as_json=as_json)
+    _take(Given(application, url), selection.usually(_S.NEW), take, told=told, as_json=as_json)
 
 
 @app.command("remediate")
@@ -135,7 +137,7 @@ def remediate(
     *,
     evidence: Annotated[
         str,
-        typer.Option("--evidence", parser=_said, metavar="TEXT", help="What shows that the cause is gone."),
+        typer.Option("--evidence", parser=said, metavar="TEXT", help="What shows that the cause is gone."),
     ],
     actor: ActorOption,
     correct: Annotated[
@@ -152,10 +154,12 @@ def remediate(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put on record what shows that the cause is gone."""
+    """Put on record what shows that the cause is gone; a filter without --state means triaged letters."""
     corrections = _corrections(correct or [], correct_file)
     if corrections is not None and len(selection.job_ids) != 1:
         raise ConfigError("arguments are corrected for one job at a time; name it by its id")
+    if corrections is not None and not Given(application, url).is_application:
+        raise ConfigError(f"arguments are checked by what the code declares, and none is known; {NAME_IT}")
 
     def take(dead: DeadLetters, wanted: Wanted) -> Awaitable[Moved]:
         return dead.remediate(
@@ -163,7 +167,7 @@ def remediate(
         )
 
     told = _told(_S.REMEDIATED, dry_run=dry_run)
-    _take(chosen(application, url), selection.usually(_S.TRIAGED), take, told=told, as_json=as_json)
+    _take(Given(application, url), selection.usually(_S.TRIAGED), take, told=told, as_json=as_json)
 
 
 app.command("plan")(dead_replays.plan)
@@ -177,20 +181,20 @@ app.command("stop")(dead_replays.stop)
 def close(
     selection: Selection,
     *,
-    notes: Annotated[str, typer.Option("--notes", parser=_said, metavar="TEXT", help="How it was resolved.")],
+    notes: Annotated[str, typer.Option("--notes", parser=said, metavar="TEXT", help="How it was resolved.")],
     actor: ActorOption,
     dry_run: DryRunOption = False,
     application: AppOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put on record how jobs were mended that have completed since."""
+    """Put on record how jobs were mended that have completed since; a filter without --state means verified letters."""
 
     def take(dead: DeadLetters, wanted: Wanted) -> Awaitable[Moved]:
         return dead.close(wanted, notes, actor=actor, dry_run=dry_run)
 
     told = _told(_S.CLOSED, dry_run=dry_run)
-    _take(chosen(application, url), selection.usually(_S.VERIFIED), take, told=told, as_json=as_json)
+    _take(Given(application, url), selection.usually(_S.VERIFIED), take, told=told, as_json=as_json)
 
 
 @app.command("discard")
@@ -198,20 +202,20 @@ def close(
 def discard(
     selection: Selection,
     *,
-    reason: Annotated[str, typer.Option("--reason", parser=_said, metavar="WHY", help="Why; it is kept.")],
+    reason: Annotated[str, typer.Option("--reason", parser=said, metavar="WHY", help="Why; it is kept.")],
     actor: ActorOption,
     dry_run: DryRunOption = False,
     application: AppOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give failed jobs up."""
+    """Give failed jobs up; a filter without --state means letters in any state before replaying."""
 
     def take(dead: DeadLetters, wanted: Wanted) -> Awaitable[Moved]:
         return dead.discard(wanted, reason, actor=actor, dry_run=dry_run)
 
     told = _told(_S.DISCARDED, dry_run=dry_run)
-    _take(chosen(application, url), selection.usually(*OPEN), take, told=told, as_json=as_json)
+    _take(Given(application, url), selection.usually(*OPEN), take, told=told, as_json=as_json)
 
 
 app.command("archive")(dead_archive.archive)
@@ -231,11 +235,14 @@ def _at(
     return ask
 
 
-async def _whole(hold: Holdfast, job_id: str, application: str | None) -> dead_view.Whole:
-    dossier = await hold.dead.show(job_id)
+async def _whole(hold: Holdfast, job_id: str, given: Given) -> dead_view.Whole:
+    try:
+        dossier = await hold.dead.show(job_id)
+    except LetterNotFound as error:
+        raise LetterNotFound(dead_view.absent(job_id, error, given)) from None
     group = await _group(hold, dossier.letter)
     now, _ = await hold.parts.store.schedule_marks([])
-    return dead_view.Whole(dossier, group, now, application)
+    return dead_view.Whole(dossier, group, now, given)
 
 
 async def _group(hold: Holdfast, letter: Letter) -> Group | None:
@@ -247,25 +254,29 @@ def _told(state: LetterState, *, dry_run: bool) -> str:
     return f"would be {state}" if dry_run else str(state)
 
 
-def _take(hold: Holdfast, selection: Selection, take: Take, *, told: str, as_json: bool) -> None:
-    """Take a step with all that is meant, and tell what became of each."""
-    step = _each if selection.job_ids else _all
-    answers = asked(hold, lambda hold: step(hold.dead, selection, take, told))
-    if not selection.job_ids:
-        done = sum(answer.done for answer in answers)
-        left = f", {len(answers) - done} refused" if done < len(answers) else ""
-        say(f"{done} {told}{left}" if answers else "no letter is as the filter says; nothing was done")
-    tell(answers, as_json=as_json)
+def _take(given: Given, selection: Selection, take: Take, *, told: str, as_json: bool) -> None:
+    """Take a step with all that is meant; tell what became of each that was named, and how many a filter meant."""
+    if selection.job_ids:
+        each = asked(chosen(*given), lambda hold: _each(hold.dead, selection, take, told, given))
+        tell(each, as_json=as_json)
+        return
+    answers = asked(chosen(*given), lambda hold: _all(hold.dead, selection, take, told))
+    refused = [answer for answer in answers if not answer.done]
+    left = f", {len(refused)} refused" if refused else ""
+    say(f"{len(answers) - len(refused)} {told}{left}" if answers else NOTHING_FOUND)
+    tell(answers if as_json else refused, as_json=as_json)
 
 
-async def _each(dead: DeadLetters, selection: Selection, take: Take, told: str) -> list[Answer]:
+async def _each(dead: DeadLetters, selection: Selection, take: Take, told: str, given: Given) -> list[Answer]:
     """Take a step with each letter on its own: one that does not allow it does not keep the others from it."""
     answers = []
     for job_id in selection.job_ids:
         try:
             await take(dead, job_id)
             answers.append(Answer(job_id, done=True, detail=told))
-        except (LetterNotFound, StepRefused) as error:
+        except LetterNotFound as error:
+            answers.append(Answer(job_id, done=False, detail=dead_view.absent(job_id, error, given)))
+        except StepRefused as error:
             answers.append(Answer(job_id, done=False, detail=str(error)))
     return answers
 

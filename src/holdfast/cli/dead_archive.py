@@ -7,10 +7,11 @@ import typer
 
 from holdfast.cli.answers import Answer, canonical, tell
 from holdfast.cli.asking import asked
+from holdfast.cli.exits import say
 from holdfast.cli.lengths import length
 from holdfast.cli.output import JsonOption, show_fields, show_json
 from holdfast.cli.tables import Column, Room, show_table
-from holdfast.cli.target import AppOption, UrlOption, chosen
+from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
 from holdfast.core.archiving import LetterEntry
 from holdfast.core.errors import ConfigError
 from holdfast.engine.archivist import Archivist
@@ -32,7 +33,9 @@ def archive(
     *,
     older_than: Annotated[
         timedelta | None,
-        typer.Option("--older-than", parser=length, metavar="LENGTH", help="Letters that are kept so long."),
+        typer.Option(
+            "--older-than", parser=length, metavar="LENGTH", help="Letters that failed longer ago than this."
+        ),
     ] = None,
     beyond: Annotated[
         int | None, typer.Option("--beyond", min=0, metavar="N", help="The oldest, beyond so many.")
@@ -45,7 +48,7 @@ def archive(
     as_json: JsonOption = False,
 ) -> None:
     """Move dead letters to the archive, by the retention unless something else is given."""
-    hold = chosen(application, url)
+    hold = _archiving(application, url)
     if dry_run:
         due = asked(hold, lambda hold: _due(hold, older_than, beyond, MOST))
         show_json({"due": due}) if as_json else show_fields({"would be archived": due})
@@ -67,7 +70,7 @@ def restore(
     """Bring dead letters back from the archive, with their jobs as they were."""
     if listed == bool(job_ids):
         raise ConfigError("give the ids of jobs, or --list to see what the archive holds")
-    hold = chosen(application, url)
+    hold = _archiving(application, url)
     if listed:
         _show_archive(asked(hold, _held), as_json=as_json)
         return
@@ -80,6 +83,14 @@ def restore(
         for job_id in ids
     ]
     tell(answers, as_json=as_json)
+
+
+def _archiving(application: str | None, url: str | None) -> Holdfast:
+    """Give what was chosen, if it is known where its archive is; of a bare store that may be in the code."""
+    hold = chosen(application, url)
+    if hold.parts.letters.archive is None and not Given(application, url).is_application:
+        raise ConfigError(f"there is no archive: ARCHIVE_URL is not set; {NAME_IT}")
+    return hold
 
 
 async def _due(hold: Holdfast, older_than: timedelta | None, beyond: int | None, limit: int) -> int:
@@ -112,5 +123,7 @@ def _show_archive(found: list[tuple[LetterEntry, str]], *, as_json: bool) -> Non
     if as_json:
         names = ("id", "name", "fingerprint", "failed_at", "file")
         show_json([dict(zip(names, row, strict=True)) for row in rows])
-    else:
+    elif rows:
         show_table(ARCHIVED, rows)
+    else:
+        say("no dead letters in the archive")

@@ -5,14 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.asking import ActorOption, asked
+from holdfast.cli.answers import about
+from holdfast.cli.asking import ActorOption, asked, said
 from holdfast.cli.counting import Tell, counted
-from holdfast.cli.dead_view import command
+from holdfast.cli.dead_view import absent
 from holdfast.cli.exits import ExitCode, say
 from holdfast.cli.output import JsonOption, show_fields, show_json, show_title
-from holdfast.cli.selecting import Selection, selected, taking
+from holdfast.cli.selecting import NOTHING_FOUND, Selection, selected, taking
 from holdfast.cli.tables import Column, Room, show_table
-from holdfast.cli.target import AppOption, UrlOption, chosen
+from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
+from holdfast.core.errors import ConfigError, LetterNotFound
 from holdfast.core.letters import LetterState
 from holdfast.core.limits import Rate
 from holdfast.core.replays import PACE, Phase, dump_checks
@@ -25,7 +27,7 @@ LOOK = 0.5
 STILL = 60
 """Looks without any change after which it is said what may be the matter."""
 
-CHECKS = (Column("check"), Column("holds"), Column("finding", Room.FOLDED))
+CHECKS = (Column("check"), Column("ok"), Column("finding", Room.FOLDED))
 LETTERS = (Column("id"), Column("ready"), Column("why", Room.FOLDED, usual=("-",)))
 
 _S = LetterState
@@ -50,7 +52,12 @@ def plan(
     *,
     safe: Annotated[
         str,
-        typer.Option("--safe", metavar="WHY", help="Why it does no harm if something takes effect twice."),
+        typer.Option(
+            "--safe",
+            parser=said,
+            metavar="WHY",
+            help="Why it does no harm if something takes effect twice.",
+        ),
     ],
     actor: ActorOption,
     restart: Annotated[bool, typer.Option("--restart", help="Run finished stages again, too.")] = False,
@@ -63,29 +70,37 @@ def plan(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find out which letters can be replayed, and plan that."""
+    """Find out which letters can be replayed, and plan that; a filter without --state means remediated and validated letters."""
+    given = Given(application, url)
+    if not given.is_application:
+        raise ConfigError(f"a plan looks at what the code declares, and none is known; {NAME_IT}")
     selection = selection.usually(_S.REMEDIATED, _S.VALIDATED)
 
     async def ask(hold: Holdfast) -> Planned:
         # One letter by its id: if there is none, that is said.
         [wanted, *more] = selection.job_ids or [selection.as_filter()]
-        return await hold.dead.plan(
-            selection.as_filter() if more else wanted,
-            safe=safe,
-            actor=actor,
-            restart=restart,
-            canary=canary,
-            pace=pace,
-            dry_run=dry_run,
-        )
+        try:
+            return await hold.dead.plan(
+                selection.as_filter() if more else wanted,
+                safe=safe,
+                actor=actor,
+                restart=restart,
+                canary=canary,
+                pace=pace,
+                dry_run=dry_run,
+            )
+        except LetterNotFound as error:
+            raise LetterNotFound(absent(selection.job_ids[0], error, given)) from None
 
     planned = asked(chosen(application, url), ask)
     missing = [job_id for job_id in selection.job_ids if job_id not in planned.checks]
     if as_json:
         show_json(_planned_json(planned, missing))
     else:
-        _show_planned(planned, application, dry_run=dry_run)
-    _end_planned(planned, missing)
+        _show_planned(planned, given, each=bool(selection.job_ids))
+    for job_id in missing:
+        say(absent(job_id, f"there is no dead letter of job {job_id}", given))
+    _end_planned(planned, missing, dry_run=dry_run)
 
 
 def _planned_json(planned: Planned, missing: list[str]) -> dict[str, Any]:
@@ -98,36 +113,36 @@ def _planned_json(planned: Planned, missing: list[str]) -> dict[str, Any]:
     }
 
 
-def _show_planned(planned: Planned, application: str | None, *, dry_run: bool) -> None:
-    """Show what was found: of one letter each check, of many one line each."""
-    if len(planned.checks) == 1:
+def _show_planned(planned: Planned, given: Given, *, each: bool) -> None:
+    """Show the plan, and of *each* letter, if they were named, what was found: of one its checks, else one line."""
+    if each and len(planned.checks) == 1:
         [found] = planned.checks.values()
         show_table(CHECKS, found)
-    else:
+    elif each:
         refused = planned.refused
         show_table(
             LETTERS, [(job_id, job_id not in refused, refused.get(job_id)) for job_id in planned.checks]
         )
-    if dry_run:
-        say(f"{len(planned.ready)} of {len(planned.checks)} letters are ready; nothing was planned")
     if planned.token is not None:
-        show_title("plan")
+        if each:
+            show_title("plan")
         show_fields({"token": planned.token, "letters": len(planned.ready)})
         show_title("next, within an hour")
-        typer.echo(f"  {command(f'dead replay {planned.token} --actor WHO', application)}")
+        typer.echo(f"  {given.typed(f'dead replay {planned.token} --actor WHO')}")
 
 
-def _end_planned(planned: Planned, missing: list[str]) -> None:
-    for job_id in missing:
-        say(f"there is no dead letter of job {job_id}")
-    refused = planned.refused
-    if len(planned.checks) > 1 and refused:
-        say(f"{len(refused)} of {len(planned.checks)} letters are not ready, and were left as they are")
-    for why in refused.values() if len(planned.checks) == 1 else ():
-        say(why)
-    if not planned.checks and not missing:
-        say("no letter is as the filter says; nothing was planned")
-    if missing or refused or not planned.ready:
+def _end_planned(planned: Planned, missing: list[str], *, dry_run: bool) -> None:
+    """Say what is not part of the plan; that is exit code 1."""
+    checked, refused = len(planned.checks), planned.refused
+    for job_id, why in refused.items():
+        say(about(job_id, why))
+    if dry_run and checked:
+        say(f"{len(planned.ready)} of {checked} letters are ready; nothing was planned")
+    elif refused and checked > 1:
+        say(f"{len(refused)} of {checked} letters are not ready, and were left as they are")
+    if not checked and not missing:
+        say(NOTHING_FOUND)
+    if missing or refused:
         raise typer.Exit(ExitCode.REFUSED)
 
 
@@ -146,7 +161,8 @@ def replay(
         begun = await hold.dead.replay(token, actor=actor)
         return await _watched(hold, token) if wait else begun
 
-    _tell(_uninterrupted(chosen(application, url), ask, token), application, as_json=as_json, judge=wait)
+    given = Given(application, url)
+    _tell(_uninterrupted(given, ask, token), given, as_json=as_json, judge=wait)
 
 
 def progress(
@@ -162,7 +178,8 @@ def progress(
     async def ask(hold: Holdfast) -> Progress:
         return await (_watched(hold, token) if wait else hold.dead.progress(token))
 
-    _tell(_uninterrupted(chosen(application, url), ask, token), application, as_json=as_json, judge=wait)
+    given = Given(application, url)
+    _tell(_uninterrupted(given, ask, token), given, as_json=as_json, judge=wait)
 
 
 def stop(
@@ -176,14 +193,14 @@ def stop(
 ) -> None:
     """Let no more letters of a plan follow, while jobs that are under way go on."""
     stopped = asked(chosen(application, url), lambda hold: hold.dead.stop(token, actor=actor, reason=reason))
-    _tell(stopped, application, as_json=as_json, judge=False)
+    _tell(stopped, Given(application, url), as_json=as_json, judge=False)
 
 
-def _uninterrupted(hold: Holdfast, ask: Any, token: str) -> Progress:
+def _uninterrupted(given: Given, ask: Any, token: str) -> Progress:
     try:
-        found: Progress = asked(hold, ask)
+        found: Progress = asked(chosen(*given), ask)
     except KeyboardInterrupt:
-        say(f"plan {token} goes on by itself; `holdfast dead stop {token}` stops it")
+        say(f"plan {token} goes on by itself; `{given.typed(f'dead stop {token} --actor WHO')}` stops it")
         raise
     return found
 
@@ -215,7 +232,7 @@ def _failed(found: Progress) -> int:
     return found.standing.count(_S.NEW)
 
 
-def _tell(found: Progress, application: str | None, *, as_json: bool, judge: bool) -> None:
+def _tell(found: Progress, given: Given, *, as_json: bool, judge: bool) -> None:
     """Show how a plan stands; whoever has waited for its end is told by the exit code whether that is a good one."""
     plan, standing = found
     figures = {
@@ -236,12 +253,12 @@ def _tell(found: Progress, application: str | None, *, as_json: bool, judge: boo
         always = ("replayed", "completed", "failed_again")
         shown = {name: count for name, count in figures.items() if count or name in always}
         show_fields({name: value for name, value in facts.items() if value != ""} | shown)
-        _show_next(found, application)
+        _show_next(found, given)
     if judge and (plan.phase is not Phase.DONE or figures["failed_again"] or figures["cancelled"]):
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def _show_next(found: Progress, application: str | None) -> None:
+def _show_next(found: Progress, given: Given) -> None:
     """Say what to type next: look at what failed again, and close what has completed."""
     token, standing = found.plan.token, found.standing
     typed = []
@@ -256,4 +273,4 @@ def _show_next(found: Progress, application: str | None) -> None:
     if typed:
         show_title("next")
         for words in typed:
-            typer.echo(f"  {command(words, application)}")
+            typer.echo(f"  {given.typed(words)}")

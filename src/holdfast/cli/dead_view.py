@@ -7,9 +7,13 @@ from typing import Any, NamedTuple
 
 import typer
 
+from holdfast.cli.answers import is_id
+from holdfast.cli.exits import say
 from holdfast.cli.lengths import from_now
 from holdfast.cli.output import NOTHING, pairs, plain, show_fields, show_title
 from holdfast.cli.tables import Column, Room, moment, show_table
+from holdfast.cli.target import Given
+from holdfast.core.errors import LetterNotFound
 from holdfast.core.failures import Sent
 from holdfast.core.letters import NEXT, Group, Letter, LetterState
 from holdfast.core.redaction import redact
@@ -21,7 +25,7 @@ COLUMNS = (
     Column("queue", Room.NONE),
     Column("owner", Room.NONE),
     Column("stage", Room.CUT, usual=(NOTHING,), spared=2),
-    Column("class", spared=4),
+    Column("error_class", spared=4),
     Column("fingerprint", spared=3),
     Column("state"),
     Column("escalated", usual=("no",)),
@@ -30,9 +34,9 @@ COLUMNS = (
 )
 GROUPS = (
     Column("fingerprint"),
-    Column("class"),
+    Column("error_class"),
     Column("place", Room.CUT, least=12),
-    Column("jobs", Room.CUT, least=12),
+    Column("name", Room.CUT, least=12),
     Column("letters"),
     Column("open"),
     Column("first", spared=1),
@@ -47,9 +51,11 @@ HISTORY = (
     Column("details", Room.FOLDED, usual=(NOTHING,)),
 )
 
+NONE = "no dead letters"
+
 SENT: Mapping[Sent, str] = {
-    Sent.NO: "no: nothing had left when it failed",
-    Sent.MAYBE: "perhaps: the other side may have acted on it",
+    Sent.NO: "no: it never left, or was refused; nothing took effect",
+    Sent.MAYBE: "maybe: the other side may have acted on it",
     Sent.YES: "yes: the other side has answered",
 }
 
@@ -73,16 +79,21 @@ class Whole(NamedTuple):
     dossier: Dossier
     group: Group | None
     now: datetime
-    application: str | None = None
+    given: Given
 
 
-def command(words: str, application: str | None) -> str:
-    """Give a command as it can be typed, on the same application."""
-    return f"holdfast {words}" + (f" --app {application}" if application else "")
+def absent(job_id: str, error: LetterNotFound | str, given: Given) -> str:
+    """Tell that there is no such letter, and where it may be."""
+    if not is_id(job_id):
+        return str(error)
+    return f"{error}; it may be archived: {given.typed('dead restore --list')}"
 
 
 def show_list(found: Sequence[Letter], now: datetime) -> None:
     """Show letters to people."""
+    if not found:
+        say(NONE)
+        return
     show_table(COLUMNS, [_row(letter, now) for letter in found])
 
 
@@ -112,6 +123,9 @@ def as_listed(letter: Letter) -> dict[str, Any]:
 
 def show_groups(found: Sequence[Group], now: datetime) -> None:
     """Show groups to people."""
+    if not found:
+        say(NONE)
+        return
     show_table(
         GROUPS,
         [
@@ -141,7 +155,7 @@ def as_json(whole: Whole) -> dict[str, Any]:
         "stages": [each._asdict() for each in dossier.stages],
         "group": None if whole.group is None else whole.group._asdict(),
         "steps": [{**step._asdict(), "meta": dict(step.meta)} for step in dossier.steps],
-        "next": {"told": NEXT[letter.state], "command": _next(letter, whole.application)},
+        "next": {"told": NEXT[letter.state], "command": _next(letter, whole.given)},
     }
 
 
@@ -161,7 +175,7 @@ def show(whole: Whole) -> None:
     )
     show_title("next")
     typer.echo(NEXT[letter.state])
-    if typed := _next(letter, whole.application):
+    if typed := _next(letter, whole.given):
         typer.echo(f"  {plain(typed)}")
 
 
@@ -175,12 +189,12 @@ def _facts(meta: Mapping[str, Any]) -> str:
     )
 
 
-def _next(letter: Letter, application: str | None) -> str | None:
+def _next(letter: Letter, given: Given) -> str | None:
     words = COMMANDS.get(letter.state)
     if words is None:
         return None
     # A letter that was replayed by itself has no plan to look at.
-    return command(words.format(id=letter.job_id, plan=letter.plan or "TOKEN"), application)
+    return given.typed(words.format(id=letter.job_id, plan=letter.plan or "TOKEN"))
 
 
 def _fields(whole: Whole) -> dict[str, object]:
@@ -188,7 +202,7 @@ def _fields(whole: Whole) -> dict[str, object]:
     letter, now = whole.dossier.letter, whole.now
     failure, context = letter.failure, letter.failure.context
     known = {
-        "job": letter.job_id,
+        "id": letter.job_id,
         "name": letter.name,
         "queue": letter.queue,
         "owner": letter.owner,

@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli.answers import canonical
 from holdfast.core.errors import ConfigError
+from holdfast.core.failures import ErrorClass
 from holdfast.core.letters import LetterFilter, LetterState
 
 P = ParamSpec("P")
@@ -17,15 +18,17 @@ T = TypeVar("T")
 
 NARROWING = "--name, --queue, --owner, --error-class, --fingerprint, --stage, --state, --plan or --escalated"
 
+NOTHING_FOUND = "no letter is as the filter says; nothing was done"
+
 IdsArgument = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help="The ids of jobs that failed; else a filter.")
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="All letters; without a filter, say so.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Every letter that waits for this step.")]
 NameOption = Annotated[str | None, typer.Option("--name", help="Only letters of jobs with this name.")]
 QueueOption = Annotated[str | None, typer.Option("--queue", help="Only letters of this queue.")]
 OwnerOption = Annotated[str | None, typer.Option("--owner", help="Only letters of this owner.")]
 ClassOption = Annotated[
-    str | None, typer.Option("--error-class", metavar="CLASS", help="Only failures of this class.")
+    ErrorClass | None, typer.Option("--error-class", metavar="CLASS", help="Only failures of this class.")
 ]
 FingerprintOption = Annotated[
     str | None, typer.Option("--fingerprint", metavar="TEXT", help="Only letters of this group.")

@@ -1,6 +1,8 @@
 """Which application, and which store, a command works on."""
 
 import importlib
+import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable
@@ -8,7 +10,7 @@ from contextvars import ContextVar
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -42,6 +44,43 @@ def chosen(app: str | None, url: str | None) -> Holdfast:
     if app is not None:
         return load(app)
     return USUAL.get()() if url is None else Holdfast(url)
+
+
+OF_THE_APPLICATION = ("dead plan", "dead archive", "dead restore")
+"""Commands that need more than a store: what is declared in the code, or said there."""
+
+PASSWORD = re.compile(r"//[^/@:]*:.*@|\?.*pass", re.IGNORECASE)
+"""An address with a password in it, before its host or among what it asks for."""
+
+NAME_IT = "name your application: --app MODULE:NAME"
+
+
+class Given(NamedTuple):
+    """What a command was told to work on, for the words in which it speaks of another one."""
+
+    application: str | None = None
+    url: str | None = None
+
+    @property
+    def is_application(self) -> bool:
+        """Whether it is known what the code declares; of a bare store it is not."""
+        return self.application is not None or (self.url is None and USUAL.get() is not Holdfast)
+
+    def typed(self, words: str) -> str:
+        """Give a command as it can be typed, on the same application or store."""
+        return f"holdfast {words}{self._where(words)}"
+
+    def _where(self, words: str) -> str:
+        if self.application is not None:
+            return f" --app {self.application}"
+        if words.startswith(OF_THE_APPLICATION) and not self.is_application:
+            return " --app MODULE:NAME"
+        return "" if self.url is None else f" --url {_shown(self.url)}"
+
+
+def _shown(url: str) -> str:
+    """Give an address as a shell takes it; one with a password is not repeated."""
+    return "…" if PASSWORD.search(url) else shlex.quote(url)
 
 
 def load(reference: str) -> Holdfast:

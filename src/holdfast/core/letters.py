@@ -61,10 +61,10 @@ NEXT: Mapping[LetterState, str] = {
     _S.TRIAGED: "remediate it next: say what shows that the cause is gone",
     _S.REMEDIATED: "plan its replay next",
     _S.VALIDATED: "replay it with the token of its plan, or plan again",
-    _S.REPLAYING: "its job is under way; wait until that has ended",
-    _S.VERIFIED: "its job has completed; all that is left is to close it",
-    _S.CLOSED: "it is closed; nothing is left to do",
-    _S.DISCARDED: "it was discarded; retry its job if that was a mistake",
+    _S.REPLAYING: "wait until its job has ended",
+    _S.VERIFIED: "all that is left is to close it",
+    _S.CLOSED: "nothing is left to do",
+    _S.DISCARDED: "retry its job if that was a mistake",
 }
 """What a person can do with a letter, by its state."""
 

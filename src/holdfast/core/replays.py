@@ -25,6 +25,9 @@ PACE = 10.0
 BEAT = 1.0
 """Seconds between two handfuls of letters."""
 
+HANDFUL = 1_000
+"""Letters that go at once at most: all of them in one transaction."""
+
 
 class Phase(StrEnum):
     """How far a plan has come."""
@@ -51,6 +54,8 @@ class Plan:
     code_version: str = ""
     canary: int = 1
     pace: float = PACE
+    sent: int = 0
+    """How many letters have gone as its canary."""
     phase: Phase = Phase.MADE
     next_at: float = 0.0
     why: str = ""
@@ -142,19 +147,19 @@ def next_move(plan: Plan, standing: Standing, now: float) -> Move:
         return Move(plan if under_way else replace(plan, phase=Phase.DONE))
     if now < plan.next_at:
         return Move(plan)
-    take = min(waiting, max(1, round(plan.pace * BEAT)))
+    take = min(waiting, HANDFUL, max(1, round(plan.pace * BEAT)))
     return Move(replace(plan, next_at=now + take / plan.pace), take)
 
 
 def _canary(plan: Plan, standing: Standing, now: float) -> Move:
     """Send the canary; let the others follow when all of it has completed, and nobody else if it has not."""
-    # Before anything else: where one has failed, none takes the place of another that somebody took out of the plan.
-    if standing.replayed > standing.count(LetterState.REPLAYING, LetterState.VERIFIED):
+    # Also if somebody has taken it out of the plan meanwhile: no other letter takes its place.
+    if plan.sent > standing.count(LetterState.REPLAYING, LetterState.VERIFIED):
         told = "failed in the same place as before" if standing.repeated else "did not complete"
         return Move(stop(plan, f"the canary {told}"))
-    missing = min(plan.canary - standing.replayed, standing.count(LetterState.VALIDATED))
+    missing = min(plan.canary - plan.sent, standing.count(LetterState.VALIDATED))
     if missing > 0:
-        return Move(replace(plan, next_at=now), missing)
+        return Move(replace(plan, sent=plan.sent + missing, next_at=now), missing)
     if standing.count(LetterState.REPLAYING):
         return Move(plan)
     return Move(replace(plan, phase=Phase.PACED, next_at=now))

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from holdfast.core.exhaustion import LEVELS, Follow, level_of
+from holdfast.core.exhaustion import LEVELS, USUAL, Follow, Table, level_of
 from holdfast.core.letters import Letter
 
 
@@ -50,15 +50,18 @@ class Ticket:
         }
 
 
-def of_letter(ticket_id: str, raised_at: datetime, letter: Letter) -> Ticket:
-    """Word the ticket of a dead letter, with the first reason for which its job failed."""
+def of_letter(ticket_id: str, raised_at: datetime, letter: Letter, own: Table = USUAL) -> Ticket:
+    """Word the ticket of a dead letter, with the first reason for which its job failed.
+
+    How loudly it is told was laid down when the job ended, by the table of its worker; else *own* says it.
+    """
     kind = TicketKind.ESCALATED if letter.escalated else TicketKind.DEAD_LETTER
     told = "failed again in the same way" if letter.escalated else "failed"
     place = f" in stage {letter.stage}" if letter.stage else ""
     return Ticket(
         id=ticket_id,
         kind=kind,
-        level=_level(letter),
+        level=_level(letter, own),
         title=f"job {letter.name} {told}{place}: {letter.failure.message}",
         raised_at=raised_at,
         job_id=letter.job_id,
@@ -74,8 +77,8 @@ def of_letter(ticket_id: str, raised_at: datetime, letter: Letter) -> Ticket:
     )
 
 
-def _level(letter: Letter) -> Follow:
+def _level(letter: Letter, own: Table) -> Follow:
     """An engineer is told of what is escalated; of others, whoever the job's table names."""
     if letter.escalated:
         return Follow.PAGE
-    return next((word for word in LEVELS if word == letter.level), level_of(letter.error_class))
+    return next((word for word in LEVELS if word == letter.level), level_of(letter.error_class, own))

@@ -38,6 +38,10 @@ TURN = "@retention"
 
 EVERY = timedelta(minutes=1)
 BATCH = 500
+HANDFUL = 25
+FULL_FILE = 16_000_000
+"""Characters of arguments and results after which a file of the archive is full."""
+
 MOST_BATCHES = 20
 """How much one turn deletes at most, so that nobody waits for it; the next turn goes on."""
 
@@ -103,8 +107,7 @@ class Archivist:
             seen = await self._store.letters_to_archive(older_than=older_than, beyond=beyond, limit=BATCH)
             if not seen:
                 break
-            await self._put_away(seen)
-            done += len(await self._store.forget_letters(seen))
+            done += len(await self._store.forget_letters(await self._put_away(seen)))
             await asyncio.sleep(BREATH)
         await self._store.set_alarm(FULL, on=False)
         if done:
@@ -112,10 +115,14 @@ class Archivist:
             self._journal.info("archived", letters=done)
         return done
 
-    async def _put_away(self, seen: Sequence[Seen]) -> None:
-        """Put letters into the archive; if that fails, raise an alarm before the error."""
+    async def _put_away(self, seen: Sequence[Seen]) -> list[Seen]:
+        """Put as many of these letters into the archive as fit into one file, and name them.
+
+        If that fails, raise an alarm before the error.
+        """
         try:
-            await self._put(await self._store.letter_records([job_id for job_id, _ in seen]))
+            records = await self._records_of([job_id for job_id, _ in seen])
+            await self._put(records)
         except FAILURES as error:
             told = self._parts.redactor(str(error))
             self._journal.error("archive failed", letters=len(seen), message=told)
@@ -123,14 +130,32 @@ class Archivist:
             facts = json.dumps({"title": title, "level": Follow.ALERT})
             await self._store.set_alarm(FULL, on=True, kind=TicketKind.ARCHIVE, facts=facts)
             raise
+        kept = {record["letter"]["job_id"] for record in records}
+        return [one for one in seen if one[0] in kept]
+
+    async def _records_of(self, job_ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Read letters and their jobs until a file is full: each job may have a megabyte of arguments, and of results."""
+        records: list[Mapping[str, Any]] = []
+        size = 0
+        for first in range(0, len(job_ids), HANDFUL):
+            found = await self._store.letter_records(job_ids[first : first + HANDFUL])
+            records += found
+            size += sum(map(_weight, found))
+            if size > FULL_FILE:
+                break
+        return records
 
     async def _put(self, records: Sequence[Mapping[str, Any]]) -> None:
         archive, sealer = self._archive(), await self._sealer()
         now, _ = await self._store.schedule_marks([])
-        packed = pack([seal_record({"private": {}, **record}, sealer.seal) for record in records])
+        # In a thread: sealing and compressing some megabytes would hold up every job of this worker.
+        packed = await self._parts.executor.run(
+            lambda: pack([seal_record({"private": {}, **record}, sealer.seal) for record in records])
+        )
         manifest = manifest_of(packed, [_entry(record["letter"]) for record in records], at=now)
         await archive.put(manifest.name, packed.data)
-        unpack(await archive.get(manifest.name), manifest)  # what was written is what can be read
+        written = await archive.get(manifest.name)
+        await self._parts.executor.run(lambda: unpack(written, manifest))  # it can be read as it was written
         # The manifest comes last: whatever has one is whole.
         await archive.put(manifest_name(manifest.name), dump_manifest(manifest))
 
@@ -140,6 +165,7 @@ class Archivist:
         Raises `LetterNotFound` if the archive has no letter of one of these jobs.
         """
         newest: dict[str, dict[str, Any]] = {}
+        job_ids = [job_id.lower() for job_id in job_ids]  # as they are stored
         for record in await self._all_records(frozenset(job_ids)):
             job_id = record["letter"]["job_id"]
             if job_id not in newest or _age(newest[job_id]) < _age(record):
@@ -154,10 +180,16 @@ class Archivist:
         return restored
 
     async def manifests(self) -> list[Manifest]:
-        """Read what the archive holds."""
+        """Read what the archive holds. A manifest that cannot be read is told of, and does not hide the others."""
         archive = self._archive()
-        names = [name for name in await archive.names() if is_manifest(name)]
-        return [load_manifest(await archive.get(name)) for name in names]
+        found = []
+        for name in await archive.names():
+            if is_manifest(name):
+                try:
+                    found.append(load_manifest(await archive.get(name)))
+                except ArchiveDamaged as error:
+                    self._journal.error("manifest not read", manifest=name, message=str(error))
+        return found
 
     async def _all_records(self, job_ids: frozenset[str]) -> list[dict[str, Any]]:
         """Read all that the archive has of these jobs: one that came back, and failed again, is there twice."""
@@ -191,6 +223,7 @@ class Archivist:
         retention = self._options.retention
         if retention.finished is not None:
             await self._purged("jobs_purged", retention.finished, self._store.purge_finished)
+            await self._store.purge_plans(older_than=retention.finished, limit=BATCH)
         if retention.keys is not None:
             await self._purged("keys_purged", retention.keys, self._store.purge_keys)
 
@@ -213,6 +246,13 @@ def _age(record: Mapping[str, Any]) -> tuple[int, int]:
     Not by the names of their files: clocks are set back, and a worker may be slow to write what it has read long ago.
     """
     return record["letter"]["generation"], record["letter"]["version"]
+
+
+def _weight(record: Mapping[str, Any]) -> int:
+    """Tell how many characters a job's arguments and results have."""
+    private = record.get("private") or {}
+    results = [stage.get("result") for stage in private.get("stages") or ()]
+    return sum(len(text or "") for text in (private.get("args"), private.get("late_result"), *results))
 
 
 def _entry(letter: Mapping[str, Any]) -> LetterEntry:

@@ -12,6 +12,7 @@ from holdfast.core.errors import ConfigError, HoldfastError, JobNotFound, Payloa
 from holdfast.core.jobs import Job
 from holdfast.core.letters import Letter
 from holdfast.core.replays import Check, Facts, checks
+from holdfast.core.sealing import ensure_open
 from holdfast.core.stages import StageRow, StageStatus
 from holdfast.engine.gates import shut_providers
 from holdfast.engine.parts import Parts
@@ -66,7 +67,9 @@ class DryRun:
             raise ConfigError(
                 f"no job named {letter.name!r} is declared here; import the module that declares it"
             )
-        present = json.loads((await self._store.get(letter.job_id)).args)
+        args = (await self._store.get(letter.job_id)).args
+        ensure_open(args, f"an argument of job {letter.name!r}")
+        present = json.loads(args)
         unknown = sorted(set(correct) - set(spec.shape.names))
         if unknown:
             raise PayloadInvalid(

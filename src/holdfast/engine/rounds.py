@@ -10,12 +10,28 @@ PUT_OFF = 1.0
 """Seconds until it is tried again when the store was away."""
 
 
-async def rounds(once: Callable[[], Awaitable[float]], *, what: str, journal: Journal) -> None:
-    """Do it, rest for as many seconds as it says, and do it again. A store that is away puts it off."""
+LATER = 10.0
+"""Seconds until it is tried again when something went wrong that nobody has thought of."""
+
+
+async def rounds(
+    once: Callable[[], Awaitable[float]],
+    *,
+    what: str,
+    journal: Journal,
+    describe: Callable[[BaseException], str],
+) -> None:
+    """Do it, rest for as many seconds as it says, and do it again.
+
+    A store that is away puts it off, and so does any other error: jobs go on without a clerk.
+    """
     while True:
         try:
             pause = await once()
         except StoreUnavailable as error:
             journal.warning("clerk put off", clerk=what, message=str(error))
             pause = PUT_OFF
+        except Exception as error:  # noqa: BLE001 - the edge of a clerk's round
+            journal.error("clerk failed", clerk=what, message=describe(error))
+            pause = LATER
         await asyncio.sleep(pause)

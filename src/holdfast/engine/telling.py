@@ -2,10 +2,11 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
-from holdfast.core.exhaustion import LEVELS, Follow
+from holdfast.core.exhaustion import LEVELS, USUAL, Follow, Table
 from holdfast.core.letters import LetterFilter
 from holdfast.core.tickets import Ticket, TicketKind, of_letter
 from holdfast.engine.options import Hook
@@ -39,30 +40,44 @@ class Teller:
         self._options = parts.letters
         self._describe = describe
         self._patience = patience
+        self._registry = parts.registry
+        self._hanging: set[int] = set()
 
     async def run_once(self) -> float:
         """Tell what is due; return the seconds until it is worth looking again."""
         rows = await self._store.take_tickets(limit=BATCH, lease=LEASE)
         if rows:
-            tickets = await self._worded(rows)
-            quiet = await self._told_by_their_group(tickets)
-            heard = {ticket.id for ticket in tickets if ticket.id not in quiet and await self._tell(ticket)}
-            # Where the one that stands for its group was not heard, another has to: none of them is told yet.
-            missed = {ticket.fingerprint for ticket in tickets if ticket.id not in quiet | heard}
-            done = heard | {ticket.id for ticket in tickets if ticket.fingerprint not in missed}
-            await self._store.tickets_told([ticket.id for ticket in tickets if ticket.id in done])
+            await self._tell_all(await self._worded(rows))
         if len(rows) == BATCH:
             return 0
         return self._options.looks_every.total_seconds() * (0.5 + self._dice.roll())
+
+    async def _tell_all(self, tickets: Sequence[Ticket]) -> None:
+        quiet = await self._told_by_their_group(tickets)
+        loud = [ticket for ticket in tickets if ticket.id not in quiet]
+        for ticket in loud:  # the log first: a hook may hang
+            self._log(ticket)
+        heard = [ticket.id for ticket in loud if await self._tell(ticket)]
+        # Where the one that stands for its group was not heard, another has to: none of them is told yet.
+        missed = {ticket.fingerprint for ticket in loud if ticket.id not in heard}
+        spared = [ticket.id for ticket in tickets if ticket.id in quiet and ticket.fingerprint not in missed]
+        await self._store.tickets_told(heard)
+        await self._store.tickets_told(spared, quiet=True)
 
     async def _worded(self, rows: Sequence[TicketRow]) -> list[Ticket]:
         ids = tuple(row.job_id for row in rows if row.job_id is not None)
         found = await self._store.letters(LetterFilter(job_ids=ids, limit=len(ids))) if ids else []
         letters = {letter.job_id: letter for letter in found}
         return [
-            of_letter(row.id, row.raised_at, letters[row.job_id]) if row.job_id in letters else _plain(row)
+            _plain(row)
+            if row.job_id not in letters
+            else of_letter(row.id, row.raised_at, letters[row.job_id], self._table(letters[row.job_id].name))
             for row in rows
         ]
+
+    def _table(self, name: str) -> Table:
+        spec = self._registry.get(name)
+        return USUAL if spec is None else spec.exhaustion
 
     async def _told_by_their_group(self, tickets: Sequence[Ticket]) -> set[str]:
         """Name the tickets that need not be told, where one stands for a group; what is escalated always is."""
@@ -78,8 +93,7 @@ class Teller:
                 known.add(ticket.fingerprint)
         return quiet
 
-    async def _tell(self, ticket: Ticket) -> bool:
-        """Tell one ticket to everybody; false if somebody has to hear of it again."""
+    def _log(self, ticket: Ticket) -> None:
         facts = {
             "ticket": ticket.id,
             "kind": ticket.kind.value,
@@ -95,20 +109,48 @@ class Teller:
         else:
             self._journal.warning("ticket", **told)
         self._metrics.count("tickets", level=ticket.level.value)
-        heard = [await self._call(hook, ticket) for hook in self._options.hooks]
-        return all(heard)
 
-    async def _call(self, hook: Hook, ticket: Ticket) -> bool:
-        try:
-            async with asyncio.timeout(self._patience):
-                # A plain function may block: it runs where that harms nobody.
-                answer = hook(ticket) if _is_async(hook) else await self._executor.run(lambda: hook(ticket))
-                if inspect.isawaitable(answer):
-                    await answer
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code, which may raise anything
+    async def _tell(self, ticket: Ticket) -> bool:
+        """Tell one ticket to everybody; false if somebody has to hear of it again."""
+        wrong = [await self._call(hook, ticket) for hook in self._options.hooks]
+        for error in filter(None, wrong):
             self._journal.error("ticket not told", ticket=ticket.id, message=self._describe(error))
-            return False
-        return True
+        return not any(wrong)
+
+    async def _call(self, hook: Hook, ticket: Ticket) -> BaseException | None:
+        """Call a hook in a task of its own, for a while; give what went wrong, if anything did."""
+        if id(hook) in self._hanging:
+            return TimeoutError("the hook still hangs in an earlier ticket")
+        call = asyncio.create_task(self._called(hook, ticket))
+        try:
+            await asyncio.wait([call], timeout=self._patience)
+        finally:
+            call.cancel()
+        if not call.done():
+            return TimeoutError(f"the hook took more than {self._patience:g} s")
+        return asyncio.CancelledError("the hook was cancelled") if call.cancelled() else call.result()
+
+    async def _called(self, hook: Hook, ticket: Ticket) -> BaseException | None:
+        try:
+            # A plain function may block: it runs where that harms nobody.
+            answer = (
+                hook(ticket)
+                if _is_async(hook)
+                else await self._executor.run(partial(self._alone, hook, ticket))
+            )
+            if inspect.isawaitable(answer):
+                await answer
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code, which may raise anything
+            return error
+        return None
+
+    def _alone(self, hook: Hook, ticket: Ticket) -> Awaitable[None] | None:
+        """Call a plain hook in its thread. A thread cannot be stopped: while one hangs, there is no second."""
+        self._hanging.add(id(hook))
+        try:
+            return hook(ticket)
+        finally:
+            self._hanging.discard(id(hook))
 
 
 def _is_async(hook: Hook) -> bool:

@@ -104,7 +104,8 @@ class Worker:
             "archivist": Archivist(parts).run_once,
         }
         self._clerks = {
-            what: partial(rounds, once, what=what, journal=parts.journal) for what, once in clerks.items()
+            what: partial(rounds, once, what=what, journal=parts.journal, describe=self._describe)
+            for what, once in clerks.items()
         }
         self._ticker = Ticker(
             parts.store, parts.registry, ids=parts.ids, journal=parts.journal, metrics=parts.metrics

@@ -21,7 +21,7 @@ class PlanRow(NamedTuple):
 
 
 class TicketRow(NamedTuple):
-    """A ticket that is due: about a letter, if *job_id* is set, else about what *facts* say."""
+    """A ticket that is due: about a letter, if *job_id* is set and that is there, else about what *facts* say."""
 
     id: str
     kind: str
@@ -108,15 +108,18 @@ class LetterStore(Protocol):
         ...
 
     async def take_tickets(self, *, limit: int, lease: timedelta) -> list[TicketRow]:
-        """Take tickets that are due; nobody else gets them for as long as the *lease*."""
+        """Take tickets that are due; nobody else gets them for as long as the *lease*.
+
+        One that was not told by then is due again, each time after twice as long, up to 64 leases.
+        """
         ...
 
-    async def tickets_told(self, ticket_ids: Sequence[str]) -> None:
-        """Note that these tickets were told to whoever had to hear of them."""
+    async def tickets_told(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
+        """Note that these tickets were told to whoever had to hear of them; if *quiet*, by another of their group."""
         ...
 
     async def groups_told(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:
-        """Name those of *fingerprints* of which a ticket was told within that time."""
+        """Name those of *fingerprints* of which a ticket was told within that time, and not quietly."""
         ...
 
     async def set_alarm(self, name: str, *, on: bool, kind: str = "", facts: str = "{}") -> bool:
@@ -142,23 +145,33 @@ class LetterStore(Protocol):
         ...
 
     async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
-        """Delete letters that are as they were seen, and those of their jobs that are still failed; name them."""
+        """Delete letters that are as they were seen, and those of their jobs that are still failed; name them.
+
+        Not one whose plan has begun since, nor one whose job another waits for. A ticket that was not told stays, and
+        keeps in its facts what there is to tell.
+        """
         ...
 
     async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Put letters and jobs back as they were, each whole or not at all; name them.
 
-        One whose job, or letter, is there is left alone. A letter counts as new for its retention.
+        One whose job, or letter, is there is left alone. A letter counts as new for its retention, and its version is
+        the next: whoever has seen it before it was archived cannot delete it.
         """
         ...
 
     async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
         """Delete jobs that ended so long ago, with their arguments, stages and history; count them.
 
-        Not those with a dead letter, nor those that another job waits for.
+        Not those that failed, which leave with their letter alone, nor those with a dead letter, nor those that another
+        job waits for.
         """
         ...
 
     async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
         """Delete keys and versions that were taken so long ago, and whose job is gone; count them."""
+        ...
+
+    async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
+        """Delete plans that do not run, have not moved for so long, and that no letter is in; count them."""
         ...

@@ -11,6 +11,7 @@ from holdfast.core.failures import Failure
 from holdfast.core.jobs import known_id
 from holdfast.core.letters import Cause, Group, Letter, LetterState, LetterStep, Step, by_hand
 from holdfast.core.replays import Plan
+from holdfast.core.tickets import of_letter
 from holdfast.stores.rows import Row
 
 Columns = Mapping[str, Any]
@@ -82,6 +83,13 @@ def group_from(row: Row) -> Group:
         first_seen=row["first_seen"],
         last_seen=row["last_seen"],
     )
+
+
+def facts_from(row: Row) -> str:
+    """Give, as JSON, what a ticket tells of a letter: it has to be told when that is gone."""
+    letter = letter_from(row)
+    ticket = of_letter("", letter.last_failure_at, letter)
+    return json.dumps({**ticket.facts, "title": ticket.title, "level": ticket.level.value})
 
 
 def _failure(text: str) -> Failure:
@@ -165,11 +173,14 @@ def record_from(kept: Kept) -> dict[str, Any]:
 
 
 def kept_from(record: Mapping[str, Any]) -> Kept:
-    """Read a record as it is put back: the letter is in no plan any more, so it has to be validated again."""
+    """Read a record as it is put back: the letter is in no plan any more, so it has to be validated again.
+
+    Its version is another one: somebody may still be about to delete the letter as it was before.
+    """
     private = record.get("private", {})
     job = record.get("job")
     return Kept(
-        letter=_out_of_plan(_read(record["letter"], LETTER)),
+        letter=_come_back(_read(record["letter"], LETTER)),
         steps=[_read(row, STEP) for row in record["steps"]],
         original_args=private.get("original_args"),
         job=None if job is None else {**_read(job, JOB), **_read(private, RESULTS)},
@@ -180,10 +191,11 @@ def kept_from(record: Mapping[str, Any]) -> Kept:
     )
 
 
-def _out_of_plan(letter: Columns) -> Columns:
+def _come_back(letter: Columns) -> Columns:
     was_ready = letter["state"] == LetterState.VALIDATED
     return {
         **letter,
+        "version": letter["version"] + 1,
         "plan": None,
         "state": LetterState.REMEDIATED.value if was_ready else letter["state"],
     }

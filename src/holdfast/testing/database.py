@@ -1,5 +1,6 @@
 """A database that lasts as long as a test, and that all simulated processes share."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 from datetime import timedelta
@@ -76,9 +77,10 @@ class _BulletinReader(Reader):
 _LETTERS_MOVE = """
 SELECT EXISTS (SELECT 1 FROM holdfast_plans WHERE running)
     OR EXISTS (SELECT 1 FROM holdfast_tickets WHERE told_at IS NULL)
-    OR (:by_themselves AND EXISTS (
-           SELECT 1 FROM holdfast_dead_letters
-            WHERE state = 'new' AND replays = 0 AND failure -> 'retryable' = 'true'))
+    OR EXISTS (SELECT 1
+                 FROM holdfast_dead_letters
+                WHERE state = 'new' AND replays = 0 AND failure -> 'retryable' = 'true'
+                  AND name IN (SELECT value FROM json_each(:names)))
 """
 
 
@@ -92,10 +94,10 @@ class SharedStore(SqliteStore):
         clock: Clock,
         file: FleetingFile,
         bulletin: Bulletin,
-        replays_itself: Callable[[], bool],
+        replay_themselves: Callable[[], list[str]],
     ) -> None:
         super().__init__(path, clock=clock, writing=file, reading=file)
-        self._replays_itself = replays_itself
+        self._replay_themselves = replay_themselves
         self._reader = _BulletinReader(path, file, bulletin)
         self._awaited = bulletin.awaited
 
@@ -129,5 +131,5 @@ class SharedStore(SqliteStore):
 
     async def _letters_move(self) -> bool:
         """Whether a clerk has something to do: a replay, a ticket, or a letter that may replay itself."""
-        [row] = await self._reader.rows(_LETTERS_MOVE, {"by_themselves": self._replays_itself()})
+        [row] = await self._reader.rows(_LETTERS_MOVE, {"names": json.dumps(self._replay_themselves())})
         return bool(row[0])

@@ -24,6 +24,7 @@ from holdfast.engine.strangers import Strangers
 from holdfast.engine.worker import Worker
 from holdfast.face import Holdfast
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.archive import FleetingArchive, letters_here
 from holdfast.testing.callers_thread import PlainFunctions
 from holdfast.testing.database import FleetingFile
 from holdfast.testing.twins import Twin, lent
@@ -54,6 +55,7 @@ def inline(hold: Holdfast) -> Iterator[list[Job]]:
             clock=clock,
             dice=SeededDice(random.Random(0)),
             executor=functions,
+            letters=letters_here(hold.parts.letters, FleetingArchive()),
         )
         inliner = _Inliner(parts, clock, functions)
         twin = _InlineTwin(hold, parts, inliner)
@@ -186,6 +188,8 @@ class _Inliner:
             patience=Patience(self._clock, self._parts.dice),
             loop=thread or loop,  # type: ignore[arg-type]  # as much of a loop as a thread needs
             closing=_cancelled,
+            code_version=self._parts.letters.code_version,
+            allowed=self._parts.redactor.context,
         )
 
     def _settler(self) -> Settler:

@@ -19,6 +19,7 @@ from holdfast.engine.waiting import Waiter
 from holdfast.engine.worker import Worker
 from holdfast.face import Holdfast
 from holdfast.ports import Hint, HintKind
+from holdfast.testing.archive import FleetingArchive, letters_here
 from holdfast.testing.database import Bulletin, FleetingFile, SharedStore
 from holdfast.testing.processes import PROCESS, Process, ProcessLoop
 from holdfast.testing.twins import Twin
@@ -39,6 +40,7 @@ class World:
         self.supervisors: list[Supervisor] = []
         self.broken: asyncio.Future[None] = self.loop.create_future()
         self._file = FleetingFile()
+        self._archive = FleetingArchive()
         self._path = str(Path(folder) / "jobs.db")
         self._chance = random.Random(seed)
         self._jobs, self._workers = count(1), count(1)
@@ -66,13 +68,19 @@ class World:
                 clock=self.clock,
                 file=self._file,
                 bulletin=self.bulletin,
-                replays_itself=lambda: any(spec.auto_replay for spec in self.original.parts.registry),
+                replay_themselves=self._replay_themselves,
             ),
+            letters=letters_here(self.original.parts.letters, self._archive),
             clock=self.clock,
             dice=SeededDice(self._chance),
             ids=SeededIds(partial(next, self._jobs), worker=f"simulated:{next(self._workers)}:w"),
             executor=AwaitedThreads(self.loop),
         )
+
+    def _replay_themselves(self) -> list[str]:
+        """Name the jobs that may go on without a person."""
+        specs = [spec for spec in self.original.parts.registry if spec.auto_replay is not None]
+        return [name for spec in specs for name in (spec.name, *spec.aliases)]
 
     def supervise(
         self, *, lease: Length | None = None, poll: Length | None = None, **wishes: Any

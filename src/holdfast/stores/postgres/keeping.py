@@ -5,14 +5,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from holdfast.ports.letters import Seen
-from holdfast.stores.letter_rows import Columns, Kept, kept_from, letter_id, record_from
+from holdfast.stores.letter_rows import Columns, Kept, facts_from, kept_from, letter_id, record_from
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
 from holdfast.stores.postgres.purging import Walk
 from holdfast.stores.sqlfiles import Statements
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.connections import Connection
 
 PARTS = ("letters", "jobs", "steps", "stages", "events", "signals")
 """Where a letter's record comes from. The letter is first: it is locked, so that the others tell of the same moment."""
@@ -49,11 +52,22 @@ class PostgresKeeping:
 
     async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
         async with self._connections.borrow() as connection, connection.transaction():
-            await connection.fetch(self._sql["lock_failed"], [job_id for job_id, _ in seen])
+            for locked in ("lock_plans", "lock_failed"):
+                await connection.fetch(self._sql[locked], [job_id for job_id, _ in seen])
             rows = await connection.fetch(self._sql["lock_seen"], *unzipped(seen))
             found = [row["job_id"] for row in rows]
+            await self._keep_facts(connection, found)
             await connection.execute(self._sql["forget_letters"], found)
         return found
+
+    async def _keep_facts(self, connection: "Connection", job_ids: Sequence[str]) -> None:
+        """Write down what has to be told of letters that are about to be deleted."""
+        tickets = await connection.fetch(self._sql["lock_tickets"], job_ids)
+        untold = sorted({row["job_id"] for row in tickets if not row["told"]})
+        if untold:
+            letters = await connection.fetch(self._sql["kept_letters"], untold)
+            ids, facts = [row["job_id"] for row in letters], [facts_from(row) for row in letters]
+            await connection.execute(self._sql["keep_facts"], ids, facts)
 
     async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         return [kept.letter["job_id"] for kept in map(kept_from, records) if await self._restore(kept)]
@@ -82,6 +96,9 @@ class PostgresKeeping:
     async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
         keys = await self._keys_walk.purge(self._connections, older_than, limit)
         return keys + await self._versions_walk.purge(self._connections, older_than, limit - keys)
+
+    async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
+        return len(await self._connections.fetch(self._sql["purge_plans"], older_than, limit))
 
 
 def unzipped(seen: Sequence[Seen]) -> tuple[list[str], list[int]]:

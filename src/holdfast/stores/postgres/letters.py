@@ -133,8 +133,8 @@ class PostgresLetters(PostgresKeeping):
         rows = await self._connections.fetch(self._sql["take_tickets"], limit, lease)
         return [TicketRow(**{**row, "facts": json.loads(row["facts"])}) for row in rows]
 
-    async def tickets_told(self, ticket_ids: Sequence[str]) -> None:
-        await self._connections.fetch(self._sql["tickets_told"], list(ticket_ids))
+    async def tickets_told(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
+        await self._connections.fetch(self._sql["tickets_told"], list(ticket_ids), quiet)
 
     async def groups_told(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:
         rows = await self._connections.fetch(self._sql["groups_told"], list(fingerprints), within)

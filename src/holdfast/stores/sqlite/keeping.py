@@ -7,12 +7,12 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.core.letters import LetterState
 from holdfast.ports import Clock
 from holdfast.ports.letters import Seen
 from holdfast.stores.letter_rows import (
     Columns,
     Kept,
+    facts_from,
     first_id_at,
     is_instant,
     kept_from,
@@ -26,15 +26,13 @@ from holdfast.stores.sqlite.times import instant, micros
 from holdfast.stores.sqlite.writer import Writer
 
 OF_A_JOB = ("forget_end", "forget_payloads", "forget_events", "forget_signals", "forget_waits")
-OF_A_LETTER = ("forget_letters", "forget_letter_steps", "forget_tickets")
+OF_A_LETTER = ("forget_letters", "forget_letter_steps")
 
 WALK = 1000
 """How many ended jobs are looked at in one go."""
 
 BEYOND_TIME = ("04", "g")
 """Between these are the ids that carry no time of this century."""
-
-NOT_UNDER_WAY = [state.value for state in LetterState if state is not LetterState.REPLAYING]
 
 
 class SqliteKeeping:
@@ -88,6 +86,12 @@ class SqliteKeeping:
     async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
         until = micros(self._clock.now() - older_than)
         return await self._writer.write(lambda connection: _purge_keys(connection, until, limit))
+
+    async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
+        old = {"until": micros(self._clock.now() - older_than), "limit": limit}
+        return await self._writer.write(
+            lambda connection: connection.execute(SQL["purge_plans"], old).rowcount
+        )
 
 
 def with_instants(row: Row) -> dict[str, Any]:
@@ -143,14 +147,22 @@ def _rows(connection: sqlite3.Connection, statement: str, job_id: str) -> list[d
 
 
 def _forget(connection: sqlite3.Connection, seen: Sequence[Seen]) -> list[str]:
-    wanted = {"seen": json.dumps(list(seen)), "states": json.dumps(NOT_UNDER_WAY)}
-    ids = [row["job_id"] for row in connection.execute(SQL["letters_as_seen"], wanted)]
+    wanted = {"seen": json.dumps(list(seen))}
+    ids = [row["job_id"] for row in connection.execute(SQL["letters_to_forget"], wanted)]
     named = {"ids": json.dumps(ids), "owner": None}
     failed = [row["id"] for row in connection.execute(SQL["failed_jobs"], named)]
-    for statement in (*OF_A_LETTER, "forget_original_args"):
+    _keep_facts(connection, [row["job_id"] for row in connection.execute(SQL["untold_jobs"], named)])
+    for statement in (*OF_A_LETTER, "forget_tickets", "forget_original_args"):
         connection.execute(SQL[statement], named)
     _forget_jobs(connection, failed)
     return ids
+
+
+def _keep_facts(connection: sqlite3.Connection, job_ids: Sequence[str]) -> None:
+    """Write down what has to be told of letters that are about to be deleted."""
+    for job_id in job_ids:
+        [letter] = _rows(connection, "letter", job_id)
+        connection.execute(SQL["keep_facts"], {"id": job_id, "facts": facts_from(letter)})
 
 
 def _forget_jobs(connection: sqlite3.Connection, job_ids: Sequence[str]) -> None:
@@ -170,7 +182,10 @@ def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
         return False
     if kept.job is not None:
         _restore_job(connection, kept, kept.job)
-    for statement in OF_A_LETTER:  # what the table itself wrote down with the job's end
+    for statement in (
+        *OF_A_LETTER,
+        "forget_new_tickets",
+    ):  # what the table itself wrote down with the job's end
         connection.execute(SQL[statement], {"ids": json.dumps([job_id])})
     connection.execute(SQL["restore_letter"], {**_stored(kept.letter), "now": now})
     for seq, step in enumerate(kept.steps, start=1):

@@ -126,8 +126,8 @@ class SqliteLetters(SqliteKeeping):
         found = [with_instants(row) for row in rows]
         return [TicketRow(**{**row, "facts": json.loads(row["facts"])}) for row in found]
 
-    async def tickets_told(self, ticket_ids: Sequence[str]) -> None:
-        values = {"ids": json.dumps(list(ticket_ids))}
+    async def tickets_told(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
+        values = {"ids": json.dumps(list(ticket_ids)), "quiet": quiet}
         await self._locked(
             lambda connection, now: connection.execute(SQL["tickets_told"], {**values, "now": now})
         )

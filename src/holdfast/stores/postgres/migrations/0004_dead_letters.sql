@@ -63,7 +63,8 @@ CREATE TABLE holdfast.plans (
 
 CREATE INDEX plans_running ON holdfast.plans (token) WHERE running;
 
--- What a person must be told; whoever tells it puts `due_at` off meanwhile.
+-- What a person must be told; whoever tells it puts `due_at` off meanwhile. One that is `quiet` was left to another
+-- ticket of its group. A ticket that was not told outlives its letter, and then has all there is to tell in `facts`.
 CREATE TABLE holdfast.tickets (
     id           text PRIMARY KEY,
     kind         text NOT NULL,
@@ -72,11 +73,13 @@ CREATE TABLE holdfast.tickets (
     fingerprint  text,
     facts        text NOT NULL DEFAULT '{}',
     due_at       timestamptz NOT NULL,
-    told_at      timestamptz
+    told_at      timestamptz,
+    tries        integer NOT NULL DEFAULT 0,
+    quiet        boolean NOT NULL DEFAULT false
 );
 
 CREATE INDEX tickets_due ON holdfast.tickets (due_at) WHERE told_at IS NULL;
-CREATE INDEX tickets_told ON holdfast.tickets (fingerprint, told_at) WHERE told_at IS NOT NULL;
+CREATE INDEX tickets_told ON holdfast.tickets (fingerprint, told_at) WHERE told_at IS NOT NULL AND NOT quiet;
 CREATE INDEX tickets_by_job ON holdfast.tickets (job_id);
 
 CREATE TABLE holdfast.alarms (
@@ -164,10 +167,14 @@ BEGIN
     VALUES (NEW.id, NEW.finished_at, 'new', 'holdfast', message,
             json_build_object('error_class', class, 'generation', NEW.generation)::text);
 
-    INSERT INTO holdfast.tickets (id, kind, raised_at, job_id, fingerprint, due_at)
+    -- One of that name is left from a letter that was deleted. If it was told, it told of an earlier failure.
+    INSERT INTO holdfast.tickets AS ticket (id, kind, raised_at, job_id, fingerprint, due_at)
     VALUES (NEW.id::text || ':' || buried.deaths, CASE WHEN buried.escalated THEN 'escalated' ELSE 'dead letter' END,
             NEW.finished_at, NEW.id, buried.fingerprint, NEW.finished_at)
-    ON CONFLICT DO NOTHING;
+    ON CONFLICT (id) DO UPDATE
+       SET kind = excluded.kind, raised_at = excluded.raised_at, fingerprint = excluded.fingerprint, facts = '{}',
+           due_at = excluded.due_at, told_at = NULL, tries = 0, quiet = false
+     WHERE ticket.told_at IS NOT NULL;
     RETURN NULL;
 END
 $$;
@@ -175,20 +182,27 @@ $$;
 CREATE TRIGGER bury AFTER INSERT ON holdfast.finished
     FOR EACH ROW WHEN (NEW.status = 'failed') EXECUTE FUNCTION holdfast.bury();
 
--- A job that was never replayed is of the first generation.
+-- A job that was never replayed is of the first generation. One that completes although its letter is open was brought
+-- back by a process of the version before, which knows nothing of letters: nothing is left to repair.
 CREATE FUNCTION holdfast.verify_letter() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     WITH moved AS (
         UPDATE holdfast.dead_letters
            SET version = version + 1, updated_at = NEW.finished_at,
-               state = CASE NEW.status WHEN 'completed' THEN 'verified' ELSE 'discarded' END
+               state = CASE WHEN state <> 'replaying' THEN 'closed'
+                            WHEN NEW.status = 'completed' THEN 'verified'
+                            ELSE 'discarded'
+                       END,
+               notes = CASE WHEN state = 'replaying' THEN notes ELSE 'its job completed' END,
+               plan = CASE WHEN state = 'replaying' THEN plan END
          WHERE job_id = NEW.id
-           AND state = 'replaying'
+           AND (state = 'replaying'
+                OR (NEW.status = 'completed' AND state IN ('new', 'triaged', 'remediated', 'validated')))
         RETURNING job_id, state
     )
     INSERT INTO holdfast.letter_steps (job_id, at, state, actor, reason, meta)
     SELECT job_id, NEW.finished_at, state, 'holdfast',
-           CASE state WHEN 'verified' THEN 'its job completed' ELSE 'its job was cancelled' END,
+           CASE NEW.status WHEN 'completed' THEN 'its job completed' ELSE 'its job was cancelled' END,
            json_build_object('generation', NEW.generation)::text
       FROM moved;
     RETURN NULL;

@@ -1,8 +1,8 @@
 -- The table has just written a letter, as for any job that fails; the one that was kept takes its place, and nobody
--- is told again.
+-- is told again. A ticket with facts is older: its letter was deleted before anybody was told.
 WITH steps AS (
     DELETE FROM holdfast.letter_steps WHERE job_id = $1::uuid
 ), tickets AS (
-    DELETE FROM holdfast.tickets WHERE job_id = $1::uuid
+    DELETE FROM holdfast.tickets WHERE job_id = $1::uuid AND facts = '{}'
 )
 DELETE FROM holdfast.dead_letters WHERE job_id = $1::uuid

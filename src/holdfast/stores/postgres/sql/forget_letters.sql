@@ -1,4 +1,4 @@
--- Deletes letters, which are locked, and those of their jobs that are failed still. A job that lives, or has completed
+-- Deletes letters, which are locked, with their tickets that were told, and those of their jobs that are failed still. A job that lives, or has completed
 -- since, stays. What a job waited for is forgotten with it, but not who waits for it: those have to be told. Waits that
 -- somebody else is just about to delete are left to them.
 WITH gone AS (
@@ -8,10 +8,8 @@ WITH gone AS (
     DELETE FROM holdfast.dead_letters WHERE job_id = ANY ($1::uuid[])
 ), steps AS (
     DELETE FROM holdfast.letter_steps WHERE job_id = ANY ($1::uuid[])
-), told AS MATERIALIZED (
-    SELECT id FROM holdfast.tickets WHERE job_id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
 ), tickets AS (
-    DELETE FROM holdfast.tickets USING told WHERE tickets.id = told.id
+    DELETE FROM holdfast.tickets WHERE job_id = ANY ($1::uuid[]) AND told_at IS NOT NULL
 ), originals AS (
     DELETE FROM holdfast.original_args WHERE job_id = ANY ($1::uuid[])
 ), payloads AS (

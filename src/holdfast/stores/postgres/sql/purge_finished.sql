@@ -1,7 +1,8 @@
 -- Deletes ended jobs, from the id $4 on, and looks at $3 of them at most. No index has them by when they ended: it would
 -- cost each job that ends. But ids carry the time at which they were made, so none that is younger than the limit ended
 -- before it, and the walk ends there. An id that carries no time is taken for one of a far year; those are walked, too.
--- SKIP LOCKED: of two who purge at once, each deletes others; and one that somebody retries is left to them.
+-- A failed job is not for this: it leaves with its letter, after that was archived; one that failed before there were
+-- letters stays. SKIP LOCKED: of two who purge at once, each deletes others; and one that somebody retries is left to them.
 WITH age AS MATERIALIZED (
     SELECT now - $1::interval AS oldest,
            rpad(lpad(to_hex(greatest(extract(epoch FROM now - $1::interval) * 1000 + 1, 0)::bigint), 12, '0'), 32, '0')::uuid AS bound
@@ -24,6 +25,7 @@ WITH age AS MATERIALIZED (
       FROM age, walked
       JOIN holdfast.finished AS job USING (id)
      WHERE job.finished_at <= age.oldest
+       AND job.status <> 'failed'
        AND NOT EXISTS (SELECT FROM holdfast.dead_letters WHERE job_id = job.id)
        AND NOT EXISTS (SELECT FROM holdfast.awaited WHERE child_id = job.id)
        AND NOT EXISTS (SELECT FROM holdfast.awaited_ends WHERE child_id = job.id)

@@ -1,4 +1,5 @@
--- Takes tickets that are due, and puts them off: whoever dies with them leaves them to others. SKIP LOCKED: of two
+-- Takes tickets that are due, and puts them off, each time for twice as long: whoever dies with them leaves them to
+-- others, and who cannot be told is not asked without end. SKIP LOCKED: of two
 -- who take at once, each gets others.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
@@ -12,7 +13,8 @@ WITH clock AS MATERIALIZED (
        FOR UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE holdfast.tickets AS ticket
-       SET due_at = clock.now + $2::interval
+       SET due_at = clock.now + $2::interval * power(2, least(ticket.tries, 6)),
+           tries = ticket.tries + 1
       FROM clock, due
      WHERE ticket.id = due.id
     RETURNING ticket.id, ticket.kind, ticket.raised_at, ticket.job_id::text, ticket.fingerprint, ticket.facts

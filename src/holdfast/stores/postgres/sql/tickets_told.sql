@@ -1,8 +1,8 @@
 -- In the order of their ids, as those delete them who forget letters.
 WITH mine AS MATERIALIZED (
-    SELECT id FROM holdfast.tickets WHERE id = ANY ($1::text[]) ORDER BY id FOR UPDATE
+    SELECT id FROM holdfast.tickets WHERE id = ANY ($1::text[]) AND told_at IS NULL ORDER BY id FOR UPDATE
 )
 UPDATE holdfast.tickets AS ticket
-   SET told_at = clock.now
+   SET told_at = clock.now, quiet = $2
   FROM mine, holdfast.clock
  WHERE ticket.id = mine.id

@@ -59,7 +59,9 @@ CREATE TABLE holdfast_plans (
 
 CREATE INDEX holdfast_plans_running ON holdfast_plans (token) WHERE running = 1;
 
--- What a person must be told of. Whoever tells it moves `due_at` on, so that nobody else does meanwhile.
+-- What a person must be told of. Whoever tells it moves `due_at` on, so that nobody else does meanwhile. One that is
+-- `quiet` was left to another ticket of its group. A ticket that was not told outlives its letter, and then has all there
+-- is to tell in `facts`.
 CREATE TABLE holdfast_tickets (
     id           TEXT PRIMARY KEY,
     kind         TEXT NOT NULL,
@@ -68,11 +70,13 @@ CREATE TABLE holdfast_tickets (
     fingerprint  TEXT,
     facts        TEXT NOT NULL,
     due_at       INTEGER NOT NULL,
-    told_at      INTEGER
+    told_at      INTEGER,
+    tries        INTEGER NOT NULL DEFAULT 0,
+    quiet        INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
 CREATE INDEX holdfast_tickets_due ON holdfast_tickets (due_at, id) WHERE told_at IS NULL;
-CREATE INDEX holdfast_tickets_told ON holdfast_tickets (fingerprint, told_at) WHERE told_at IS NOT NULL;
+CREATE INDEX holdfast_tickets_told ON holdfast_tickets (fingerprint, told_at) WHERE told_at IS NOT NULL AND quiet = 0;
 CREATE INDEX holdfast_tickets_of_job ON holdfast_tickets (job_id) WHERE job_id IS NOT NULL;
 
 CREATE TABLE holdfast_alarms (
@@ -152,34 +156,54 @@ BEGIN
       FROM holdfast_dead_letters
      WHERE job_id = NEW.id;
 
-    -- The job's end must not fail for the ticket: one of that name tells of the same.
+    -- One of that name is left from a letter that was deleted. If it was told, it told of an earlier failure.
     INSERT INTO holdfast_tickets (id, kind, raised_at, job_id, fingerprint, facts, due_at)
     SELECT job_id || ':' || deaths, CASE WHEN escalated THEN 'escalated' ELSE 'dead letter' END, NEW.finished_at,
            job_id, fingerprint, '{}', NEW.finished_at
       FROM holdfast_dead_letters
      WHERE job_id = NEW.id
-        ON CONFLICT DO NOTHING;
+        ON CONFLICT (id) DO UPDATE
+       SET kind = excluded.kind,
+           raised_at = excluded.raised_at,
+           fingerprint = excluded.fingerprint,
+           facts = '{}',
+           due_at = excluded.due_at,
+           told_at = NULL,
+           tries = 0,
+           quiet = 0
+     WHERE holdfast_tickets.told_at IS NOT NULL;
 END;
 
--- A job that was replayed has ended otherwise. No job of the first generation was, and that is nearly every job.
+-- A job that was replayed has ended otherwise. No job of the first generation was, and that is nearly every job. One that
+-- completes although its letter is open was brought back by a process of the version before, which knows nothing of
+-- letters: nothing is left to repair.
 CREATE TRIGGER holdfast_verify AFTER INSERT ON holdfast_finished WHEN NEW.generation > 1 AND NEW.status <> 'failed'
 BEGIN
     INSERT INTO holdfast_letter_steps (job_id, seq, at, state, actor, reason, meta)
     SELECT job_id,
            1 + coalesce((SELECT max(seq) FROM holdfast_letter_steps WHERE job_id = NEW.id), 0),
            NEW.finished_at,
-           CASE NEW.status WHEN 'completed' THEN 'verified' ELSE 'discarded' END,
+           CASE WHEN state <> 'replaying' THEN 'closed' WHEN NEW.status = 'completed' THEN 'verified' ELSE 'discarded' END,
            'holdfast',
            CASE NEW.status WHEN 'completed' THEN 'its job completed' ELSE 'its job was cancelled' END,
            json_object('generation', NEW.generation)
       FROM holdfast_dead_letters
-     WHERE job_id = NEW.id AND state = 'replaying';
+     WHERE job_id = NEW.id
+       AND (state = 'replaying'
+            OR (NEW.status = 'completed' AND state IN ('new', 'triaged', 'remediated', 'validated')));
 
     UPDATE holdfast_dead_letters
        SET version = version + 1,
-           state = CASE NEW.status WHEN 'completed' THEN 'verified' ELSE 'discarded' END,
+           state = CASE WHEN state <> 'replaying' THEN 'closed'
+                        WHEN NEW.status = 'completed' THEN 'verified'
+                        ELSE 'discarded'
+                   END,
+           notes = CASE WHEN state = 'replaying' THEN notes ELSE 'its job completed' END,
+           plan = CASE WHEN state = 'replaying' THEN plan END,
            updated_at = NEW.finished_at
-     WHERE job_id = NEW.id AND state = 'replaying';
+     WHERE job_id = NEW.id
+       AND (state = 'replaying'
+            OR (NEW.status = 'completed' AND state IN ('new', 'triaged', 'remediated', 'validated')));
 END;
 
 -- Somebody let a late result stand: nothing is left to repair.

@@ -1,5 +1,6 @@
+-- A ticket that was kept quiet does not count, or a group would be kept quiet for ever by its own tickets.
 SELECT json_group_array(value)
   FROM json_each(:fingerprints)
  WHERE EXISTS (SELECT 1
                  FROM holdfast_tickets INDEXED BY holdfast_tickets_told
-                WHERE fingerprint = value AND told_at IS NOT NULL AND told_at >= :since)
+                WHERE fingerprint = value AND quiet = 0 AND told_at IS NOT NULL AND told_at >= :since)

@@ -1,13 +1,15 @@
 -- Walks over jobs that ended, and names those that ended long ago and that nobody needs any more; with the id that
--- the walk has reached, unless that is its end. There is no index for it, since every job would pay for one when it
+-- the walk has reached, unless that is its end. A failed job is not for this: it leaves with its letter, after that was
+-- archived; one that failed before there were letters stays. There is no index for it, since every job would pay for one when it
 -- ends: ids grow with time, so the old ones are at the start of the primary key.
 SELECT CASE WHEN count(*) = :walk THEN max(walked.id) END AS reached,
        json_group_array(walked.id) FILTER (
            WHERE walked.finished_at <= :until
+             AND walked.status <> 'failed'
              AND NOT EXISTS (SELECT 1 FROM holdfast_dead_letters WHERE job_id = walked.id)
              AND NOT EXISTS (SELECT 1 FROM holdfast_awaited WHERE child_id = walked.id)
              AND NOT EXISTS (SELECT 1 FROM holdfast_awaited_ends WHERE child_id = walked.id)) AS ids
-  FROM (SELECT id, finished_at
+  FROM (SELECT id, status, finished_at
           FROM holdfast_finished
          WHERE id > :after AND id < :before
          ORDER BY id

@@ -1,0 +1,6 @@
+-- What nobody was told yet has to be told without its letter.
+UPDATE holdfast.tickets AS ticket
+   SET facts = kept.facts
+  FROM unnest($1::uuid[], $2::text[]) AS kept (job_id, facts)
+ WHERE ticket.job_id = kept.job_id
+   AND ticket.told_at IS NULL

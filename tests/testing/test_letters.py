@@ -1,0 +1,102 @@
+"""Dead letters in a user's simulation: the whole way back, in virtual time, and nothing of it leaves the test."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import AutoReplay, Backoff, Holdfast, Retention, Retryable, Status, Ticket
+from holdfast.testing import Simulation, simulated
+
+hold = Holdfast(
+    "sqlite:///never-made.db",
+    attempts=2,
+    backoff=Backoff.none(),
+    archive="never-made-archive",
+    retention=Retention(most_letters=1),
+)
+broken = [True]
+told: list[Ticket] = []
+
+
+@hold.job("grade")
+async def grade(number: int) -> int:
+    return _graded(number)
+
+
+@hold.job("patient", auto_replay=AutoReplay(safe="grading twice does no harm"))
+async def patient(number: int) -> int:
+    return _graded(number)
+
+
+@hold.on_ticket
+def remember(ticket: Ticket) -> None:
+    told.append(ticket)
+
+
+def _graded(number: int) -> int:
+    if broken[0]:
+        raise Retryable("no answer")
+    return number
+
+
+@pytest.fixture(autouse=True)
+def all_begins_anew() -> Iterator[None]:
+    broken[0] = True
+    told.clear()
+    yield
+    assert not Path("never-made-archive").exists()
+    assert not os.path.exists("never-made.db")
+
+
+@simulated(hold)
+async def test_a_failed_job_is_told_of_and_brought_back(sim: Simulation) -> None:
+    job = await grade.submit(7)
+    await sim.advance("10m")
+    assert [ticket.job_id for ticket in told] == [job.id]
+    broken[0] = False
+
+    await hold.dead.triage(job.id, "transient", actor="ada")
+    await hold.dead.remediate(job.id, "it answers", actor="ada")
+    plan = await hold.dead.plan(job.id, safe="it is only read", actor="ada")
+    assert plan.token is not None
+    await hold.dead.replay(plan.token, actor="ada")
+    await sim.advance("1m")
+
+    assert (await hold.read(job.id)).status is Status.COMPLETED
+    assert (await hold.dead.show(job.id)).letter.state == "verified"
+
+
+@simulated(hold)
+async def test_a_job_with_leave_goes_on_by_itself(sim: Simulation) -> None:
+    job = await patient.submit(7)
+    await sim.advance("1m")
+    assert (await hold.read(job.id)).status is Status.FAILED
+    broken[0] = False
+
+    await sim.advance("20m")
+
+    assert (await hold.read(job.id)).status is Status.COMPLETED
+
+
+@simulated(hold)
+async def test_the_archive_of_a_simulation_is_gone_with_it(sim: Simulation) -> None:
+    jobs = [await grade.submit(number) for number in range(3)]
+    await sim.advance("1m")
+
+    assert await hold.dead.archive() == 2
+    assert [letter.job_id for letter in await hold.dead.list()] == [jobs[-1].id]
+    assert sorted(await hold.dead.restore([jobs[0].id])) == [jobs[0].id]
+
+
+@simulated(hold)
+async def test_a_letter_that_nobody_replays_costs_no_time(sim: Simulation) -> None:
+    await grade.submit(7)
+    await sim.advance("1m")
+    began = time.process_time()
+
+    await sim.advance("365d")
+
+    assert time.process_time() - began < 30, "a year of looks every few seconds takes hours"
