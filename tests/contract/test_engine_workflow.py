@@ -162,12 +162,16 @@ async def test_a_letter_that_is_replaying_verified_or_closed_goes_where_its_job_
     await hold.dead.replay(token, actor="ann")
     await move_plans(hold)
 
-    with pytest.raises(StepRefused, match="is replaying, so it cannot be discarded; wait until its job has ended"):
+    with pytest.raises(
+        StepRefused, match="is replaying, so it cannot be discarded; wait until its job has ended"
+    ):
         await hold.dead.discard(job_id, "enough", actor="ann")
     service.error = None
     async with hold.worker(poll=0.05):
         await in_letter_state(hold, job_id, LetterState.VERIFIED)
-    with pytest.raises(StepRefused, match="is verified, so it cannot be triaged; all that is left is to close it"):
+    with pytest.raises(
+        StepRefused, match="is verified, so it cannot be triaged; all that is left is to close it"
+    ):
         await hold.dead.triage(job_id, "data", actor="ann")
     await hold.dead.close(job_id, "fine", actor="ann")
     with pytest.raises(StepRefused, match="is closed, so it cannot be discarded; nothing is left to do"):

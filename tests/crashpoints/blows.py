@@ -19,6 +19,9 @@ FAULTS = (Fault.CRASH, Fault.PAUSE, Fault.ERROR, Fault.CANCEL)
 WATCHER = "holdfast sqlite watcher"
 """The task that looks at the file ten times a second, whatever happens."""
 
+CLERKS = (" replayer", " automatic replayer", " teller", " archivist")
+"""How the names of the tasks end that look after dead letters."""
+
 
 class Spot(NamedTuple):
     """A moment of one of the victim's calls."""
@@ -42,7 +45,8 @@ class Victim(Process):
     """A process whose calls are numbered.
 
     Of the watcher's looks that follow each other, with no other call between, only the first has a
-    number: the others find the process just as it was.
+    number: the others find the process just as it was. What its clerks do has numbers in a story about them, where
+    nothing else has: everything else has its own stories.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -50,6 +54,8 @@ class Victim(Process):
         self._numbers = count(1)
         self._just_looked = False
         self._files: list[sqlite3.Connection] = []
+        self.about_clerks = False
+        """Whether its clerks are what the story is about."""
 
     async def call(self, point: str, operation: Callable[[], Awaitable[T]], *, error: type[Exception]) -> T:
         """Make a call, under its number."""
@@ -67,7 +73,10 @@ class Victim(Process):
 
     def _numbered(self, point: str) -> str:
         task = asyncio.current_task()
-        looks = task is not None and task.get_name() == WATCHER
+        name = "" if task is None else task.get_name()
+        if name.endswith(CLERKS) != self.about_clerks:
+            return point
+        looks = name == WATCHER
         again, self._just_looked = looks and self._just_looked, looks
         return point if again else f"#{next(self._numbers)} {point}"
 

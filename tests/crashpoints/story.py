@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.crashpoints.blows import Strike
     from tests.simulation.audit import Row
     from tests.simulation.jobs import Jobs
+    from tests.simulation.letter_jobs import Lettering
     from tests.simulation.processes import Process
     from tests.simulation.provided_jobs import Providing
 
@@ -81,6 +82,7 @@ class Story:
         self._stop = asyncio.Event()
         self._worker: Worker | None = None
         self._cancelled = False
+        self._lettered = False
 
     @property
     def calm(self) -> bool:
@@ -94,6 +96,8 @@ class Story:
     async def begin(self) -> None:
         """Make the schema; from now on every commit is audited."""
         await self._people.hold.open()
+        if not self.world.auditor.at_work:
+            self.world.knows_its_key()
         self.world.auditor.at_work = True
 
     def has_providers(
@@ -103,6 +107,12 @@ class Story:
         self.world.has_providers(providing, random.Random(1))
         for name, outage in self.world.outages.items():
             outage.follows(*(scripts or {}).get(name, ()))
+        self._people = self._application(self.world.process("people", NoBlow()))
+
+    def has_letters(self, lettering: Lettering, *, clerks: bool = False) -> None:
+        """Have dead letters looked after; with *clerks*, the story is about those of the victim."""
+        self.world.has_letters(lettering, random.Random(1))
+        self.victim.about_clerks, self._lettered = clerks, True
         self._people = self._application(self.world.process("people", NoBlow()))
 
     def look(self) -> None:
@@ -166,6 +176,8 @@ class Story:
             await asyncio.sleep(step)
 
     def _everything_ended(self) -> bool:
+        if self._lettered and any(self.world.auditor.registrar.unsettled()):
+            return False
         return not self.victim.asleep and all(row.ended for row in self.world.auditor.jobs.values())
 
     # Other workers.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.ports import Store
+from holdfast.ports.letters import LetterStore
 from holdfast.ports.providers import ProviderStore
 from holdfast.stores.sqlite import store
 from tests.crashpoints.blows import FAULTS, Spot, Strike
@@ -26,20 +27,24 @@ LOOKS = {
     "counts",
     "depths",
     "facts",
-    "schema_state",
     "apply_schema",
     "held",
     "provider_events",
+    "letter_groups",
+    "letter_counts",
+    "letter_steps",
+    "original_args",
 }
 """What neither workers nor submitters call: it shows a person what there is, or is done before they begin."""
 
 EVERY_PORT = {
     *(
         f"store.{name}"
-        for name, call in (vars(ProviderStore) | vars(Store)).items()
+        for name, call in (vars(ProviderStore) | vars(LetterStore) | vars(Store)).items()
         if iscoroutinefunction(call) and name not in LOOKS
     ),
-    *("sqlite.write", "sqlite.read", "service.post", "handler"),
+    *("sqlite.write", "sqlite.read", "service.post", "handler", "hook"),
+    *("archive.put", "archive.get", "archive.names"),
 }
 
 
@@ -65,6 +70,10 @@ def walk(*options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any
 @pytest.mark.clause("SLA-2", "sqlite")
 @pytest.mark.clause("SLA-3", "sqlite")
 @pytest.mark.clause("SLA-4", "sqlite")
+@pytest.mark.clause("DLQ-3", "sqlite")
+@pytest.mark.clause("DLQ-4", "sqlite")
+@pytest.mark.clause("OPS-1", "sqlite")
+@pytest.mark.clause("OPS-2", "sqlite")
 def test_no_promise_is_broken_at_any_crash_point() -> None:
     done, told = walk()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.planted import (
     engine_bugs,
     lease_bugs,
+    letter_bugs,
     provider_bugs,
     stage_bugs,
     submission_bugs,
@@ -36,6 +37,7 @@ BUGS: dict[str, Bug] = {
         verdict_bugs,
         wait_bugs,
         provider_bugs,
+        letter_bugs,
     )
     for bug in part.BUGS
 }

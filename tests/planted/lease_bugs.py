@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FENCE = "job.lease_token = want.value ->> 1"
 _FENCED = ("count_held", "held", "finish", "finish_overdue")
 _REPLAYED = "SELECT id, :now, 'replayed', json_object('generation', generation + 1) FROM holdfast_finished WHERE id = :id"
+_REPLAYED = "job.generation + 1), :meta)\n  FROM json_each(:ids)"
 _ONLY_READY = "           AND job.retry_after IS NULL\n"
 
 
@@ -148,7 +149,7 @@ BUGS = (
         "token-restarts-at-retry",
         "A job that is brought back begins from scratch.",
         ("JOB-6",),
-        (Sql("retry", "generation + 1, lease_token + lease_token % 2", "generation + 1, 0"),),
+        (Sql("retry", "generation + 1, job.lease_token + job.lease_token % 2", "generation + 1, 0"),),
     ),
     Bug(
         "token-kept-at-reclaim",
@@ -208,17 +209,13 @@ BUGS = (
         "replay-without-event",
         "The job is queued again, one can see that.",
         ("JOB-11",),
-        (
-            Sql(
-                "retry_history", "FROM holdfast_finished WHERE id = :id", "FROM holdfast_finished WHERE false"
-            ),
-        ),
+        (Sql("retry_history", _REPLAYED, _REPLAYED.replace(":ids", "'[]'")),),
     ),
     Bug(
         "retry-anything",
         "Whoever asks for a retry will have a reason.",
         ("JOB-12",),
-        (Sql("retry", "   AND status = 'failed'\n", ""),),
+        (Sql("failed_jobs", "job.status = 'failed'", "true"), Sql("retry", "job.status = 'failed'", "true")),
     ),
     Bug(
         "cancel-from-outside",

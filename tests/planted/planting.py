@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.submitting import SQL
 
 if TYPE_CHECKING:
@@ -51,6 +52,24 @@ class Sql:
             return sick if text == healthy else text
 
         with Swap(Statements, "__getitem__", misread).planted():
+            yield
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Another wording of the SQLite store's schema, in databases that are made while it is planted."""
+
+    old: str
+    new: str
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Let whoever makes a schema make the other one."""
+        healthy = schema.MIGRATIONS
+        sick = [(version, script.replace(self.old, self.new)) for version, script in healthy]
+        if sick == healthy:
+            raise Outdated(f"no migration says {self.old!r}")
+        with Swap(schema, "MIGRATIONS", sick).planted():
             yield
 
 

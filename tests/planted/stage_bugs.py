@@ -61,7 +61,7 @@ BUGS = (
         "replay-forgets-stages",
         "A retry by hand starts afresh.",
         ("STG-1",),
-        (Sql("forget_stages", " AND status <> 'done'", ""),),
+        (Sql("forget_stages", "   AND (:restart OR status <> 'done')\n", ""),),
     ),
     Bug(
         "next-stage-pays",

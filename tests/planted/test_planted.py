@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from holdfast.engine.worker import Worker
+from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.submitting import SQL
 from tests.planted.bugs import BUGS, planted
 from tests.planted.finders import by_tests
 from tests.planted.guarantees import BROKEN_BY
-from tests.planted.planting import Outdated, Sql, Swap
+from tests.planted.planting import Outdated, Schema, Sql, Swap
 from tools.conformance import read_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "guarantees.md"
@@ -96,9 +97,13 @@ def test_a_bug_is_there_while_it_is_planted_and_gone_afterwards(name: str) -> No
 def whole_engine(name: str) -> list[Any]:
     """What the patches of a bug change, as it is now."""
     return [
-        SQL[patch.statement] if isinstance(patch, Sql) else vars(patch.owner)[patch.name]
+        schema.MIGRATIONS
+        if isinstance(patch, Schema)
+        else SQL[patch.statement]
+        if isinstance(patch, Sql)
+        else vars(patch.owner)[patch.name]
         for patch in BUGS[name].patches
-        if isinstance(patch, Sql | Swap)
+        if isinstance(patch, Sql | Swap | Schema)
     ]
 
 
@@ -106,10 +111,11 @@ def whole_engine(name: str) -> list[Any]:
     "patch",
     [
         Sql("claimable", "a text that is not there", ""),
+        Schema("a text that is not there", ""),
         Swap(Worker, "a_method_that_is_not_there", None),
         Swap(Worker, "run_once", lambda self, an_argument_that_nobody_gives: None),
     ],
 )
-def test_a_patch_that_does_not_fit_the_code_is_refused(patch: Sql | Swap) -> None:
+def test_a_patch_that_does_not_fit_the_code_is_refused(patch: Sql | Swap | Schema) -> None:
     with pytest.raises(Outdated), patch.planted():
         pass

@@ -15,6 +15,7 @@ from holdfast import ErrorClass
 from tests.simulation.account import LOST, Account, News
 from tests.simulation.lookout import Lookout
 from tests.simulation.punctual import TICK, Notices, Punctual
+from tests.simulation.registrar import Jobs, Registrar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,6 +144,7 @@ class Auditor:
         self._account = Account()
         self.punctual = Punctual()
         self.lookout = Lookout(report, time=time)
+        self.registrar = Registrar()
         self.at_work = False
         self.jobs: dict[str, Row] = {}
         self.stages: dict[tuple[str, str, str], StageRow] = {}
@@ -205,13 +207,16 @@ class Auditor:
         self.jobs, self.stages = books.jobs, books.stages
 
     def _complaints(self, books: Books, changed: list[Row], commit: Commit) -> Iterator[str]:
-        for gone in self.jobs.keys() - books.jobs.keys():
-            yield f"job {gone} is gone"
+        before, after = Jobs(self.jobs, self.stages), Jobs(books.jobs, books.stages)
+        back = {row.id for row in changed if row.id not in self.jobs and self.registrar.came_back(row)}
+        yield from self.registrar.complaints(self._connection, before, after)
         for row in changed:
             old = self.jobs.get(row.id)
+            if row.id in back:
+                continue  # the registrar knows how it was when it left
             for text in _first(row) if old is None else self._step_complaints(old, row, books, commit):
                 yield f"{text}: job {row.id} ({row.name}) {old or 'new'} -> {row} by {commit.worker}"
-        yield from self._stage_complaints(books.stages)
+        yield from self._stage_complaints(books)
         yield from self._order_complaints(books.jobs, changed)
         pairs = [(self.jobs.get(row.id), row) for row in changed]
         yield from self.punctual.complaints(pairs, books.notices, commit)
@@ -235,10 +240,11 @@ class Auditor:
         if lost and self.untroubled(old.worker or "", self._leased[old.id].seconds):
             yield "a lease ran out under a worker that nothing befell"
 
-    def _stage_complaints(self, stages: dict[tuple[str, str, str], StageRow]) -> Iterator[str]:
+    def _stage_complaints(self, books: Books) -> Iterator[str]:
         for place, old in self.stages.items():
-            new = stages.get(place)
-            if old.status == "done" and new != old:
+            new = books.stages.get(place)
+            runs_again = old.job_id in self.registrar.restarted or old.job_id not in books.jobs
+            if old.status == "done" and new != old and not runs_again:
                 yield f"a finished stage changed: {old} -> {new}"
 
     def _order_complaints(self, jobs: dict[str, Row], changed: list[Row]) -> Iterator[str]:

@@ -69,5 +69,5 @@ def _rate(chance: random.Random) -> float:
 
 def _is_users_own(process: Process, point: str) -> bool:
     """Whether it is the user's code that waits there: nobody else cancels the engine's own tasks."""
-    people = process.name.startswith("people") and point.startswith("store.")
+    people = process.name.startswith("people") and point.startswith(("store.", "archive."))
     return people or point == "service.post"

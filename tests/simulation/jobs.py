@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pydantic import BaseModel, ValidationError
 
 from holdfast import Backoff, BadResponse, ErrorClass, Holdfast, current
 from tests.simulation.failings import Expected
+from tests.simulation.letter_jobs import Lettering, declare_mailing
 from tests.simulation.provided_jobs import ProvidedJobs, Providing, declare_provided
 from tests.simulation.timed_jobs import (
     TimedJobs,
@@ -68,6 +70,8 @@ class Jobs:
     killer: JobFunction[[int], None]
     timed: TimedJobs
     provided: ProvidedJobs | None
+    mailing: JobFunction[[int], list[str]] | None
+    """It goes on by itself when it failed, in a world that looks after letters."""
 
 
 class Outside(NamedTuple):
@@ -81,6 +85,7 @@ class Outside(NamedTuple):
     call: Callable[[str], Awaitable[None]]
     """Makes a call to the service behind a provider."""
     providing: Providing | None
+    lettering: Lettering | None
 
 
 def declare(hold: Holdfast, outside: Outside) -> Jobs:
@@ -96,9 +101,20 @@ def declare(hold: Holdfast, outside: Outside) -> Jobs:
 
     timed = _timed(hold, outside, [plain, flaky])
     provided = _provided(hold, outside)
-    return Jobs(
-        plain, order, fan, long, flaky, doomed, blocking, parent, _deadly(hold, outside), timed, provided
-    )
+    killer, mailing = _deadly(hold, outside), _mailing(hold, outside)
+    return Jobs(plain, order, fan, long, flaky, doomed, blocking, parent, killer, timed, provided, mailing)
+
+
+def _mailing(hold: Holdfast, outside: Outside) -> JobFunction[[int], list[str]] | None:
+    if outside.lettering is None:
+        return None
+    after = outside.lettering.replays_after
+    return declare_mailing(hold, outside.witness, outside.sign, after, partial(_effect, outside))
+
+
+async def _effect(outside: Outside) -> str:
+    with outside.witness.trying():
+        return f"{read(await outside.post(current().key)).effect}@{outside.sign}"
 
 
 def _provided(hold: Holdfast, outside: Outside) -> ProvidedJobs | None:
@@ -124,9 +140,7 @@ def _calling(hold: Holdfast, outside: Outside) -> Any:
     """Jobs that call the service, each call under a key."""
     witness, sign = outside.witness, outside.sign
 
-    async def effect() -> str:
-        with witness.trying():
-            return f"{read(await outside.post(current().key)).effect}@{sign}"
+    effect = partial(_effect, outside)
 
     @hold.stage("pack", timeout="20s")
     async def pack(number: int) -> str:

@@ -11,6 +11,7 @@ from holdfast import (
     JobCancelled,
     JobFailed,
     JobFilter,
+    JobNotFound,
     ResultTimeout,
     StateRefused,
     Status,
@@ -49,6 +50,10 @@ class Memory:
     """Whether queues are paused and resumed."""
     provided: bool = False
     """Whether there are providers, which people give orders about."""
+    lettered: bool = False
+    """Whether dead letters are looked after."""
+    archives: bool = False
+    """Whether they are archived, and deleted with their jobs."""
     settled: bool = False
     """Whether nobody gives them orders any more."""
     acknowledged: dict[str, str] = field(default_factory=dict)
@@ -61,6 +66,8 @@ class Memory:
     accepted: list[str] = field(default_factory=list)
     """The jobs whose late result somebody was told to have accepted."""
     said: int = 0
+    plans: list[str] = field(default_factory=list)
+    """The tokens of replays that somebody was told of."""
     submitted: int = 0
     highest: int = 0
     """The highest version that may have been stored, whether somebody heard of it or not."""
@@ -112,6 +119,9 @@ class People:
                     await self._chance.choice(deeds)()
                 except (StoreUnavailable, Injected):
                     continue  # nothing was promised
+                except JobNotFound as error:
+                    if not self._memory.archives:
+                        self._complain(f"somebody asked for a job in vain: {error}")
                 except asyncio.CancelledError:
                     _go_on()
 
@@ -142,6 +152,7 @@ class People:
         kinds += [jobs.timed.brief, *[jobs.timed.dogged] * 2] * self._memory.timed
         waiting: list[Any] = [jobs.timed.sleeper, jobs.timed.listener, jobs.timed.family, jobs.timed.braid]
         kinds += waiting * self._memory.waits
+        kinds += [jobs.mailing] * 5 * self._memory.lettered
         return kinds if jobs.provided is None else [*kinds, *jobs.provided]
 
     def _arguments(self, job: Any) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from tests.simulation import spared, verdicts
 from tests.simulation.account import LOST
 from tests.simulation.failings import PASSING
 from tests.simulation.jobs import BUDGET, CHILD
+from tests.simulation.letter_jobs import MAIL, MAIL_BUDGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _PARENTS = {"parent", "family", "braid"}
 _WITH_EFFECTS = {"plain", "order", "fan", "long"}
 _PASSING = {failing.means for failing in PASSING} | {ErrorClass.WORKER_LOST}
+_BUDGETS = {"ship": BUDGET - 1, MAIL: MAIL_BUDGET}
 _TRIES = {ErrorClass.BAD_RESPONSE: 3}
 """Attempts after which a failure of some class is the last, however many there are left."""
 
@@ -249,7 +251,7 @@ def _reason(event: dict[str, Any]) -> str | None:
 
 
 def _budget_of(stage: str) -> int:
-    return BUDGET - 1 if stage == "ship" else BUDGET
+    return _BUDGETS.get(stage, BUDGET)
 
 
 def _budget(row: dict[str, Any]) -> int:

@@ -24,6 +24,8 @@ from holdfast import StoreUnavailable
 from tests import invariants
 from tests.simulation import promises
 from tests.simulation.faults import SeededFaults
+from tests.simulation.letter_jobs import Lettering
+from tests.simulation.operators import Operators
 from tests.simulation.people import SIDE, Memory, People
 from tests.simulation.ports import failing_files
 from tests.simulation.processes import Crashed, Injected, Process
@@ -34,7 +36,7 @@ from tests.simulation.world import World
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
 Mode = Literal["safety", "liveness"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -49,8 +51,13 @@ CLOCK_JUMPS = (0.5, 5.0, 40.0, 600.0, -0.5, -5.0, -40.0)
 """Seconds by which the clock is set. After one far back, dead workers' jobs are left alone for as long."""
 
 
+OPERATORS = "people at the desk"
+
 PROVIDED = 0.5
 """Which part of the worlds has providers."""
+
+LETTERED = 0.4
+"""In which part of the worlds somebody looks after dead letters."""
 
 
 @dataclass
@@ -95,7 +102,9 @@ class Simulation:
         )
         self.world.recurs = chance.random() < 0.25
         self._draw_providers(random.Random(f"providers {seed}"))
+        self._draw_letters(random.Random(f"letters {seed}"))
         self._processes: list[Process] = []
+        self._keepers: list[asyncio.Task[None]] = []
         self._over = False
         self._stop: dict[Process, asyncio.Event] = {}
         self._spoilt: asyncio.Future[None] | None = None
@@ -105,6 +114,17 @@ class Simulation:
         self._memory.provided = chance.random() < PROVIDED
         if self._memory.provided:
             self.world.has_providers(Providing.drawn(chance), chance)
+
+    def _draw_letters(self, chance: random.Random) -> None:
+        """Have dead letters looked after, or left alone."""
+        self._memory.lettered = chance.random() < LETTERED
+        if not self._memory.lettered:
+            return
+        lettering = Lettering.drawn(chance)
+        self.world.has_letters(lettering, chance)
+        self._memory.archives = lettering.archives
+        # Who waits for a job that is in the archive is told that there is none: that is another story.
+        self._memory.waits = self._memory.waits and not lettering.archives
 
     def run(self) -> Outcome:
         """Live through it, then check the books."""
@@ -146,7 +166,8 @@ class Simulation:
 
     async def _story(self) -> None:
         await self._prepare()
-        keepers = [asyncio.create_task(self._keep(role)) for role in ["worker"] * self._workers + ["people"]]
+        roles = ["worker"] * self._workers + ["people"] + [OPERATORS] * self._memory.lettered
+        keepers = self._keepers = [asyncio.create_task(self._keep(role)) for role in roles]
         meddlers = [asyncio.create_task(self._meddle()), asyncio.create_task(self._set_the_clock())]
         await asyncio.wait([*keepers, *meddlers], timeout=self._length, return_when=asyncio.FIRST_COMPLETED)
         for task in (*keepers, *meddlers):
@@ -159,6 +180,8 @@ class Simulation:
         self._calm()
         await self._life_goes_on()
         await self._everything_ends()
+        await self._repair()
+        await self._everything_ends()
         self._over = True
         await self._everybody_stops(keepers)
 
@@ -168,6 +191,7 @@ class Simulation:
         process = self.world.process("founder", self._faults)
         hold, _ = self._application(process)
         async with hold:
+            self.world.knows_its_key()
             self.world.auditor.at_work = True
         self._faults.calm = False
 
@@ -182,7 +206,7 @@ class Simulation:
             self._processes.append(process)
             self._stop[process] = asyncio.Event()
             self.world.note(f"{process} begins")
-            main = process.start(self._work(process) if role == "worker" else self._act(process))
+            main = process.start(self._life(role, process))
             while process.alive and not main.done():  # a dead process tells nobody that it died
                 await asyncio.sleep(0.2)
             self._ended(process, main)
@@ -221,8 +245,16 @@ class Simulation:
             process.begins_work(lambda: worker.stopping or self._stop[process].is_set())
             await self._stop[process].wait()
 
-    async def _act(self, process: Process) -> None:
-        await self._people(process).live(self._stop[process])
+    def _life(self, role: str, process: Process) -> Coroutine[Any, Any, None]:
+        if role == "worker":
+            return self._work(process)
+        who: People | Operators = self._operators(process) if role == OPERATORS else self._people(process)
+        return who.live(self._stop[process])
+
+    def _operators(self, process: Process) -> Operators:
+        hold, _ = self._application(process)
+        chance = random.Random(self.world.chance.random())
+        return Operators(hold, self._memory, chance, self.world.auditor.registrar, self.world.violate)
 
     def _people(self, process: Process) -> People:
         hold, jobs = self._application(process)
@@ -273,6 +305,11 @@ class Simulation:
         self.world.service.failing = self.world.service.lasting = 0.0
         for outage in self.world.outages.values():
             outage.calm = True
+        registrar = self.world.auditor.registrar
+        if registrar.ears is not None:
+            registrar.ears.deaf = 0.0
+        if registrar.vault is not None:
+            registrar.vault.failing = 0.0
         for process in self._processes:
             if process.name.startswith("people"):
                 self._stop[process].set()
@@ -282,17 +319,30 @@ class Simulation:
         process = self.world.process("people", self._faults)
         await process.start(self._people(process).submit_one_of_each())
 
+    async def _repair(self) -> None:
+        """Have all letters repaired and replayed: in calm times each plan comes to its end."""
+        if self._memory.lettered:
+            process = self.world.process("people", self._faults)
+            await process.start(self._operators(process).repair_all())
+
     async def _everything_ends(self) -> None:
         patience = ENDS_WITHIN + self.world.clock.set_back  # waits and leases are longer by as much
         limit = self.world.loop.time() + patience
-        while left := [row for row in self.world.auditor.jobs.values() if not row.ended]:
+        while (
+            left := [row for row in self.world.auditor.jobs.values() if not row.ended]
+        ) or self._unsettled():
             if self.world.loop.time() > limit:
+                what: Any = left[0] if left else self._unsettled()
                 self.world.violate(
-                    f"{len(left)} jobs have not ended, {patience:g} s after the last fault: {left[0]}"
+                    f"{len(left)} jobs have not ended, {patience:g} s after the last fault: {what}"
                 )
                 return
             await self._tell([row.id for row in left if row.name == "listener" and row.signals < SIGNALS])
             await asyncio.sleep(1)
+
+    def _unsettled(self) -> str | None:
+        """Name something that clerks still have to do."""
+        return next(self.world.auditor.registrar.unsettled(), None) if self._memory.lettered else None
 
     async def _tell(self, listeners: list[str]) -> None:
         """Give those a signal who wait for one: without it they would wait for ever, and rightly so."""
@@ -311,6 +361,8 @@ class Simulation:
     def _check(self) -> None:
         if self.world.violations:
             return
+        if self._memory.archives:
+            self._bring_everything_back()
         books = self.world.loop.run_until_complete(invariants.read_world(self.world.url))
         if self.world.clock.set_back:
             books = promises.by_number(books)
@@ -318,6 +370,21 @@ class Simulation:
         log, skipped, calls = world.service.log, world.clock.skipped, world.auditor.lookout.calls
         for broken in promises.broken(books, log, self._memory, world.seen, skipped=skipped, calls=calls):
             world.violate(broken)
+
+    def _bring_everything_back(self) -> None:
+        """Have all that was archived restored: what was deleted was nowhere else. The registrar compares it."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        for process in self._processes:
+            process.crash()
+        self._faults.calm, registrar = True, self.world.auditor.registrar
+        assert registrar.vault is not None
+        registrar.vault.failing = 0.0
+        process = self.world.process("people", self._faults)
+        restoring = process.start(self._operators(process).restore_all(sorted(registrar.away)))
+        self.world.loop.run_until_complete(restoring)
+        if registrar.away:
+            self.world.violate(f"deleted, and not restored: {sorted(registrar.away)}")
 
 
 def _place(error: Exception) -> str:

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from tests.simulation.failings import LASTING, PASSING
+from tests.simulation.letter_jobs import UNHEARD
+from tests.simulation.vault import WAYS
 
 SEEDS = int(os.environ.get("HOLDFAST_SIM_SEEDS", "200"))
 
 EVERY_KIND = {"crash", "pause", "error", "cancel", "slow", "disk", "lost hint", "taken down", "shutdown: stop",
               "shutdown: cancel", "shutdown: kill", "clock: set forward", "clock: set back"}  # fmt: skip
 EVERY_REFUSAL = {f"service: {failing.name}" for failing in (*PASSING, *LASTING)}
+EVERY_LOSS = {*(f"archive: {way}" for way in WAYS), *(f"hook: {way}" for way in UNHEARD)}
 
 ENOUGH = 200
 """Lives in which every single way of the service to fail is met."""
@@ -47,6 +50,11 @@ def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 @pytest.mark.clause("SLA-2", "sqlite")
 @pytest.mark.clause("SLA-3", "sqlite")
 @pytest.mark.clause("SLA-4", "sqlite")
+@pytest.mark.clause("DLQ-3", "sqlite")
+@pytest.mark.clause("DLQ-4", "sqlite")
+@pytest.mark.clause("OPS-1", "sqlite")
+@pytest.mark.clause("OPS-2", "sqlite")
+@pytest.mark.clause("OPS-3", "sqlite")
 def test_no_promise_is_broken_in_any_simulated_world() -> None:
     done = simulation("--seeds", str(SEEDS))
 
@@ -54,7 +62,7 @@ def test_no_promise_is_broken_in_any_simulated_world() -> None:
     told = last_line(done)
     assert (told["seeds"], told["violations"]) == (SEEDS, 0)
     assert told["faults"] >= 25 * SEEDS, "too few faults fell for this to mean anything"
-    expected = EVERY_KIND | EVERY_REFUSAL if SEEDS >= ENOUGH else EVERY_KIND
+    expected = EVERY_KIND | EVERY_REFUSAL | EVERY_LOSS if SEEDS >= ENOUGH else EVERY_KIND
     assert expected - set(told["faults_by_kind"]) == set(), "what never happened was never survived"
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import sqlite3
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import ErrorClass, Holdfast
 from holdfast.core.classify import Classifier
+from holdfast.engine.options import LetterOptions
 from holdfast.engine.parts import Parts
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.times import micros
@@ -23,12 +25,14 @@ from tests.simulation.audit import Auditor, Commit
 from tests.simulation.clocks import MachineClock
 from tests.simulation.failings import Expected
 from tests.simulation.jobs import BUDGET, QUICK, Jobs, Outside, declare, read
+from tests.simulation.letter_jobs import NEVER, Ears, Lettering
 from tests.simulation.lookout import Ended
 from tests.simulation.outages import Outages, ended_by
 from tests.simulation.ports import GuardedExecutor, GuardedStore, as_store
 from tests.simulation.processes import Crashed, Process, admits, new_task
 from tests.simulation.provided_jobs import NAMES, TIMEOUT
 from tests.simulation.service import Service
+from tests.simulation.vault import Hatch, Vault, Wax
 from tests.simulation.witness import Seen, Witness
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from holdfast.core.tickets import Ticket
     from tests.simulation.processes import Injector
     from tests.simulation.provided_jobs import Providing
     from tests.simulation.service import Reply
@@ -71,6 +76,8 @@ class World:
         """Whether one of the jobs is submitted by itself, again and again."""
         self.outages: dict[str, Outages] = {}
         """The services behind the providers of this world; it may have none."""
+        self.lettering: Lettering | None = None
+        """How dead letters are looked after; `None` if nobody does."""
         self.on_violation: Callable[[], None] = lambda: None
         self._serial = count(1)
         self._numbers = count(1)
@@ -87,6 +94,21 @@ class World:
         self.auditor.lookout.providing = providing
         for name in NAMES:
             self.outages[name] = Outages(random.Random(chance.random()), self.struck, time=self.loop.time)
+
+    def has_letters(self, lettering: Lettering, chance: random.Random) -> None:
+        """Have all processes that begin from now on look after dead letters."""
+        self.lettering, registrar = lettering, self.auditor.registrar
+        registrar.per_group = lettering.tickets_per == "group"
+        registrar.ears = Ears(random.Random(chance.random()), self.struck, deaf=lettering.deaf)
+        if lettering.archives:
+            registrar.vault = Vault(
+                random.Random(chance.random()), self.struck, self.violate, failing=lettering.failing
+            )
+
+    def knows_its_key(self) -> None:
+        """Have the database tag what is secret in the same way each time; its own key is made by chance."""
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            connection.execute("UPDATE holdfast_meta SET redaction_key = ?", ["5a" * 32])
 
     def note(self, text: str) -> None:
         """Write a line into the trace."""
@@ -118,13 +140,16 @@ class World:
         self._processes[process.name] = process
         assemble = partial(self._assemble, process, skew, loses_hint)
         hold = Holdfast(self.url, attempts=BUDGET, backoff=QUICK, assemble=assemble)
+        if self.lettering is not None:
+            hold.on_ticket(partial(self._hear, process))
         witness = Witness(self.auditor, self.seen, self.clock, self.violate)
         post = partial(self._post, process, witness)
         die = partial(self._die, process)
         sign = process.name.split(":")[1]
         call = partial(self._call, process, witness)
         providing = self.auditor.lookout.providing
-        return hold, declare(hold, Outside(post, die, witness, sign, self.recurs, call, providing))
+        outside = Outside(post, die, witness, sign, self.recurs, call, providing, self.lettering)
+        return hold, declare(hold, outside)
 
     async def _post(self, process: Process, witness: Witness, key: str) -> httpx.Response:
         async def operation() -> Reply:
@@ -139,6 +164,11 @@ class World:
         if reply.failing is not None:
             witness.hears(reply.failing.expected)
         return reply.given()
+
+    async def _hear(self, process: Process, ticket: Ticket) -> None:
+        ears = self.auditor.registrar.ears
+        assert ears is not None
+        await process.call("hook", partial(ears.hear, ticket), error=ConnectionResetError)
 
     async def _call(self, process: Process, witness: Witness, provider: str) -> None:
         """Call the service behind a provider, and fail as its client does."""
@@ -208,12 +238,28 @@ class World:
             store=as_store(GuardedStore(store, process, loses=loses_hint)),
             registry=given["registry"],
             classifier=Classifier(*given["rules"], redact=given["redactor"]),
+            redactor=given["redactor"],
+            letters=self._letters(process, given["hooks"]),
             clock=VirtualClock(self.loop, skew=skew),
             dice=SeededDice(random.Random(self.chance.random())),
             ids=SeededIds(partial(next, self._serial), worker=process.name),
             executor=executor("handler"),
             journal=TracingJournal(process, self.note),
             metrics=Figures(),
+        )
+
+    def _letters(self, process: Process, hooks: list[Any]) -> LetterOptions:
+        if self.lettering is None:
+            return LetterOptions(looks_every=NEVER)
+        vault = self.auditor.registrar.vault
+        return LetterOptions(
+            code_version="1",
+            retention=self.lettering.retention,
+            tickets_per=self.lettering.tickets_per,
+            hooks=hooks,
+            archive=None if vault is None else Hatch(vault, process),
+            sealer_of=lambda _: Wax(),
+            looks_every=self.lettering.looks_every,
         )
 
     def _committed(self, process: Process) -> None:

@@ -1,0 +1,244 @@
+"""Scenarios around dead letters: repairs, replays, tickets, and the archive.
+
+That every failed job has its letter, that letters move along their graph, and that nothing is deleted which is not
+in the archive, the registrar checks at each commit of every story.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast import Status
+from holdfast.core.errors import ArchiveUnavailable
+from holdfast.core.letters import Cause, LetterFilter, LetterState
+from tests import invariants
+from tests.crashpoints.claims import (
+    Scenarios,
+    assert_all,
+    assert_completed,
+    calls_for,
+    row_of,
+    unless_refused,
+)
+from tests.simulation.letter_jobs import Lettering
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast import DeadLetters
+    from tests.crashpoints.story import App, Story
+
+scenario = Scenarios()
+
+ALL = LetterFilter(limit=100)
+SELDOM = timedelta(seconds=5)
+"""How often clerks look: what they do in between is the same each time."""
+
+REPLAYED = Lettering(looks_every=SELDOM)
+ARCHIVED = Lettering(looks_every=SELDOM, archives=True)
+TOLD_AGAIN = 60.0
+"""Seconds after which it is another one's turn to tell of what nobody has heard."""
+
+A_TURN = 61.0
+"""Seconds after which it is somebody's turn to archive."""
+
+
+# Repairs and replays.
+
+
+@scenario
+async def repair_letters(story: Story) -> None:
+    """Who repairs takes each step with all letters, or with none; what is left another one can do."""
+    story.has_letters(REPLAYED)
+    jobs = await dead(story, 2)
+
+    async def act(app: App) -> None:
+        await app.hold.dead.triage(jobs[0], Cause.DATA, actor="victim")
+        await repair(app.hold.dead, actor="victim")
+
+    await story.client(unless_refused(act))
+    await repair(story.hold.dead, actor="people")
+    await story.play_out()
+
+    for job in jobs:
+        assert_completed(story, job)
+        assert row_of(story, job)["generation"] == 2, "a letter was replayed twice"
+
+
+@scenario
+async def replay_behind_a_canary(story: Story) -> None:
+    """Whoever moves a plan on, each letter goes once, and those behind the canary when that has completed."""
+    story.has_letters(REPLAYED, clerks=True)
+    jobs = await dead(story, 3)
+    await repair(story.hold.dead, actor="people")
+
+    await story.worker()
+    await story.play_out()
+
+    for job in jobs:
+        assert_completed(story, job)
+        assert row_of(story, job)["generation"] == 2, "a letter was replayed twice"
+    states = {letter.state for letter in await story.hold.dead.list(ALL)}
+    assert states == {LetterState.VERIFIED}, f"the letters are {states}"
+
+
+@scenario
+async def replay_by_itself(story: Story) -> None:
+    """A job that has leave goes on by itself, once, from where it failed."""
+    story.has_letters(Lettering(looks_every=SELDOM, replays_after=0.0), clerks=True)
+    story.world.service.follows(None, "500", "500")
+    job = await story.submit("mailing", 1)
+    worker = story.other_worker()
+    await story.ends(job)
+    worker.crash()
+
+    await story.worker()
+    await story.until("it goes on", lambda: story.seen(job).generation == 2)
+    await story.play_out()
+
+    assert_completed(story, job)
+    assert row_of(story, job)["generation"] == 2, "a letter was replayed twice"
+    assert calls_for(story, "stamp") == 1, "a finished stage ran again"
+
+
+# Tickets.
+
+
+@scenario
+async def tell_of_tickets(story: Story) -> None:
+    """A ticket counts as told when somebody has heard of it, or of another one of its group, and not before."""
+    story.has_letters(Lettering(looks_every=SELDOM, tickets_per="group"), clerks=True)
+    ears = story.world.auditor.registrar.ears
+    assert ears is not None
+    ears.deaf = 1.0
+    await dead(story, 2, "doomed")
+    await dead(story, 1)
+    await asyncio.sleep(TOLD_AGAIN)
+    ears.deaf = 0.0
+
+    await story.worker()
+    await story.play_out()
+
+    assert len(ears.heard) >= 2, "somebody has to hear of each group"
+
+
+# The archive.
+
+
+@scenario
+async def archive_letters(story: Story) -> None:
+    """Who archives deletes what is in the archive as it was, and nothing else."""
+    story.has_letters(ARCHIVED)
+    jobs = await dead(story, 3, "doomed")
+
+    async def act(app: App) -> None:
+        await app.hold.dead.archive(beyond=1)
+
+    async def meanwhile() -> None:
+        """Take a step with one of them, should the victim have fallen asleep over it."""
+        await asyncio.sleep(2.0)
+        await story.hold.dead.triage(ALL, Cause.CODE, actor="people")
+
+    step = asyncio.create_task(meanwhile())
+    await story.client(or_shut(act))
+    await step
+    if story.calm:
+        assert len(away(story)) == 2
+    await brought_back(story)
+    await story.play_out()
+
+    assert len(jobs) == len(story.books.jobs)
+    assert_all(story, Status.FAILED)
+
+
+@scenario
+async def archive_in_turn(story: Story) -> None:
+    """Workers take turns at archiving; one that is struck leaves the letters, or has archived them."""
+    story.has_letters(
+        Lettering(looks_every=SELDOM, archives=True, kept_for=timedelta(seconds=1), letters_a_day=0),
+        clerks=True,
+    )
+    jobs = await dead(story, 2, "doomed")
+    await asyncio.sleep(A_TURN)
+
+    await story.worker()
+    await asyncio.sleep(2.0)
+    if story.calm:
+        assert len(away(story)) == 2
+    await story.play_out()
+    await brought_back(story)
+
+    assert len(jobs) == len(story.books.jobs)
+    assert_all(story, Status.FAILED)
+
+
+@scenario
+async def restore_letters(story: Story) -> None:
+    """What is restored is whole, or still in the archive: a second try brings it back."""
+    story.has_letters(ARCHIVED)
+    jobs = await dead(story, 2, "doomed")
+    await story.hold.dead.archive(older_than="0.1s")
+    assert sorted(away(story)) == sorted(jobs)
+
+    async def act(app: App) -> None:
+        await app.hold.dead.restore(jobs)
+
+    await story.client(or_shut(act))
+    if story.ended_well and story.calm:
+        assert not away(story), "restored, and not there"
+    await brought_back(story)
+    await story.play_out()
+
+    assert len(jobs) == len(story.books.jobs)
+    assert_all(story, Status.FAILED)
+
+
+# What is done, and claimed.
+
+
+async def dead(story: Story, number: int, job: str = "plain") -> list[str]:
+    """Have jobs fail for a reason that lasts until they have; whoever ran them dies."""
+    story.world.service.lasting = 1.0
+    jobs = [await story.submit(job, each) for each in range(number)]
+    worker = story.other_worker()
+    for job_id in jobs:
+        await story.ends(job_id)
+    worker.crash()
+    story.world.service.lasting = 0.0
+    return jobs
+
+
+async def repair(letters: DeadLetters, *, actor: str) -> None:
+    """Take all steps with all letters that are left."""
+    await letters.triage(ALL, Cause.CONFIGURATION, actor=actor)
+    await letters.remediate(ALL, "the service answers again", actor=actor)
+    planned = await letters.plan(ALL, safe="every call has a key", actor=actor, canary=1, pace=2)
+    if planned.token is not None:
+        await letters.replay(planned.token, actor=actor)
+
+
+def away(story: Story) -> list[str]:
+    """Name the jobs that are in the archive alone."""
+    return list(story.world.auditor.registrar.away)
+
+
+async def brought_back(story: Story) -> None:
+    """Have healthy people restore all that is in the archive alone; the registrar compares it with what it was."""
+    for job_id in away(story):
+        await story.hold.dead.restore([job_id])
+    assert not away(story), f"deleted, and not restored: {away(story)}"
+    story.books = await invariants.read_world(story.world.url)
+
+
+def or_shut(act: Callable[[App], Awaitable[None]]) -> Callable[[App], Awaitable[None]]:
+    """Let a client take it that the archive cannot be reached."""
+
+    async def acting(app: App) -> None:
+        try:
+            await act(app)
+        except ArchiveUnavailable:
+            return
+
+    return acting

@@ -1,0 +1,298 @@
+"""Mistakes around dead letters: steps, plans, tickets, and the archive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core import replays, wording
+from holdfast.core.archiving import dump_manifest, manifest_name, manifest_of, pack, seal_record
+from holdfast.core.errors import ArchiveUnavailable, HoldfastError
+from holdfast.core.letters import LetterFilter, LetterState
+from holdfast.core.replays import Move, Phase, Plan, Standing, may_replay_itself, start
+from holdfast.engine import archivist, automatic, desk
+from holdfast.engine.archivist import Archivist
+from holdfast.engine.automatic import AutoReplayer
+from holdfast.engine.telling import BATCH, LEASE, Teller
+from holdfast.stores.sqlite import letters
+from holdfast.stores.sqlite.replaying import bring_back
+from tests.planted.planting import Bug, Schema, Sql, Swap
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from holdfast.core.letters import Letter
+    from holdfast.core.replays import AutoReplay
+    from holdfast.core.tickets import Ticket
+    from holdfast.ports.letters import Seen
+
+_CALL = Teller._call
+_NOT_REPLAYED = "   AND letter.state <> 'replaying'\n"
+_NOT_PLANNED = "   AND NOT EXISTS (SELECT 1 FROM holdfast_plans WHERE token = letter.plan AND running = 1)\n"
+
+# Steps.
+
+
+def _note_nothing(
+    connection: sqlite3.Connection,
+    job_ids: Sequence[str],
+    now: int,
+    steps: Sequence[tuple[str, str, str, str]],
+) -> None:
+    return
+
+
+# Plans.
+
+
+def _start_anyway(plan: Plan, standing: Standing, now: float, *, code_version: str) -> Plan:
+    if plan.phase is not Phase.MADE:
+        return start(plan, standing, now, code_version=code_version)
+    return start(plan, Standing({LetterState.VALIDATED: plan.letters}), now, code_version=code_version)
+
+
+def _skip_the_canary(plan: Plan, standing: Standing, now: float) -> Move:
+    return Move(replace(plan, phase=Phase.PACED, next_at=now))
+
+
+def _trust_the_canary(plan: Plan, standing: Standing, now: float) -> Move:
+    missing = min(plan.canary - standing.replayed, standing.count(LetterState.VALIDATED))
+    phase = plan.phase if missing > 0 else Phase.PACED
+    return Move(replace(plan, phase=phase, next_at=now), max(missing, 0))
+
+
+def _from_the_start(connection: sqlite3.Connection, job_ids: Sequence[str], now: int, **how: Any) -> Any:
+    return bring_back(connection, job_ids, now, **{**how, "restart": True})
+
+
+def _again_and_again(
+    letter: Letter, policy: AutoReplay, *, now: datetime, deadline_at: datetime | None, shut: str
+) -> bool:
+    fresh = replace(letter, replays=0)
+    return may_replay_itself(fresh, policy, now=now, deadline_at=deadline_at, shut=shut)
+
+
+async def _those_that_went_before(self: Any, name: str) -> AsyncIterator[list[Letter]]:
+    yield await self._store.letters(LetterFilter(states=(LetterState.NEW,), name=name))
+
+
+# Tickets.
+
+
+async def _told_and_then_tell(self: Any) -> float:
+    rows = await self._store.take_tickets(limit=BATCH, lease=LEASE)
+    await self._store.tickets_told([row.id for row in rows])
+    for ticket in await self._worded(rows):
+        await self._tell(ticket)
+    return float(self._options.looks_every.total_seconds() * (0.5 + self._dice.roll()))
+
+
+async def _heard_by_somebody(self: Any, hook: Any, ticket: Ticket) -> bool:
+    await _CALL(self, hook, ticket)
+    return True
+
+
+# The archive.
+
+
+async def _delete_and_then_archive(self: Any, seen: Sequence[Seen]) -> None:
+    records = await self._store.letter_records([job_id for job_id, _ in seen])
+    await self._store.forget_letters(seen)
+    await self._put(records)
+
+
+async def _do_without_a_manifest(self: Any, records: Sequence[Mapping[str, Any]]) -> None:
+    sealer = await self._sealer()
+    now, _ = await self._store.schedule_marks([])
+    packed = pack([seal_record({"private": {}, **record}, sealer.seal) for record in records])
+    await self._archive().put(manifest_of(packed, [], at=now).name, packed.data)
+
+
+async def _archived_or_not(self: Any, seen: Sequence[Seen]) -> None:
+    try:
+        await self._put(await self._store.letter_records([job_id for job_id, _ in seen]))
+    except ArchiveUnavailable:
+        self._journal.warning("archive failed")
+
+
+async def _put_and_believe(self: Any, records: Sequence[Mapping[str, Any]]) -> None:
+    sealer = await self._sealer()
+    now, _ = await self._store.schedule_marks([])
+    packed = pack([seal_record({"private": {}, **record}, sealer.seal) for record in records])
+    entries = [archivist._entry(record["letter"]) for record in records]
+    manifest = manifest_of(packed, entries, at=now)
+    await self._archive().put(manifest.name, packed.data)
+    await self._archive().put(manifest_name(manifest.name), dump_manifest(manifest))
+
+
+def _whichever(record: Mapping[str, Any]) -> tuple[int, int]:
+    return 0, 0
+
+
+# What letters say.
+
+
+def _cut_and_then_redact(error: BaseException, redact: Callable[[str], str]) -> str:
+    name = type(error).__name__
+    said = redact(wording._said(error)[: wording.LINE_LIMIT - len(name)])
+    if isinstance(error, HoldfastError):
+        return said or name
+    return f"{name}: {said}" if said else name
+
+
+BUGS = (
+    Bug(
+        "letter-without-a-step",
+        "The row says how far it has come.",
+        ("OPS-1",),
+        (Swap(letters, "note_steps", _note_nothing),),
+    ),
+    Bug(
+        "step-from-what-is-no-more",
+        "The id says which letter it is.",
+        ("OPS-1",),
+        tuple(
+            Sql(statement, "letter.version = seen.value ->> 1", "letter.version >= seen.value ->> 1")
+            for statement in ("letters_as_seen", "letters_to_forget")
+        ),
+    ),
+    Bug(
+        "no-letter-at-the-deadline",
+        "A job that has timed out was in nobody's hands: there is nothing to repair.",
+        ("DLQ-4",),
+        (
+            Schema(
+                "AFTER INSERT ON holdfast_finished WHEN NEW.status = 'failed'\n",
+                "AFTER INSERT ON holdfast_finished WHEN NEW.status = 'failed' AND NEW.timed_out_at IS NULL\n",
+            ),
+        ),
+    ),
+    Bug(
+        "escalation-forgotten",
+        "A letter is a letter, whether it is new or back.",
+        ("OPS-3",),
+        (
+            Schema(
+                "                       OR (holdfast_dead_letters.state = 'replaying'\n",
+                "                       OR (holdfast_dead_letters.state = 'escalated'\n",
+            ),
+        ),
+    ),
+    Bug(
+        "plan-moved-by-two",
+        "The plan says what comes next; who does it does not matter.",
+        ("OPS-2",),
+        (Sql("advance_plan", "   AND version = :version\n", ""),),
+        simulated=False,
+    ),
+    Bug(
+        "stale-plan-accepted",
+        "It was validated, so it is valid.",
+        ("OPS-2",),
+        (Swap(desk, "start", _start_anyway),),
+    ),
+    Bug(
+        "canary-ignored",
+        "They are going to be replayed anyway.",
+        ("OPS-2",),
+        (Swap(replays, "_canary", _skip_the_canary),),
+    ),
+    Bug(
+        "canary-trusted",
+        "The canary flies, so the others can follow.",
+        ("OPS-2",),
+        (Swap(replays, "_canary", _trust_the_canary),),
+    ),
+    Bug(
+        "stages-lost-at-replay",
+        "Something went wrong, so begin at the beginning.",
+        ("OPS-2", "STG-1"),
+        (Swap(letters, "bring_back", _from_the_start),),
+    ),
+    Bug(
+        "replays-itself-again-and-again",
+        "It passes, some time or other.",
+        (),
+        (
+            Swap(automatic, "may_replay_itself", _again_and_again),
+            Swap(
+                AutoReplayer,
+                "_new_letters",
+                _those_that_went_before,
+            ),
+        ),
+    ),
+    Bug(
+        "told-before-it-is-heard",
+        "Mark it first, or somebody else tells of it as well.",
+        ("DLQ-4",),
+        (Swap(Teller, "run_once", _told_and_then_tell),),
+    ),
+    Bug(
+        "told-to-the-deaf",
+        "The hook was called, and what it makes of it is its own affair.",
+        ("DLQ-4",),
+        (Swap(Teller, "_call", _heard_by_somebody),),
+    ),
+    Bug(
+        "deleted-before-it-is-archived",
+        "We have it in memory, so the row can go.",
+        ("DLQ-3",),
+        (Swap(Archivist, "_put_away", _delete_and_then_archive),),
+    ),
+    Bug(
+        "deleted-without-a-manifest",
+        "The records are there; whoever wants them will find them.",
+        ("DLQ-3",),
+        (Swap(Archivist, "_put", _do_without_a_manifest),),
+    ),
+    Bug(
+        "deleted-whatever-the-archive-says",
+        "An error is logged, and the table gets no longer.",
+        ("DLQ-3",),
+        (Swap(Archivist, "_put_away", _archived_or_not),),
+    ),
+    Bug(
+        "archive-not-read-back",
+        "It was written, so it can be read.",
+        ("DLQ-3",),
+        (Swap(Archivist, "_put", _put_and_believe),),
+    ),
+    Bug(
+        "archived-while-it-is-replayed",
+        "Old is old.",
+        ("DLQ-3",),
+        tuple(
+            Sql(statement, condition, "")
+            for statement in ("letters_to_archive", "letters_to_forget")
+            for condition in (_NOT_REPLAYED, _NOT_PLANNED)
+        ),
+    ),
+    Bug(
+        "an-old-letter-is-restored",
+        "There is one in the archive; take it.",
+        ("DLQ-3",),
+        (Swap(archivist, "_age", _whichever),),
+    ),
+    Bug(
+        "generation-restarts-at-restore",
+        "A job that is put back begins from scratch.",
+        ("DLQ-3",),
+        (Sql("restore_job", ":attempt, :generation, :lease_token", ":attempt, 1, :lease_token"),),
+    ),
+    Bug(
+        "token-restarts-at-restore",
+        "Nobody holds it, so it has no token.",
+        ("DLQ-3",),
+        (Sql("restore_job", ":attempt, :generation, :lease_token", ":attempt, :generation, 0"),),
+    ),
+    Bug(
+        "cut-before-it-is-redacted",
+        "Five hundred characters are quicker to look through than a megabyte.",
+        ("DLQ-2",),
+        (Swap(wording, "_told", _cut_and_then_redact),),
+        simulated=False,
+    ),
+)
