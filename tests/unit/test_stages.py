@@ -31,6 +31,6 @@ def test_a_call_with_the_stored_arguments_is_answered_from_the_row() -> None:
 def test_a_call_with_other_arguments_is_refused_and_says_what_to_do() -> None:
     with pytest.raises(
         StageMismatch,
-        match=r"stage fetch\[#2\].*; give the changed stage another name .*, then retry the job$",
+        match=r"stage fetch\[#2\].*; give the changed stage another name .*, then retry the job, or replay it with restart$",
     ):
         ensure_same(a_row("abc"), "abd")
