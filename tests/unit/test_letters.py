@@ -236,6 +236,10 @@ def test_nothing_in_the_context_hides_what_the_letter_itself_knows() -> None:
     assert (letter.sanitized_context["stage"], letter.sanitized_context["attempt"]) == ("llm", 3)
 
 
+def test_a_list_shows_fifty_letters_unless_somebody_wants_another_number() -> None:
+    assert (LetterFilter().listed, LetterFilter(limit=7).listed) == (50, 7)
+
+
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_list_of_no_letters_is_refused(limit: int) -> None:
     with pytest.raises(ValueError, match=f"limit={limit} shows nothing; ask for at least one letter"):

@@ -506,6 +506,14 @@ def test_finished_stages_are_kept_unless_all_of_them_run_again() -> None:
     assert told(remediated(), misfit, "stages", restart=True) == (True, "all stages run again")
 
 
+def test_of_corrected_arguments_a_dry_run_says_what_a_kept_stage_may_make_of_them() -> None:
+    corrected = replace(remediated(), corrected=True)
+    warning = "kept: fetch; one that gets a corrected argument stops the job, and restart runs all again"
+
+    assert told(corrected, Facts(finished=["fetch"]), "stages") == (True, warning)
+    assert told(corrected, Facts(), "stages") == (True, "no stage is finished")
+
+
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
