@@ -88,7 +88,6 @@ async def replay_behind_a_canary(story: Story) -> None:
 async def replay_by_itself(story: Story) -> None:
     """A job that has leave goes on by itself, once, from where it failed."""
     story.has_letters(Lettering(looks_every=SELDOM, replays_after=0.0), clerks=True)
-    story.world.service.follows(None, "500", "500")
     job = await story.submit("mailing", 1)
     worker = story.other_worker()
     await story.ends(job)

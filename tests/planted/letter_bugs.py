@@ -89,18 +89,18 @@ async def _told_and_then_tell(self: Any) -> float:
     return float(self._options.looks_every.total_seconds() * (0.5 + self._dice.roll()))
 
 
-async def _heard_by_somebody(self: Any, hook: Any, ticket: Ticket) -> bool:
+async def _heard_by_somebody(self: Any, hook: Any, ticket: Ticket) -> None:
     await _CALL(self, hook, ticket)
-    return True
 
 
 # The archive.
 
 
-async def _delete_and_then_archive(self: Any, seen: Sequence[Seen]) -> None:
+async def _delete_and_then_archive(self: Any, seen: Sequence[Seen]) -> list[Seen]:
     records = await self._store.letter_records([job_id for job_id, _ in seen])
     await self._store.forget_letters(seen)
     await self._put(records)
+    return list(seen)
 
 
 async def _do_without_a_manifest(self: Any, records: Sequence[Mapping[str, Any]]) -> None:
@@ -110,11 +110,12 @@ async def _do_without_a_manifest(self: Any, records: Sequence[Mapping[str, Any]]
     await self._archive().put(manifest_of(packed, [], at=now).name, packed.data)
 
 
-async def _archived_or_not(self: Any, seen: Sequence[Seen]) -> None:
+async def _archived_or_not(self: Any, seen: Sequence[Seen]) -> list[Seen]:
     try:
         await self._put(await self._store.letter_records([job_id for job_id, _ in seen]))
     except ArchiveUnavailable:
         self._journal.warning("archive failed")
+    return list(seen)
 
 
 async def _put_and_believe(self: Any, records: Sequence[Mapping[str, Any]]) -> None:

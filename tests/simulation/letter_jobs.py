@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from holdfast import AutoReplay
+from holdfast import AutoReplay, ErrorClass, current
 from holdfast.core.retention import Retention
+from tests.simulation.failings import Expected
 
 if TYPE_CHECKING:
     import random
@@ -28,6 +29,11 @@ AGES = timedelta(days=30)
 MAIL, MAIL_BUDGET = "mail", 2
 """The stage of the job that goes on by itself, and how many attempts it has: they are soon spent."""
 
+
+DEATHS = 3
+"""A job that goes on by itself dies less often than that, each time in another generation."""
+
+NOT_YET = Expected(ErrorClass.CONNECTION_LOST, passes=True)
 
 UNHEARD = ("refuses", "hangs", "answer lost")
 """How a ticket comes not to be heard."""
@@ -87,6 +93,10 @@ def declare_mailing(
 
     @hold.stage(MAIL, attempts=MAIL_BUDGET, timeout="20s")
     async def mail(number: int) -> str:
+        if current().generation <= number % DEATHS:
+            with witness.trying():
+                witness.hears(NOT_YET)
+                raise ConnectionError("not yet")
         return await effect()
 
     leave = AutoReplay(safe="every call has a key", after=timedelta(seconds=after))

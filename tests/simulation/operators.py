@@ -45,7 +45,7 @@ class Operators:
         """Act until told to stop. A cancellation is meant for the call that it meets, and life goes on."""
         async with self._hold:
             while not stop.is_set():
-                await asyncio.sleep(self._chance.expovariate(0.5))
+                await asyncio.sleep(self._chance.expovariate(1.0))
                 async with asyncio.TaskGroup() as together:
                     for _ in range(self._chance.choice((1, 1, 2))):
                         together.create_task(self._act(), name="an operator's deed")
@@ -92,7 +92,7 @@ class Operators:
         known = list(self._memory.acknowledged)
         if known and self._chance.random() < 0.3:
             return self._chance.choice(known)
-        names = (None, "plain", "order", "fan", "flaky", "doomed")  # others may go on by themselves
+        names = (None, None, None, "plain", "order", "doomed")  # some others go on by themselves
         return LetterFilter(name=self._chance.choice(names), limit=self._chance.choice((3, 50)))
 
     async def _triage(self) -> None:

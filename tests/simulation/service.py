@@ -43,11 +43,6 @@ class Service:
         self._struck = struck
         self._time = time
         self._effects: dict[str, str] = {}
-        self._script: list[str | None] = []
-
-    def follows(self, *script: str | None) -> None:
-        """Fail in these ways, one call after another; `None` for one that goes well."""
-        self._script = list(script)
 
     async def post(self, key: str) -> Reply:
         """Treat a call as a service would, or fail as one would."""
@@ -63,9 +58,6 @@ class Service:
         return Reply(None, failing)
 
     def _pick(self) -> Failing | None:
-        if self._script:
-            name = self._script.pop(0)
-            return next((way for way in (*PASSING, *LASTING) if way.name == name), None)
         if self._chance.random() < self.failing:
             return self._one_of(PASSING)
         if self._chance.random() < self.lasting:
