@@ -4,7 +4,6 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from functools import partial
 
 from holdfast.core.exhaustion import LEVELS, USUAL, Follow, Table
 from holdfast.core.letters import LetterFilter
@@ -132,25 +131,28 @@ class Teller:
 
     async def _called(self, hook: Hook, ticket: Ticket) -> BaseException | None:
         try:
-            # A plain function may block: it runs where that harms nobody.
-            answer = (
-                hook(ticket)
-                if _is_async(hook)
-                else await self._executor.run(partial(self._alone, hook, ticket))
-            )
+            answer = hook(ticket) if _is_async(hook) else await self._in_a_thread(hook, ticket)
             if inspect.isawaitable(answer):
                 await answer
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code, which may raise anything
             return error
         return None
 
-    def _alone(self, hook: Hook, ticket: Ticket) -> Awaitable[None] | None:
-        """Call a plain hook in its thread. A thread cannot be stopped: while one hangs, there is no second."""
+    def _in_a_thread(self, hook: Hook, ticket: Ticket) -> "Awaitable[Awaitable[None] | None]":
+        """Call a plain hook where it may block. A thread cannot be stopped: while one hangs, there is no second."""
+
+        def call() -> Awaitable[None] | None:
+            try:
+                return hook(ticket)
+            finally:
+                self._hanging.discard(id(hook))
+
         self._hanging.add(id(hook))
         try:
-            return hook(ticket)
-        finally:
+            return self._executor.run(call)
+        except RuntimeError:  # there is no thread for it
             self._hanging.discard(id(hook))
+            raise
 
 
 def _is_async(hook: Hook) -> bool:
