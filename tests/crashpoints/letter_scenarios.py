@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast import Status
 from holdfast.core.errors import ArchiveUnavailable
 from holdfast.core.letters import Cause, LetterFilter, LetterState
+from holdfast.engine.telling import LEASE
 from tests import invariants
 from tests.crashpoints.claims import (
     Scenarios,
@@ -38,7 +39,7 @@ SELDOM = timedelta(seconds=5)
 
 REPLAYED = Lettering(looks_every=SELDOM)
 ARCHIVED = Lettering(looks_every=SELDOM, archives=True)
-TOLD_AGAIN = 60.0
+TOLD_AGAIN = LEASE.total_seconds()
 """Seconds after which it is another one's turn to tell of what nobody has heard."""
 
 A_TURN = 61.0
@@ -112,6 +113,7 @@ async def tell_of_tickets(story: Story) -> None:
     ears = story.world.auditor.registrar.ears
     assert ears is not None
     ears.deaf = 1.0
+    story.patience = 3 * TOLD_AGAIN
     await dead(story, 2, "doomed")
     await dead(story, 1)
     await asyncio.sleep(TOLD_AGAIN)

@@ -75,6 +75,7 @@ class Story:
         self.victim = Victim("victim:0:p", self.world.loop, self.blow, self.world.note)
         self.books: invariants.World
         self.queues = ["default"]
+        self.patience = PATIENCE
         self._people = self._application(self.world.process("people", NoBlow()))
         self._others: list[_Other] = []
         self._main: asyncio.Task[None]
@@ -170,9 +171,9 @@ class Story:
 
     async def until(self, what: str, came_about: Callable[[], bool], *, step: float = STEP) -> None:
         """Look every *step* seconds whether something came about, for a bounded time."""
-        limit = self.world.loop.time() + PATIENCE
+        limit = self.world.loop.time() + self.patience
         while not came_about():
-            assert self.world.loop.time() < limit, f"waited {PATIENCE:g} s in vain: {what}"
+            assert self.world.loop.time() < limit, f"waited {self.patience:g} s in vain: {what}"
             await asyncio.sleep(step)
 
     def _everything_ended(self) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import replays, wording
+from holdfast.core import replays
 from holdfast.core.archiving import dump_manifest, manifest_name, manifest_of, pack, seal_record
-from holdfast.core.errors import ArchiveUnavailable, HoldfastError
+from holdfast.core.errors import ArchiveUnavailable
 from holdfast.core.letters import LetterFilter, LetterState
 from holdfast.core.replays import Move, Phase, Plan, Standing, may_replay_itself, start
 from holdfast.engine import archivist, automatic, desk
@@ -20,7 +20,7 @@ from tests.planted.planting import Bug, Schema, Sql, Swap
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime
 
     from holdfast.core.letters import Letter
@@ -130,17 +130,6 @@ async def _put_and_believe(self: Any, records: Sequence[Mapping[str, Any]]) -> N
 
 def _whichever(record: Mapping[str, Any]) -> tuple[int, int]:
     return 0, 0
-
-
-# What letters say.
-
-
-def _cut_and_then_redact(error: BaseException, redact: Callable[[str], str]) -> str:
-    name = type(error).__name__
-    said = redact(wording._said(error)[: wording.LINE_LIMIT - len(name)])
-    if isinstance(error, HoldfastError):
-        return said or name
-    return f"{name}: {said}" if said else name
 
 
 BUGS = (
@@ -288,12 +277,5 @@ BUGS = (
         "Nobody holds it, so it has no token.",
         ("DLQ-3",),
         (Sql("restore_job", ":attempt, :generation, :lease_token", ":attempt, :generation, 0"),),
-    ),
-    Bug(
-        "cut-before-it-is-redacted",
-        "Five hundred characters are quicker to look through than a megabyte.",
-        ("DLQ-2",),
-        (Swap(wording, "_told", _cut_and_then_redact),),
-        simulated=False,
     ),
 )
