@@ -18,7 +18,7 @@ from tests.contract.letters import (
     replayed,
     tell_tickets,
 )
-from tests.contract.services import Service
+from tests.contract.services import Service, until
 from tests.contract.steps import PATIENCE
 
 DAY = timedelta(days=1, seconds=1)
@@ -169,11 +169,18 @@ async def test_a_function_that_hangs_is_given_up_and_called_again(
         if len(calls) == 1:
             await asyncio.Event().wait()
 
+    async def hears(ticket: Ticket) -> None:
+        heard.append(ticket.id)
+
+    async def called() -> bool:
+        return bool(calls)
+
     hold.on_ticket(stuck if blocks else lost)
-    hold.on_ticket(lambda ticket: heard.append(ticket.id))
+    hold.on_ticket(hears)
     job_id = await failed(hold, grade, 1)
 
     await tell_tickets(hold, patience=0.1)
+    await until(called)  # a thread begins when it can
     assert (calls, heard) == ([f"{job_id}:1"], [f"{job_id}:1"])
     over.set()
     await clock.advance(A_MINUTE_LATER)
@@ -300,10 +307,14 @@ async def test_a_plain_function_that_hangs_has_one_thread_however_many_tickets_t
         hanging.append(ticket.id)
         go_on.wait(PATIENCE)
 
+    async def hangs_somewhere() -> bool:
+        return bool(hanging)
+
     try:
         async with hold.worker(poll=0.05):
             await all_failed(hold, [await grade.submit(number) for number in range(4)])
         await tell_tickets(hold, patience=0.01)
+        await until(hangs_somewhere)
         assert len(hanging) == 1
     finally:
         go_on.set()
