@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import replays
+from holdfast.core import replays, wording
 from holdfast.core.archiving import dump_manifest, manifest_name, manifest_of, pack, seal_record
 from holdfast.core.errors import ArchiveUnavailable
 from holdfast.core.letters import LetterFilter, LetterState
@@ -20,7 +20,7 @@ from tests.planted.planting import Bug, Schema, Sql, Swap
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from datetime import datetime
 
     from holdfast.core.letters import Letter
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.ports.letters import Seen
 
 _CALL = Teller._call
+_LINE = wording.line
 _NOT_REPLAYED = "   AND letter.state <> 'replaying'\n"
 _NOT_PLANNED = "   AND NOT EXISTS (SELECT 1 FROM holdfast_plans WHERE token = letter.plan AND running = 1)\n"
 
@@ -91,6 +92,13 @@ async def _told_and_then_tell(self: Any) -> float:
 
 async def _heard_by_somebody(self: Any, hook: Any, ticket: Ticket) -> None:
     await _CALL(self, hook, ticket)
+
+
+# Redaction.
+
+
+def _cut_and_then_redact(error: BaseException, redact: Callable[[str], str]) -> str:
+    return redact(_LINE(error, str))
 
 
 # The archive.
@@ -169,6 +177,13 @@ BUGS = (
                 "                       OR (holdfast_dead_letters.state = 'escalated'\n",
             ),
         ),
+    ),
+    Bug(
+        "redact-after-truncation",
+        "A short text is redacted faster.",
+        ("DLQ-2",),
+        (Swap(wording, "line", _cut_and_then_redact),),
+        simulated=False,
     ),
     Bug(
         "plan-moved-by-two",
