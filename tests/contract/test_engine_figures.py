@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from holdfast import Backoff, Breaker, Holdfast, JobCancelled, JobFailed, Status, current
+from holdfast import Backoff, Breaker, Holdfast, JobCancelled, JobFailed, Retention, Status, current
 from holdfast.core.jobs import EventKind
 from holdfast.core.transitions import (
     Finish,
@@ -31,7 +33,8 @@ from holdfast.telemetry.logs import StructuredJournal
 from holdfast.telemetry.names import COUNTERS, OUTCOMES, PROVIDER, SPREADS
 from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_failure, a_job
-from tests.contract.conftest import Database, DatabaseClock
+from tests.contract import letters
+from tests.contract.conftest import Database, DatabaseClock, Journal
 from tests.contract.steps import PATIENCE
 
 
@@ -71,6 +74,15 @@ class Counting(Figures):
 
 FIGURES = {**COUNTERS, **SPREADS}
 OF_PROVIDERS = {name for name, figure in FIGURES.items() if PROVIDER in figure.labels}
+OF_LETTERS = {
+    "jobs_purged",
+    "keys_purged",
+    "letter_steps",
+    "letters_archived",
+    "letters_replayed",
+    "letters_restored",
+    "tickets",
+}
 SERIES: set[Key] = {
     (name, labels) for name, figure in FIGURES.items() for labels in figure.series(["llm", "main", "spare"])
 }
@@ -249,8 +261,36 @@ async def test_everything_that_is_listed_is_counted(
 
     assert figures.value("jobs_timed_out") == len(due)
     assert figures.value("jobs_reclaimed") == len([lost, lost_too])
-    assert {name for name, _ in figures.all()} == {*FIGURES} - OF_PROVIDERS | {"jobs_held"}
+    assert {name for name, _ in figures.all()} == {*FIGURES} - OF_PROVIDERS - OF_LETTERS | {"jobs_held"}
     assert {outcome for outcome in OUTCOMES if figures.lengths(outcome)} == set(OUTCOMES)
+
+
+@pytest.mark.clause("OBS-2")
+async def test_everything_about_dead_letters_is_counted(
+    database: Database, journal: Journal, clock: DatabaseClock, figures: Counting, tmp_path: Path
+) -> None:
+    kept = Retention(finished=HOUR, keys=HOUR)
+    options: dict[str, Any] = {"metrics": figures, "retention": kept, "archive": str(tmp_path / "archive")}
+    async with letters.opened(database, journal, **options) as hold:
+        broken = [True]
+
+        @hold.job("grade", attempts=1)
+        async def grade() -> None:
+            if broken[0]:
+                raise TimeoutError("no answer")
+
+        job_id = await letters.failed(hold, grade)
+        await letters.tell_tickets(hold)
+        await hold.dead.archive(beyond=0)
+        await hold.dead.restore([job_id])
+        broken[0] = False
+        async with hold.worker(poll=0.05):
+            await (await grade.options(key="k").submit()).result(timeout=PATIENCE)
+            await letters.replayed(hold, clock, await letters.planned(hold, job_id))
+        await clock.advance(2 * HOUR)
+        await letters.keep_house(hold, clock)
+
+    assert {name for name, _ in figures.all()} >= OF_LETTERS
 
 
 @pytest.mark.clause("OBS-2")

@@ -66,6 +66,11 @@ def signature(key: bytes, post: Post) -> str:
     return "v1," + base64.b64encode(hmac.new(key, told, hashlib.sha256).digest()).decode()
 
 
+def host_of(url: str) -> str:
+    """Leave out what may be a secret of the service: the path, too."""
+    return url.rpartition("/")[0]
+
+
 def in_base64(key: bytes) -> str:
     return "whsec_" + base64.b64encode(key).decode()
 
@@ -107,7 +112,7 @@ async def test_what_is_no_success_is_not_taken_for_one_and_nobody_else_hears_of_
     with pytest.raises(Retryable) as refused:
         await TicketWebhook(url, clock=FakeClock(NOON))(TICKET)
 
-    assert str(refused.value) == f"the ticket webhook {receiver.url} answered {status[:3]}"
+    assert str(refused.value) == f"the ticket webhook {host_of(receiver.url)} answered {status[:3]}"
     assert [post.path for post in receiver.posts] == ["/tickets?token=s3cret"]
 
 
@@ -117,7 +122,7 @@ async def test_an_address_at_which_nobody_is_does_not_tell_its_secrets() -> None
     with pytest.raises(Retryable) as refused:
         await webhook(TICKET)
 
-    assert str(refused.value) == "the ticket webhook http://127.0.0.1:9/x did not answer: ConnectError"
+    assert str(refused.value) == "the ticket webhook http://127.0.0.1:9 did not answer: ConnectError"
     assert not any(secret in repr(webhook) for secret in ("pass-word", "s3cret"))
 
 
@@ -175,7 +180,7 @@ async def test_a_ticket_that_did_not_arrive_is_told_again_under_the_same_id(
     assert [json.loads(post.body)["jobId"] for post in receiver.posts] == [job_id, job_id]
     assert len({post.headers["webhook-id"] for post in receiver.posts}) == 1
     [line] = journal.lines("ticket not told")
-    assert line["message"] == f"the ticket webhook {receiver.url} answered 500"
+    assert line["message"] == f"the ticket webhook {host_of(receiver.url)} answered 500"
 
 
 async def test_the_settings_name_one_webhook_however_often_the_parts_are_put_together(

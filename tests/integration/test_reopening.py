@@ -85,6 +85,9 @@ async def test_many_first_uses_open_the_store_once(tmp_path: Path) -> None:
             await asyncio.sleep(0)
             opened.append(1)
 
+        async def redaction_key(self) -> bytes:
+            return b"k"
+
     hold.parts = replace(hold.parts, store=Counted())  # type: ignore[arg-type]  # it is only opened
     await asyncio.gather(*(hold.open() for _ in range(10)))
 
