@@ -16,7 +16,7 @@ import pytest
 from tests.pages import DOCS, blocks
 
 PAGE = DOCS / "guides/repair-a-failed-job.md"
-PATIENCE = 60
+PATIENCE = 180
 WIDTH = 110
 SETTINGS = ("RETRY_", "WORKER_", "LOG_", "DATABASE_URL", "ARCHIVE_", "CODE_VERSION", "NO_COLOR")
 
