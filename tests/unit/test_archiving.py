@@ -17,7 +17,6 @@ from holdfast.core.archiving import (
     Packed,
     dump_manifest,
     ensure_name,
-    holding,
     is_manifest,
     load_manifest,
     manifest_name,
@@ -233,20 +232,6 @@ def test_a_manifest_that_lacks_something_is_damaged(changes: dict[str, Any]) -> 
 def test_what_is_no_manifest_is_damaged(data: bytes) -> None:
     with pytest.raises(ArchiveDamaged, match=r"^a manifest of the archive is damaged: it is no JSON"):
         load_manifest(data)
-
-
-def test_a_letter_is_found_in_the_newest_manifest_that_has_it() -> None:
-    old, new = a_manifest("job-1", "job-2"), a_manifest("job-2", at=NOON + timedelta(microseconds=1))
-    other = a_manifest("job-3", at=NOON + timedelta(days=1))
-
-    assert holding("job-1", [old, new, other]) == old
-    assert holding("job-2", [old, new, other]) == new
-    assert holding("job-2", [other, new, old]) == new
-
-
-def test_a_letter_that_was_never_archived_is_not_found() -> None:
-    assert holding("job-9", [a_manifest("job-1")]) is None
-    assert holding("job-9", []) is None
 
 
 def test_what_a_manifest_says_of_its_size_is_for_people() -> None:

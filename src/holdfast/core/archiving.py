@@ -166,12 +166,6 @@ def load_manifest(data: bytes) -> Manifest:
         raise _damaged(what, f"it lacks something: {error!r}") from error
 
 
-def holding(job_id: str, manifests: Iterable[Manifest]) -> Manifest | None:
-    """Find the manifest that has the letter of *job_id*. Of several the newest: the job has failed again since."""
-    having = (manifest for manifest in manifests if any(entry.job_id == job_id for entry in manifest.letters))
-    return max(having, key=lambda manifest: manifest.name, default=None)
-
-
 def _entry(letter: Mapping[str, Any]) -> LetterEntry:
     at = datetime.fromisoformat(letter["last_failure_at"])
     if at.tzinfo is None:
