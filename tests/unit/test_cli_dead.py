@@ -60,26 +60,26 @@ def test_letters_are_counted_by_their_state_whatever_their_jobs_are_named() -> N
 
 def test_nobody_means_all_letters_without_saying_so() -> None:
     with pytest.raises(ConfigError, match="--all"):
-        selected([])
+        selected()
 
-    assert selected([], everything=True).job_ids == ()
+    assert selected(everything=True).job_ids == ()
 
 
 @pytest.mark.parametrize("more", [{"everything": True}, {"name": "grade"}, {"escalated": True}])
 def test_ids_and_a_filter_exclude_each_other(more: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="exclude each other"):
-        selected(["01900000-0000-7000-8000-00000000000a"], **more)
+        selected(job_ids=["01900000-0000-7000-8000-00000000000a"], **more)
 
 
 def test_an_id_counts_once_in_whatever_case_it_is_written() -> None:
     written = "01900000-0000-7000-8000-00000000000a"
 
-    assert selected([written, written.upper()]).job_ids == (written,)
+    assert selected(job_ids=[written, written.upper()]).job_ids == (written,)
 
 
 def test_a_filter_means_letters_that_wait_for_the_step_unless_it_names_others() -> None:
-    plain = selected([], name="grade").usually(LetterState.NEW)
-    named = selected([], state=[LetterState.CLOSED]).usually(LetterState.NEW)
+    plain = selected(name="grade").usually(LetterState.NEW)
+    named = selected(state=[LetterState.CLOSED]).usually(LetterState.NEW)
 
     assert plain.wanted.states == (LetterState.NEW,)
     assert named.wanted.states == (LetterState.CLOSED,)
@@ -89,7 +89,7 @@ def test_a_filter_means_letters_that_wait_for_the_step_unless_it_names_others() 
 def test_a_selection_by_ids_is_a_filter_without_states() -> None:
     both = ("01900000-0000-7000-8000-00000000000a", "01900000-0000-7000-8000-00000000000b")
 
-    chosen = selected(list(both)).usually(LetterState.NEW).as_filter()
+    chosen = selected(job_ids=list(both)).usually(LetterState.NEW).as_filter()
 
     assert isinstance(chosen, LetterFilter)
     assert (chosen.job_ids, chosen.states) == (both, None)

@@ -15,6 +15,7 @@ from holdfast.core.letters import LetterFilter, LetterState
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 NARROWING = "--name, --queue, --owner, --error-class, --fingerprint, --stage, --state, --plan or --escalated"
 
@@ -60,6 +61,29 @@ class Selection(NamedTuple):
         return replace(self.wanted, job_ids=self.job_ids, states=None) if self.job_ids else self.wanted
 
 
+def taking(
+    make: Callable[..., T],
+) -> Callable[[Callable[Concatenate[T, P], R]], Callable[..., R]]:
+    """Give a command, or what makes something for one, the options of *make*, and first what that makes of them.
+
+    Typer reads options from signatures, so the command's own is written anew: whoever adds an option to a
+    filter adds it in one place.
+    """
+    options = inspect.signature(make).parameters
+
+    def given(command: Callable[Concatenate[T, P], R]) -> Callable[..., R]:
+        @wraps(command)
+        def run(**values: object) -> R:
+            made = make(**{name: values.pop(name) for name in options if name in values})
+            return command(made, **values)  # type: ignore[call-arg, arg-type] # by the signature below
+
+        _, *own = inspect.signature(command).parameters.values()
+        run.__signature__ = inspect.Signature([*options.values(), *own])  # type: ignore[attr-defined] # read by Typer
+        return run
+
+    return given
+
+
 def narrowed(
     *,
     name: NameOption = None,
@@ -86,32 +110,11 @@ def narrowed(
     )
 
 
+@taking(narrowed)
 def selected(
-    job_ids: IdsArgument = None,
-    *,
-    everything: AllOption = False,
-    name: NameOption = None,
-    queue: QueueOption = None,
-    owner: OwnerOption = None,
-    error_class: ClassOption = None,
-    fingerprint: FingerprintOption = None,
-    stage: StageOption = None,
-    state: StatesOption = None,
-    plan: PlanOption = None,
-    escalated: EscalatedOption = False,
+    wanted: LetterFilter, *, job_ids: IdsArgument = None, everything: AllOption = False
 ) -> Selection:
     """Give what is meant; nobody means all letters without saying so. Raises `ConfigError`."""
-    wanted = narrowed(
-        name=name,
-        queue=queue,
-        owner=owner,
-        error_class=error_class,
-        fingerprint=fingerprint,
-        stage=stage,
-        state=state,
-        plan=plan,
-        escalated=escalated,
-    )
     is_narrowed = wanted != LetterFilter()
     if job_ids and (everything or is_narrowed):
         raise ConfigError("ids of jobs, and a filter or --all, exclude each other; give one of them")
@@ -122,26 +125,3 @@ def selected(
 
 def _once(job_ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(canonical, job_ids)))
-
-
-def taking(
-    make: Callable[..., T],
-) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
-    """Give a command the options of *make*, and as its first argument what that makes of them.
-
-    Typer reads options from signatures, so the command's own is written anew: whoever adds an option to a
-    filter adds it in one place.
-    """
-    options = inspect.signature(make).parameters
-
-    def given(command: Callable[Concatenate[T, P], None]) -> Callable[..., None]:
-        @wraps(command)
-        def run(**values: object) -> None:
-            made = make(**{name: values.pop(name) for name in options})
-            command(made, **values)  # type: ignore[call-arg, arg-type] # by the signature below
-
-        _, *own = inspect.signature(command).parameters.values()
-        run.__signature__ = inspect.Signature([*options.values(), *own])  # type: ignore[attr-defined] # read by Typer
-        return run
-
-    return given
