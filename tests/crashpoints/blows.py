@@ -19,7 +19,7 @@ FAULTS = (Fault.CRASH, Fault.PAUSE, Fault.ERROR, Fault.CANCEL)
 WATCHER = "holdfast sqlite watcher"
 """The task that looks at the file ten times a second, whatever happens."""
 
-CLERKS = (" replayer", " automatic replayer", " teller", " archivist")
+CLERKS = (" replayer", " automatic replayer", " teller", " ticket hook", " archivist")
 """How the names of the tasks end that look after dead letters."""
 
 

@@ -18,7 +18,9 @@ from tests.pages import DOCS, blocks
 PAGE = DOCS / "guides/repair-a-failed-job.md"
 PATIENCE = 180
 WIDTH = 110
-SETTINGS = ("RETRY_", "WORKER_", "LOG_", "DATABASE_URL", "ARCHIVE_", "CODE_VERSION", "NO_COLOR")
+SETTINGS = ("RETRY_", "WORKER_", "LOG_", "DATABASE_URL", "ARCHIVE_", "CODE_VERSION")
+OF_A_TERMINAL = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+"""What would be believed before the terminal itself."""
 
 A_BAD_NIGHT = """
 import asyncio
@@ -43,7 +45,9 @@ class Operator:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+        plain = {
+            name: value for name, value in os.environ.items() if not name.startswith(SETTINGS + OF_A_TERMINAL)
+        }
         programs = f"{Path(sys.executable).parent}:{plain['PATH']}"
         store = {"DATABASE_URL": "sqlite:///jobs.db", "LOG_LEVEL": "ERROR"}
         self.settings = plain | store | {"PATH": programs, "TERM": "xterm"}

@@ -120,7 +120,7 @@ class Teller:
         """Call a hook in a task of its own, for a while; give what went wrong, if anything did."""
         if id(hook) in self._hanging:
             return TimeoutError("the hook still hangs in an earlier ticket")
-        call = asyncio.create_task(self._called(hook, ticket))
+        call = asyncio.create_task(self._called(hook, ticket), name="holdfast ticket hook")
         try:
             await asyncio.wait([call], timeout=self._patience)
         finally:
