@@ -51,6 +51,13 @@ def strikes_at(passed: Sequence[Spot]) -> Iterator[Strike]:
             yield Strike(spot, fault)
 
 
+def strikes_in_turn(passed: Sequence[Spot], turn: int) -> Iterator[Strike]:
+    """One blow at each spot, another fault each time; the turns 1 to 4 together are all blows."""
+    for place, spot in enumerate(sorted(passed)):
+        # Every round begins one fault later: else what comes before a call would only ever meet two of them.
+        yield Strike(spot, FAULTS[(place + place // len(FAULTS) + turn) % len(FAULTS)])
+
+
 def _play(scenario: str, strike: Strike | None, seed: int) -> Outcome:
     with fresh_folder() as folder:
         story = Story(folder, strike, seed=seed)
