@@ -26,6 +26,7 @@ from holdfast import (
     TicketKind,
 )
 from holdfast.core.transitions import complete
+from holdfast.engine import archivist
 from holdfast.engine.options import LetterOptions
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
@@ -148,8 +149,9 @@ async def test_without_an_archive_no_letter_is_ever_deleted(
 
         assert len(await hold.dead.list(ALL)) == 3
         assert [(await hold.read(job_id)).status for job_id in ids] == [Status.FAILED] * 3
-        with pytest.raises(ConfigError, match=r"there is no archive; name a folder or a bucket"):
-            await hold.dead.archive(older_than="1s")
+        for ask in (hold.dead.archive, partial(hold.dead.archive, dry_run=True), hold.dead.archived):
+            with pytest.raises(ConfigError, match=r"there is no archive; name a folder or a bucket"):
+                await ask()
 
 
 @pytest.mark.clause("DLQ-3")
@@ -186,6 +188,32 @@ async def test_a_restored_letter_is_replayed_where_its_job_failed(
     assert (job.status, job.generation, json.loads(job.result or "")) == (Status.COMPLETED, 3, 14)
     assert fetched.calls == [7], "what was finished stays so"
     assert (await letter_of(hold, job_id)).replays == 2
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_a_person_archives_all_that_is_due_and_a_turn_so_many(
+    hold: Holdfast,
+    review: JobFunction[[int], int],
+    clock: DatabaseClock,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(archivist, "BATCH", 1)
+    monkeypatch.setattr(archivist, "MOST_BATCHES", 1)
+    async with hold.worker(poll=0.05):
+        ids = await all_failed(hold, [await review.submit(number) for number in range(6)])
+    await clock.advance(HOUR)
+    await keep_house(hold, clock)
+    assert len(archived(folder)) == 2, "in two turns"
+
+    assert (await hold.dead.archive(dry_run=True), len(archived(folder))) == (4, 2)
+    assert await hold.dead.archive() == 4
+
+    assert sorted(archived(folder)) == ids
+    listed = await hold.dead.archived()
+    assert [each.letter.job_id for each in listed] == archived(folder)
+    assert {each.letter.name for each in listed} == {"review"}
+    assert {each.file for each in listed} == {file.name for file in folder.glob("*.gz")}
 
 
 @pytest.mark.clause("DLQ-3")

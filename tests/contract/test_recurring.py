@@ -30,6 +30,16 @@ async def test_a_schedule_begins_when_it_is_first_heard_of(store: Store, clock: 
     assert later - now >= MINUTE
 
 
+async def test_a_store_tells_the_time_that_it_decides_by(store: Store, clock: DatabaseClock) -> None:
+    before, (asked, _) = await store.now(), await store.schedule_marks([])
+    await clock.advance(MINUTE)
+
+    after = await store.now()
+
+    assert before <= asked
+    assert after - before >= MINUTE
+
+
 async def test_of_many_workers_that_see_a_tick_one_submits_it(store: Store, other_store: Store) -> None:
     await store.begin_schedules(["hourly"])
     _, marks = await store.schedule_marks(["hourly"])

@@ -229,7 +229,7 @@ def _at(
 
     async def ask(hold: Holdfast) -> tuple[T, datetime]:
         found = await read(hold.dead)
-        now, _ = await hold.parts.store.schedule_marks([])
+        now = await hold.parts.store.now()
         return found, now
 
     return ask
@@ -241,7 +241,7 @@ async def _whole(hold: Holdfast, job_id: str, given: Given) -> dead_view.Whole:
     except LetterNotFound as error:
         raise LetterNotFound(dead_view.absent(job_id, error, given)) from None
     group = await _group(hold, dossier.letter)
-    now, _ = await hold.parts.store.schedule_marks([])
+    now = await hold.parts.store.now()
     return dead_view.Whole(dossier, group, now, given)
 
 

@@ -12,13 +12,9 @@ from holdfast.cli.lengths import length
 from holdfast.cli.output import JsonOption, show_fields, show_json
 from holdfast.cli.tables import Column, Room, show_table
 from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
-from holdfast.core.archiving import LetterEntry
 from holdfast.core.errors import ConfigError
-from holdfast.engine.archivist import Archivist
+from holdfast.engine.desk import Archived
 from holdfast.face import Holdfast
-
-MOST = 100_000
-"""Letters that a dry run counts."""
 
 ARCHIVED = (
     Column("id"),
@@ -49,12 +45,11 @@ def archive(
 ) -> None:
     """Move dead letters to the archive, by the retention unless something else is given."""
     hold = _archiving(application, url)
-    if dry_run:
-        due = asked(hold, lambda hold: _due(hold, older_than, beyond, MOST))
-        show_json({"due": due}) if as_json else show_fields({"would be archived": due})
-        return
-    archived = asked(hold, lambda hold: _archived(hold, older_than, beyond))
-    show_json({"archived": archived}) if as_json else show_fields({"archived": archived})
+    moved = asked(hold, lambda hold: hold.dead.archive(older_than=older_than, beyond=beyond, dry_run=dry_run))
+    if as_json:
+        show_json({"due" if dry_run else "archived": moved})
+    else:
+        show_fields({"would be archived" if dry_run else "archived": moved})
 
 
 def restore(
@@ -72,7 +67,7 @@ def restore(
         raise ConfigError("give the ids of jobs, or --list to see what the archive holds")
     hold = _archiving(application, url)
     if listed:
-        _show_archive(asked(hold, _held), as_json=as_json)
+        _show_archive(asked(hold, lambda hold: hold.dead.archived()), as_json=as_json)
         return
     ids = list(dict.fromkeys(map(canonical, job_ids or ())))
     back = asked(hold, lambda hold: hold.dead.restore(ids))
@@ -93,32 +88,10 @@ def _archiving(application: str | None, url: str | None) -> Holdfast:
     return hold
 
 
-async def _due(hold: Holdfast, older_than: timedelta | None, beyond: int | None, limit: int) -> int:
-    retention = hold.parts.letters.retention
-    if older_than is None and beyond is None:
-        older_than, beyond = retention.letters, retention.most_letters
-    return len(await hold.parts.store.letters_to_archive(older_than=older_than, beyond=beyond, limit=limit))
-
-
-async def _archived(hold: Holdfast, older_than: timedelta | None, beyond: int | None) -> int:
-    """Go on until nothing moves any more: one turn moves only so many."""
-    total = 0
-    while count := await hold.dead.archive(older_than=older_than, beyond=beyond):
-        total += count
-    return total
-
-
-async def _held(hold: Holdfast) -> list[tuple[LetterEntry, str]]:
-    return [
-        (entry, manifest.name)
-        for manifest in await Archivist(hold.parts).manifests()
-        for entry in manifest.letters
-    ]
-
-
-def _show_archive(found: list[tuple[LetterEntry, str]], *, as_json: bool) -> None:
+def _show_archive(found: list[Archived], *, as_json: bool) -> None:
     rows = [
-        (entry.job_id, entry.name, entry.fingerprint, entry.last_failure_at, file) for entry, file in found
+        (letter.job_id, letter.name, letter.fingerprint, letter.last_failure_at, file)
+        for letter, file in found
     ]
     if as_json:
         names = ("id", "name", "fingerprint", "failed_at", "file")

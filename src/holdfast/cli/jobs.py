@@ -200,7 +200,7 @@ async def _found(hold: Holdfast, wanted: JobFilter) -> tuple[list[jobs_view.List
     jobs = await hold.find(wanted)
     parked = [job.id for job in jobs if job.retry_after is not None]
     reasons = await hold.parts.store.reasons(parked) if parked else {}
-    now, _ = await hold.parts.store.schedule_marks([])
+    now = await hold.parts.store.now()
     return [jobs_view.Listed(job, reasons.get(job.id)) for job in jobs], now
 
 

@@ -156,14 +156,14 @@ def probe(
 
 async def _listed(hold: Holdfast) -> Listed:
     statuses = await hold.providers.list()
-    now, _ = await hold.parts.store.schedule_marks([])
+    now = await hold.parts.store.now()
     return Listed(statuses, now)
 
 
 async def _whole(hold: Holdfast, name: str) -> Whole:
     status = await hold.providers.show(name)
     held = await hold.parts.store.held()
-    now, _ = await hold.parts.store.schedule_marks([])
+    now = await hold.parts.store.now()
     return Whole(
         status,
         hold.parts.registry.providers.get(name),

@@ -111,7 +111,7 @@ async def _queues(hold: Holdfast) -> tuple[list[_Queue], datetime]:
     held = {depth.queue: depth.jobs for depth in await store.depths() if depth.state == "held"}
     pauses = {pause.queue: pause for pause in await store.paused_queues()}
     names = sorted({queue for queue, _ in counts} | pauses.keys())
-    now, _ = await store.schedule_marks([])
+    now = await store.now()
     found = [_queue(name, counts, pauses.get(name)) for name in names]
     return [queue._replace(held=held.get(queue.queue, 0)) for queue in found], now
 

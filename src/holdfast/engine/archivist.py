@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import count, islice
 from typing import Any
 
 from holdfast.core.archiving import (
@@ -45,6 +46,9 @@ FULL_FILE = 16_000_000
 MOST_BATCHES = 20
 """How much one turn deletes at most, so that nobody waits for it; the next turn goes on."""
 
+COUNTED = 100_000
+"""How many letters are counted at most before they are archived."""
+
 BREATH = 0.05
 """Seconds between two batches, in which others write."""
 
@@ -71,7 +75,7 @@ class Archivist:
             await self._watch()
             if self._options.archive is not None:
                 with suppress(*FAILURES):  # it was told, and is tried again at the next turn
-                    await self.archive()
+                    await self.archive(batches=MOST_BATCHES)
             await self._purge()
         return EVERY.total_seconds() * (0.5 + self._parts.dice.roll())
 
@@ -92,28 +96,39 @@ class Archivist:
         facts = {"title": title, "level": Follow.ALERT, "deaths": deaths}
         await self._store.set_alarm(CROWD, on=deaths > most, kind=TicketKind.MANY, facts=json.dumps(facts))
 
-    async def archive(self, *, older_than: timedelta | None = None, beyond: int | None = None) -> int:
+    async def due(self, *, older_than: timedelta | None = None, beyond: int | None = None) -> int:
+        """Count the letters that `archive` would move. Raises `ConfigError` if there is no archive."""
+        self._archive()
+        return len(await self._due(older_than, beyond, COUNTED))
+
+    async def archive(
+        self, *, older_than: timedelta | None = None, beyond: int | None = None, batches: int | None = None
+    ) -> int:
         """Archive letters that need not be kept, then delete them; count them.
 
-        By the retention, or those *older_than* or *beyond* what is given. If the archive fails, nothing is
-        deleted, an alarm is raised, and the error goes to the caller; the alarm is cleared when archiving works again. Raises `ConfigError` if there is no archive.
+        By the retention, or those *older_than* or *beyond* what is given; all of them, or so many *batches*. If the
+        archive fails, what was not archived is kept, an alarm is raised, and the error goes to the caller; the alarm is
+        cleared when archiving works again. Raises `ConfigError` if there is no archive.
         """
         self._archive()  # whoever has none hears of it, and no alarm
-        retention = self._options.retention
-        if older_than is None and beyond is None:
-            older_than, beyond = retention.letters, retention.most_letters
         done = 0
-        for _ in range(MOST_BATCHES):
-            seen = await self._store.letters_to_archive(older_than=older_than, beyond=beyond, limit=BATCH)
-            if not seen:
+        for _ in islice(count(), batches):
+            seen = await self._due(older_than, beyond, BATCH)
+            gone = await self._store.forget_letters(await self._put_away(seen)) if seen else []
+            if not gone:
                 break
-            done += len(await self._store.forget_letters(await self._put_away(seen)))
+            done += len(gone)
             await asyncio.sleep(BREATH)
         await self._store.set_alarm(FULL, on=False)
         if done:
             self._metrics.count("letters_archived", done)
             self._journal.info("archived", letters=done)
         return done
+
+    async def _due(self, older_than: timedelta | None, beyond: int | None, limit: int) -> list[Seen]:
+        if older_than is None and beyond is None:
+            older_than, beyond = self._options.retention.letters, self._options.retention.most_letters
+        return await self._store.letters_to_archive(older_than=older_than, beyond=beyond, limit=limit)
 
     async def _put_away(self, seen: Sequence[Seen]) -> list[Seen]:
         """Put as many of these letters into the archive as fit into one file, and name them.
@@ -122,7 +137,8 @@ class Archivist:
         """
         try:
             records = await self._records_of([job_id for job_id, _ in seen])
-            await self._put(records)
+            if records:  # somebody else may have been quicker
+                await self._put(records)
         except FAILURES as error:
             told = self._parts.redactor(str(error))
             self._journal.error("archive failed", letters=len(seen), message=told)
@@ -147,7 +163,7 @@ class Archivist:
 
     async def _put(self, records: Sequence[Mapping[str, Any]]) -> None:
         archive, sealer = self._archive(), await self._sealer()
-        now, _ = await self._store.schedule_marks([])
+        now = await self._store.now()
         # In a thread: sealing and compressing some megabytes would hold up every job of this worker.
         packed = await self._parts.executor.run(
             lambda: pack([seal_record({"private": {}, **record}, sealer.seal) for record in records])

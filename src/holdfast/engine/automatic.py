@@ -40,7 +40,7 @@ class AutoReplayer:
             wanted = replace(wanted, before=page[-1].job_id)
 
     async def _consider(self, letters: Sequence[Letter], policy: AutoReplay) -> None:
-        now, _ = await self._store.schedule_marks([])
+        now = await self._store.now()
         shut = await shut_providers(self._store, [letter.provider for letter in letters])
         ready: defaultdict[str, list[Letter]] = defaultdict(list)
         for letter in letters:

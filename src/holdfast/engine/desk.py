@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from holdfast.core.archiving import LetterEntry
 from holdfast.core.errors import ConfigError, StepRefused
 from holdfast.core.letters import (
     Cause,
@@ -90,6 +91,13 @@ class Progress(NamedTuple):
 
     plan: Plan
     standing: Standing
+
+
+class Archived(NamedTuple):
+    """A letter in the archive, and the file that holds it."""
+
+    letter: LetterEntry
+    file: str
 
 
 class Desk:
@@ -185,7 +193,7 @@ class Desk:
                     ready.append(letter)
         if dry_run or not ready:
             return Planned(None, [letter.job_id for letter in ready], found)
-        now, _ = await self._store.schedule_marks([])
+        now = await self._store.now()
         plan = Plan(
             token=token,
             actor=actor,
@@ -241,9 +249,20 @@ class Desk:
         _, standing = await self._store.standing(token)
         return Progress(Plan.load(row.state), standing)
 
-    async def archive(self, *, older_than: timedelta | None = None, beyond: int | None = None) -> int:
+    async def archive(
+        self, *, older_than: timedelta | None = None, beyond: int | None = None, dry_run: bool = False
+    ) -> int:
         """Archive letters now, by the retention or by what is given, and delete them; count them."""
-        return await self._archivist.archive(older_than=older_than, beyond=beyond)
+        move = self._archivist.due if dry_run else self._archivist.archive
+        return await move(older_than=older_than, beyond=beyond)
+
+    async def archived(self) -> list[Archived]:
+        """List what is in the archive, file by file."""
+        return [
+            Archived(entry, manifest.name)
+            for manifest in await self._archivist.manifests()
+            for entry in manifest.letters
+        ]
 
     async def restore(self, job_ids: Sequence[str]) -> list[str]:
         """Bring letters back from the archive, with their jobs; name those that came back."""

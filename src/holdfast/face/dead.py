@@ -7,7 +7,7 @@ from holdfast.core.durations import Length, duration
 from holdfast.core.errors import ConfigError
 from holdfast.core.letters import Cause, Group, Letter, LetterFilter
 from holdfast.core.replays import PACE
-from holdfast.engine.desk import Dossier, Moved, Planned, Progress, Wanted
+from holdfast.engine.desk import Archived, Dossier, Moved, Planned, Progress, Wanted
 from holdfast.face.sync import Portal, in_sync
 
 if TYPE_CHECKING:
@@ -114,13 +114,19 @@ class DeadLetters:
         """Give jobs up."""
         return await (await self._hold._desk()).discard(wanted, reason, actor=actor, dry_run=dry_run)
 
-    async def archive(self, *, older_than: Length | None = None, beyond: int | None = None) -> int:
+    async def archive(
+        self, *, older_than: Length | None = None, beyond: int | None = None, dry_run: bool = False
+    ) -> int:
         """Archive letters now that are older, or beyond so many, by the retention if nothing is given; count them.
 
-        One call moves 10,000 at most. Raises `ArchiveUnavailable` if the archive is away; nothing is deleted then.
+        Raises `ArchiveUnavailable` if the archive is away; what it does not hold then is not deleted.
         """
         age = None if older_than is None else duration(older_than)
-        return await (await self._hold._desk()).archive(older_than=age, beyond=beyond)
+        return await (await self._hold._desk()).archive(older_than=age, beyond=beyond, dry_run=dry_run)
+
+    async def archived(self) -> "builtins.list[Archived]":
+        """List what is in the archive. Raises `ArchiveUnavailable` if that is away."""
+        return await (await self._hold._desk()).archived()
 
     async def restore(self, job_ids: Sequence[str]) -> "builtins.list[str]":
         """Bring letters back from the archive, with their jobs; name those that came back."""
@@ -140,6 +146,7 @@ class DeadLetters:
     close_sync = in_sync(close)
     discard_sync = in_sync(discard)
     archive_sync = in_sync(archive)
+    archived_sync = in_sync(archived)
     restore_sync = in_sync(restore)
 
 

@@ -273,6 +273,10 @@ class Store(ProviderStore, LetterStore, Protocol):
         """List the queues that are paused."""
         ...
 
+    async def now(self) -> datetime:
+        """Tell the time by which everything in this store is decided."""
+        ...
+
     async def schedule_marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
         """Tell the store's time, and how far each schedule has come that has begun."""
         ...

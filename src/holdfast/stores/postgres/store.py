@@ -359,6 +359,11 @@ class PostgresStore(PostgresProviders, PostgresLetters):
     async def paused_queues(self) -> list[Pause]:
         return [Pause(*row) for row in await self._connections.fetch(self._sql["paused_queues"])]
 
+    async def now(self) -> datetime:
+        [row] = await self._connections.fetch(self._sql["now"])
+        now: datetime = row["now"]
+        return now
+
     async def schedule_marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
         rows = await self._connections.fetch(self._sql["schedules"], list(names))
         return rows[0]["now"], {row["name"]: row["last_at"] for row in rows if row["name"] is not None}

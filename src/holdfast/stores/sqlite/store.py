@@ -287,6 +287,9 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         rows = await self._reader.rows(SQL["paused_queues"], {})
         return [Pause(row["queue"], _instant(row["paused_at"]), row["actor"], row["reason"]) for row in rows]
 
+    async def now(self) -> datetime:
+        return self._clock.now()
+
     async def schedule_marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
         rows = await self._reader.rows(SQL["schedules"], {"names": json.dumps(list(names))})
         return self._clock.now(), {name: _instant(last) for name, last in rows}
