@@ -23,4 +23,4 @@ def shapes_made_once() -> AbstractContextManager[Any]:
             _SHAPES[place] = Shape(function, what=what)
         return _SHAPES[place]
 
-    return mock.patch("holdfast.face.holdfast.Shape", shape)
+    return mock.patch("holdfast.face.declaring.Shape", shape)

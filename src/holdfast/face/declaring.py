@@ -1,20 +1,175 @@
-"""A provider's declaration, checked: a mistake is told when the application starts, and not after a call was made."""
+"""Jobs, stages and providers as they are declared: a mistake is told when the application starts, and not later."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_args, overload
 
+from holdfast.core.backoff import Backoff, RetryPolicy
 from holdfast.core.breakers import Breaker
 from holdfast.core.durations import Length, duration
-from holdfast.core.errors import ConfigError
+from holdfast.core.errors import ConfigError, PayloadInvalid
+from holdfast.core.exhaustion import Table, table
 from holdfast.core.limits import Limits, Rate
 from holdfast.core.providers import ProviderSpec
+from holdfast.core.replays import AutoReplay
+from holdfast.engine.registry import JobSpec, OnDeadline, StageSpec
+from holdfast.engine.shapes import Shape
+from holdfast.face.jobs import LONGEST_WORD, JobFunction, checked_deadline, is_word
+from holdfast.face.stages import StageFunction
 
 if TYPE_CHECKING:
     from holdfast.face.providers import Provider
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def declaration(
+
+class JobDecorator:
+    """What `@hold.job(...)` stands for: it keeps the types of the function below it."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any]], JobFunction[..., Any]]) -> None:
+        self._declare = declare
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> JobFunction[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> JobFunction[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> JobFunction[..., Any]:
+        return self._declare(function)
+
+
+class StageDecorator:
+    """What `@hold.stage(...)` stands for."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any]], StageFunction[..., Any]]) -> None:
+        self._declare = declare
+
+    def __call__(self, function: Callable[P, R]) -> StageFunction[P, R]:
+        return cast("StageFunction[P, R]", self._declare(function))
+
+
+def named(name: str, what: str) -> str:
+    """Give back *name* if it can name something in every store."""
+    if not name or not is_word(name):
+        raise ConfigError(
+            f"{name!r} cannot name a {what}; use printable text of 1 to {LONGEST_WORD} characters"
+        )
+    return name
+
+
+def length_of(length: Length) -> timedelta:
+    """Read a length of time."""
+    try:
+        return duration(length)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def policy_of(usual: RetryPolicy, attempts: int | None, backoff: Backoff | None) -> RetryPolicy:
+    """Put a policy for retries together; what is not given is as *usual*."""
+    try:
+        return RetryPolicy(
+            usual.attempts if attempts is None else attempts, usual.backoff if backoff is None else backoff
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def job_spec(
+    function: Callable[..., Any],
+    *,
+    name: str | None,
+    policy: RetryPolicy,
+    timeout: Length | None,
+    deadline: Length | None,
+    on_deadline: OnDeadline,
+    on_exhausted: Mapping[str, str | Iterable[str]] | None,
+    auto_replay: AutoReplay | None,
+    queue: str,
+    priority: int,
+    aliases: Sequence[str],
+) -> JobSpec:
+    """Put a job together. Raises `ConfigError`, which says what to write instead."""
+    known = named(name or function.__name__, "job")
+    if on_deadline not in get_args(OnDeadline):
+        raise ConfigError(f"on_deadline={on_deadline!r} is not usable: it is 'cancel' or 'finish'")
+    spec = JobSpec(
+        name=known,
+        function=function,
+        shape=Shape(function, what=f"job {known!r}"),
+        policy=policy,
+        queue=named(queue, "queue"),
+        priority=priority,
+        timeout=None if timeout is None else length_of(timeout),
+        aliases=tuple(named(alias, "job") for alias in aliases),
+        deadline=_deadline(deadline),
+        on_deadline=on_deadline,
+        exhaustion=_exhaustion(on_exhausted),
+        auto_replay=_auto_replay(auto_replay),
+        is_async=inspect.iscoroutinefunction(function),
+    )
+    for stage in _stages_named_in(function):
+        spec.saw_stage(stage.spec)
+    return spec
+
+
+def _deadline(length: Length | None) -> timedelta | None:
+    try:
+        return checked_deadline(length)
+    except (PayloadInvalid, ValueError) as error:
+        raise ConfigError(str(error)) from None
+
+
+def _exhaustion(given: Mapping[str, str | Iterable[str]] | None) -> Table:
+    try:
+        return table(given)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(f"on_exhausted={given!r} is not usable: {error}") from None
+
+
+def _auto_replay(given: AutoReplay | None) -> AutoReplay | None:
+    if given is not None and not isinstance(given, AutoReplay):
+        raise ConfigError(f"auto_replay={given!r} is not usable; give AutoReplay(safe=…)")
+    return given
+
+
+def _stages_named_in(function: Callable[..., Any]) -> list[StageFunction[..., Any]]:
+    """Find the stages that a job's function names: their budgets bound its crashes."""
+    plain = getattr(function, "__func__", function)
+    names = getattr(getattr(plain, "__code__", None), "co_names", ())
+    found = [plain.__globals__.get(name) for name in names]
+    for cell in getattr(plain, "__closure__", None) or ():
+        with suppress(ValueError):  # a name that is given to something later, perhaps to this job
+            found.append(cell.cell_contents)
+    return [value for value in found if isinstance(value, StageFunction)]
+
+
+def stage_spec(
+    function: Callable[..., Any],
+    *,
+    name: str | None,
+    policy: RetryPolicy,
+    timeout: Length | None,
+    provider: "Provider | None",
+) -> StageSpec:
+    """Put a stage together. Raises `ConfigError`."""
+    known = named(name or function.__name__, "stage")
+    if known.startswith("@"):
+        raise ConfigError(f"{known!r} cannot name a stage; names that begin with '@' are for waits")
+    return StageSpec(
+        name=known,
+        function=function,
+        shape=Shape(function, what=f"stage {known!r}"),
+        policy=policy,
+        is_async=inspect.iscoroutinefunction(function),
+        timeout=None if timeout is None else length_of(timeout),
+        provider=None if provider is None else provider.spec,
+    )
+
+
+def provider_spec(
     name: str,
     *,
     timeout: Length,
@@ -37,7 +192,7 @@ def declaration(
     if key is None and (concurrency_per_key is not None or rate_per_key is not None):
         raise ConfigError("concurrency_per_key= and rate_per_key= need key=, which tells customers apart")
     return ProviderSpec(
-        name=name,
+        name=named(name, "provider"),
         timeout=_timeout(timeout),
         limits=_limits(concurrency, rate),
         breaker=breaker,
@@ -49,10 +204,7 @@ def declaration(
 
 
 def _timeout(length: Length) -> timedelta:
-    try:
-        timeout = duration(length)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    timeout = length_of(length)
     if timeout <= timedelta(0):
         raise ConfigError("a timeout of nothing lets no call through; give it a length, such as 60 or '60s'")
     return timeout

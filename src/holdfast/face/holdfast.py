@@ -1,23 +1,21 @@
 """`Holdfast`: the one object an application makes."""
 
 import asyncio
-import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, cast, get_args, overload
+from typing import Any, ParamSpec, TypeVar, get_args
 
 from holdfast.config import load_settings
-from holdfast.core.backoff import Backoff, RetryPolicy
+from holdfast.core.backoff import Backoff
 from holdfast.core.breakers import Breaker
 from holdfast.core.coroutines import run_here
 from holdfast.core.durations import Length, duration
-from holdfast.core.errors import ConfigError, PayloadInvalid, StateRefused, WithinUnsupported
-from holdfast.core.exhaustion import Table, table
+from holdfast.core.errors import ConfigError, StateRefused, WithinUnsupported
 from holdfast.core.jobs import End, Event, Job, JobFilter, Receipt, Submission
 from holdfast.core.payload import encode
 from holdfast.core.providers import ProviderState
@@ -35,16 +33,24 @@ from holdfast.engine.exchanging import Step, swap
 from holdfast.engine.options import Hook
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
-from holdfast.engine.registry import JobSpec, OnDeadline, Registry, StageSpec
-from holdfast.engine.shapes import Shape
+from holdfast.engine.registry import OnDeadline, Registry
 from holdfast.engine.submitting import Submitter
 from holdfast.engine.waiting import Waiter
 from holdfast.engine.worker import Worker
 from holdfast.face.current import ensure_going_on
 from holdfast.face.dead import DeadLetters
-from holdfast.face.declaring import declaration
+from holdfast.face.declaring import (
+    JobDecorator,
+    StageDecorator,
+    job_spec,
+    length_of,
+    named,
+    policy_of,
+    provider_spec,
+    stage_spec,
+)
 from holdfast.face.handles import JobHandle
-from holdfast.face.jobs import LONGEST_WORD, JobFunction, checked_deadline, is_word
+from holdfast.face.jobs import JobFunction
 from holdfast.face.providers import (
     Provider,
     Providers,
@@ -164,7 +170,7 @@ class Holdfast:
         queue: str = "default",
         priority: int = 0,
         aliases: Sequence[str] = (),
-    ) -> "_JobDecorator":
+    ) -> "JobDecorator":
         """Declare a job: each call submitted of the function is stored, then run by a worker.
 
         *attempts* counts the first one. *timeout* limits one attempt. *deadline* limits everything, from
@@ -176,32 +182,25 @@ class Holdfast:
         "page"}`; the words are `review`, `alert`, `page` and `backup`, one or several. *auto_replay* lets a job that
         failed go on once without a person.
         """
-        if on_deadline not in get_args(OnDeadline):
-            raise ConfigError(f"on_deadline={on_deadline!r} is not usable: it is 'cancel' or 'finish'")
 
         def declare(function: Callable[..., Any]) -> JobFunction[..., Any]:
-            known = _named(name or function.__name__, "job")
-            spec = JobSpec(
-                name=known,
-                function=function,
-                shape=Shape(function, what=f"job {known!r}"),
-                policy=self._policy_of(attempts, backoff),
-                queue=_named(queue, "queue"),
-                priority=priority,
-                timeout=None if timeout is None else _length(timeout),
-                aliases=tuple(_named(alias, "job") for alias in aliases),
-                deadline=_deadline(deadline),
+            spec = job_spec(
+                function,
+                name=name,
+                policy=policy_of(self._policy, attempts, backoff),
+                timeout=timeout,
+                deadline=deadline,
                 on_deadline=on_deadline,
-                exhaustion=_exhaustion(on_exhausted),
-                auto_replay=_auto_replay(auto_replay),
-                is_async=inspect.iscoroutinefunction(function),
+                on_exhausted=on_exhausted,
+                auto_replay=auto_replay,
+                queue=queue,
+                priority=priority,
+                aliases=aliases,
             )
-            for stage in _stages_named_in(function):
-                spec.saw_stage(stage.spec)
             self._registry.add(spec)
             return JobFunction(self, spec)
 
-        return _JobDecorator(declare)
+        return JobDecorator(declare)
 
     def every(
         self, length: Length, *, name: str | None = None, missed: Missed = "latest"
@@ -211,7 +210,7 @@ class Holdfast:
         Once for each tick, over all workers. *missed* says what becomes of ticks that no worker was there
         for: `"latest"` makes up for the last, `"all"` for each, `"skip"` for none.
         """
-        step = _length(length)
+        step = length_of(length)
         if step < timedelta(seconds=1):
             raise ConfigError(f"every({length!r}) is too often; a second is the least")
         return self._recurring(f"every {length}", every(step), name, missed)
@@ -237,7 +236,7 @@ class Holdfast:
                     f"{told} stands above something that is no job; put it above @hold.job(...)"
                 )
             job.spec.shape.dump_args((), {})  # it has to do without arguments
-            known = _named(name or job.name, "schedule")
+            known = named(name or job.name, "schedule")
             self._registry.recur(job.spec, Schedule(known, told, ticks, missed))
             return job
 
@@ -251,7 +250,7 @@ class Holdfast:
         backoff: Backoff | None = None,
         timeout: Length | None = None,
         provider: Provider | None = None,
-    ) -> "_StageDecorator":
+    ) -> "StageDecorator":
         """Declare a stage: inside a job it runs once, and its result is kept for later attempts.
 
         With a *provider* it runs only while that lets calls through; meanwhile its job is held, with its attempts.
@@ -261,21 +260,12 @@ class Holdfast:
             self._ensure_declared_here(provider)
 
         def declare(function: Callable[..., Any]) -> StageFunction[..., Any]:
-            known = _named(name or function.__name__, "stage")
-            if known.startswith("@"):
-                raise ConfigError(f"{known!r} cannot name a stage; names that begin with '@' are for waits")
-            spec = StageSpec(
-                name=known,
-                function=function,
-                shape=Shape(function, what=f"stage {known!r}"),
-                policy=self._policy_of(attempts, backoff),
-                is_async=inspect.iscoroutinefunction(function),
-                timeout=None if timeout is None else _length(timeout),
-                provider=None if provider is None else provider.spec,
+            policy = policy_of(self._policy, attempts, backoff)
+            return StageFunction(
+                stage_spec(function, name=name, policy=policy, timeout=timeout, provider=provider)
             )
-            return StageFunction(spec)
 
-        return _StageDecorator(declare)
+        return StageDecorator(declare)
 
     def _ensure_declared_here(self, provider: Provider) -> None:
         if not isinstance(provider, Provider):
@@ -308,8 +298,8 @@ class Holdfast:
         there may be for each first call, `0.2` for one in five. *key* tells customers apart by a stage's arguments,
         `lambda a: a.customer`: they take turns, and each has the limits *concurrency_per_key* and *rate_per_key*.
         """
-        spec = declaration(
-            _named(name, "provider"),
+        spec = provider_spec(
+            name,
             timeout=self.settings.gateway_timeout if timeout is None else timeout,
             concurrency=concurrency,
             rate=rate,
@@ -377,15 +367,6 @@ class Holdfast:
             raise ConfigError(f"on_ticket({hook!r}) is no function; give one that takes a Ticket")
         self._hooks.append(hook)
         return hook
-
-    def _policy_of(self, attempts: int | None, backoff: Backoff | None) -> RetryPolicy:
-        try:
-            return RetryPolicy(
-                self._policy.attempts if attempts is None else attempts,
-                self._policy.backoff if backoff is None else backoff,
-            )
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
 
     async def open(self) -> None:
         """Connect to the store. Everything that needs it does this by itself."""
@@ -513,7 +494,7 @@ class Holdfast:
         Raises `SignalTimeout` after *timeout*.
         """
         limit = None if timeout is None else duration(timeout)
-        return await self._inside_a_job("wait_for()").waits.signal(_named(signal, "signal"), limit)
+        return await self._inside_a_job("wait_for()").waits.signal(named(signal, "signal"), limit)
 
     async def signal(
         self, job_id: str, signal: str, data: Any = None, *, owner: str | None = None, actor: str = ""
@@ -524,7 +505,7 @@ class Holdfast:
         """
         await self._open_to_act()
         text = encode(data, what=f"data of signal {signal!r}")
-        await self.parts.store.signal(job_id, _named(signal, "signal"), text, owner=owner, actor=actor)
+        await self.parts.store.signal(job_id, named(signal, "signal"), text, owner=owner, actor=actor)
         self.parts.metrics.count("signals_sent")
         self.parts.journal.info("signalled", job_id=job_id, signal=signal, actor=actor)
 
@@ -556,7 +537,7 @@ class Holdfast:
     async def pause_queue(self, queue: str, *, actor: str, reason: str = "") -> bool:
         """Have no worker start jobs of *queue*, within a poll; what runs goes on. False if it was paused before."""
         await self._open_to_act()
-        paused = await self.parts.store.pause_queue(_named(queue, "queue"), actor=actor, reason=reason)
+        paused = await self.parts.store.pause_queue(named(queue, "queue"), actor=actor, reason=reason)
         if paused:
             self.parts.journal.info("queue paused", queue=queue, actor=actor, reason=reason)
         return paused
@@ -631,72 +612,6 @@ class Holdfast:
     def _new_id(self) -> str:
         """Make an id for a job."""
         return self.parts.ids.job_id()
-
-
-class _JobDecorator:
-    def __init__(self, declare: Callable[[Callable[..., Any]], JobFunction[..., Any]]) -> None:
-        self._declare = declare
-
-    @overload
-    def __call__(self, function: Callable[P, Awaitable[R]]) -> JobFunction[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> JobFunction[P, R]: ...
-    def __call__(self, function: Callable[..., Any]) -> JobFunction[..., Any]:
-        return self._declare(function)
-
-
-class _StageDecorator:
-    def __init__(self, declare: Callable[[Callable[..., Any]], StageFunction[..., Any]]) -> None:
-        self._declare = declare
-
-    def __call__(self, function: Callable[P, R]) -> StageFunction[P, R]:
-        return cast("StageFunction[P, R]", self._declare(function))
-
-
-def _named(name: str, what: str) -> str:
-    if not name or not is_word(name):
-        raise ConfigError(
-            f"{name!r} cannot name a {what}; use printable text of 1 to {LONGEST_WORD} characters"
-        )
-    return name
-
-
-def _exhaustion(given: Mapping[str, str | Iterable[str]] | None) -> Table:
-    try:
-        return table(given)
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ConfigError(f"on_exhausted={given!r} is not usable: {error}") from None
-
-
-def _auto_replay(given: AutoReplay | None) -> AutoReplay | None:
-    if given is not None and not isinstance(given, AutoReplay):
-        raise ConfigError(f"auto_replay={given!r} is not usable; give AutoReplay(safe=…)")
-    return given
-
-
-def _length(length: Length) -> timedelta:
-    try:
-        return duration(length)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _deadline(length: Length | None) -> timedelta | None:
-    try:
-        return checked_deadline(length)
-    except (PayloadInvalid, ValueError) as error:
-        raise ConfigError(str(error)) from None
-
-
-def _stages_named_in(function: Callable[..., Any]) -> list[StageFunction[..., Any]]:
-    """Find the stages that a job's function names: their budgets bound its crashes."""
-    plain = getattr(function, "__func__", function)
-    names = getattr(getattr(plain, "__code__", None), "co_names", ())
-    named = [plain.__globals__.get(name) for name in names]
-    for cell in getattr(plain, "__closure__", None) or ():
-        with suppress(ValueError):  # a name that is given to something later, perhaps to this job
-            named.append(cell.cell_contents)
-    return [value for value in named if isinstance(value, StageFunction)]
 
 
 def _given(options: Any, **changes: Any) -> Any:
