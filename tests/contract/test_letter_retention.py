@@ -636,3 +636,24 @@ async def test_keys_are_purged_when_they_are_old_and_their_jobs_are_gone(
     again = await store.submit([a_job(key="k1"), a_job(key="k2"), a_job(key="k3")])
     assert [answer.existing for answer in again] == [False, True, True]  # type: ignore[union-attr]
     assert [answer.id for answer in again[1:]] == [queued, letter]  # type: ignore[union-attr]
+
+
+async def test_tickets_are_purged_that_were_told_long_ago_and_have_no_letter(
+    store: Store, clock: DatabaseClock
+) -> None:
+    kept = await a_letter(store)
+    for alarm in ("told", "untold"):
+        await store.set_alarm(alarm, on=True, kind="many dead letters")
+    tickets = await store.take_tickets(limit=9, lease=DAY)
+    [mine] = [ticket.id for ticket in tickets if ticket.job_id == kept]
+    [told, untold] = [ticket.id for ticket in tickets if ticket.job_id is None]
+    await store.tickets_told([mine, told])
+    assert await store.purge_tickets(older_than=30 * DAY, limit=9) == 0
+    await clock.advance(31 * DAY)
+
+    assert await store.purge_tickets(older_than=30 * DAY, limit=0) == 0
+    assert await store.purge_tickets(older_than=30 * DAY, limit=9) == 1
+
+    assert [ticket.id for ticket in await store.take_tickets(limit=9, lease=DAY)] == [untold]
+    await archived(store, kept)
+    assert await store.purge_tickets(older_than=30 * DAY, limit=9) == 0, "it went with its letter"

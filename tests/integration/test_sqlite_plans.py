@@ -28,7 +28,14 @@ NAMES = sorted(file.name.removesuffix(".sql") for file in resources.files(PACKAG
 FOR_PEOPLE = {"counts", "depths", "find", "held_jobs", "letter_counts", "letter_groups", "letters"}
 """Asked by people and those who watch, not by workers: these may look at everything. There are few dead letters."""
 
-IN_TURN = {"letters_to_archive", "outdated_jobs", "purge_keys", "purge_plans", "purge_versions"}
+IN_TURN = {
+    "letters_to_archive",
+    "outdated_jobs",
+    "purge_keys",
+    "purge_plans",
+    "purge_tickets",
+    "purge_versions",
+}
 """Asked by one worker once a minute: these walk no further than their limit, or over the letters that are kept."""
 
 SHORT = {"paused_queues", "untold_ends", "take_lock", "provider_names", "redaction_key", "running_plans"}

@@ -235,11 +235,12 @@ class Archivist:
         return self._options.sealer_of(await self._store.redaction_key())
 
     async def _purge(self) -> None:
-        """Delete finished jobs and keys that were kept long enough."""
+        """Delete finished jobs, what is left of their repair, and keys, when they were kept long enough."""
         retention = self._options.retention
         if retention.finished is not None:
             await self._purged("jobs_purged", retention.finished, self._store.purge_finished)
             await self._store.purge_plans(older_than=retention.finished, limit=BATCH)
+            await self._store.purge_tickets(older_than=retention.finished, limit=BATCH)
         if retention.keys is not None:
             await self._purged("keys_purged", retention.keys, self._store.purge_keys)
 

@@ -175,3 +175,7 @@ class LetterStore(Protocol):
     async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
         """Delete plans that do not run, have not moved for so long, and that no letter is in; count them."""
         ...
+
+    async def purge_tickets(self, *, older_than: timedelta, limit: int) -> int:
+        """Delete tickets that were told so long ago, and have no letter; count them."""
+        ...

@@ -98,7 +98,13 @@ class PostgresKeeping:
         return keys + await self._versions_walk.purge(self._connections, older_than, limit - keys)
 
     async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
-        return len(await self._connections.fetch(self._sql["purge_plans"], older_than, limit))
+        return await self._purged("purge_plans", older_than, limit)
+
+    async def purge_tickets(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._purged("purge_tickets", older_than, limit)
+
+    async def _purged(self, statement: str, older_than: timedelta, limit: int) -> int:
+        return len(await self._connections.fetch(self._sql[statement], older_than, limit))
 
 
 def unzipped(seen: Sequence[Seen]) -> tuple[list[str], list[int]]:

@@ -88,10 +88,14 @@ class SqliteKeeping:
         return await self._writer.write(lambda connection: _purge_keys(connection, until, limit))
 
     async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._purged("purge_plans", older_than, limit)
+
+    async def purge_tickets(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._purged("purge_tickets", older_than, limit)
+
+    async def _purged(self, statement: str, older_than: timedelta, limit: int) -> int:
         old = {"until": micros(self._clock.now() - older_than), "limit": limit}
-        return await self._writer.write(
-            lambda connection: connection.execute(SQL["purge_plans"], old).rowcount
-        )
+        return await self._writer.write(lambda connection: connection.execute(SQL[statement], old).rowcount)
 
 
 def with_instants(row: Row) -> dict[str, Any]:
