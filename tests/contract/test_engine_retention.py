@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import JobNotFound, Permanent, Retention, Status
+from holdfast import JobFilter, JobNotFound, Permanent, Retention, Status
 from tests.contract.conftest import Database, DatabaseClock, Journal
 from tests.contract.letters import ALL, failed, keep_house, opened
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import PATIENCE, eventually
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 KEPT = Retention(finished=HOUR, keys=DAY)
@@ -79,3 +79,66 @@ async def test_what_waits_or_runs_is_not_deleted_however_old_it_is(
 
         assert (await handle.read()).status is Status.QUEUED
         assert (await greet.options(key="k").submit()).id == handle.id
+
+
+@pytest.mark.parametrize("patience", [None, DAY], ids=["for ever", "for a day"])
+async def test_a_job_that_waits_long_is_told_again_what_has_become_of_one_that_is_gone(
+    database: Database, journal: Journal, clock: DatabaseClock, patience: timedelta | None
+) -> None:
+    runs: list[int] = []
+    async with opened(database, journal, retention=KEPT) as hold:
+
+        @hold.job("draft")
+        async def draft(number: int) -> dict[str, str]:
+            runs.append(number)
+            return {"text": f"“{number}”"}
+
+        @hold.job("publish")
+        async def publish() -> str:
+            first = await (await draft.submit(1)).result(timeout=patience)
+            await hold.wait_for("approved")
+            second = await (await draft.submit(2)).result(timeout=patience)
+            await hold.wait_for("approved")
+            return first["text"] + second["text"]
+
+        job = await publish.submit()
+        for number in (1, 2):
+            async with hold.worker(poll=0.05):
+                await eventually(
+                    job.read, lambda found: found.waiting and not found.pending
+                )  # for the signal
+            [child] = await hold.find(JobFilter(name="draft"))
+            for _ in range(2):  # its job goes first, its key in another turn
+                await clock.advance(2 * DAY)
+                await keep_house(hold, clock)
+            with pytest.raises(JobNotFound):
+                await hold.read(child.id)
+            assert runs == list(range(1, number + 1))
+            await hold.signal(job.id, "approved")
+        async with hold.worker(poll=0.05):
+            assert await job.result(timeout=PATIENCE) == "“1”“2”"
+
+    assert runs == [1, 2], "nothing was submitted again"
+
+
+async def test_the_keys_of_what_a_job_has_submitted_go_when_it_has_ended(
+    database: Database, journal: Journal, clock: DatabaseClock
+) -> None:
+    async with opened(database, journal, retention=KEPT) as hold:
+
+        @hold.job("child")
+        async def child() -> None: ...
+
+        @hold.job("parent")
+        async def parent() -> None:
+            await (await child.submit()).result()
+
+        async with hold.worker(poll=0.05):
+            await (await parent.submit()).result(timeout=PATIENCE)
+        await clock.advance(2 * DAY)
+        await keep_house(hold, clock)
+
+        assert await hold.parts.store.purge_keys(older_than=timedelta(0), limit=9) == 0, (
+            "it has gone by itself"
+        )
+    assert [line["count"] for line in journal.lines("purged") if line["what"] == "keys"] == [1]

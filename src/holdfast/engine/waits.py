@@ -55,6 +55,8 @@ class Waits:
         self._asked: set[str] = set()
         self._asking: asyncio.Task[dict[str, End]] | None = None
         self._ends: dict[str, End] = {}
+        self._unwritten: dict[StageKey, End] = {}
+        """Ends that the job was told of, and could be told of again by those jobs' own rows: they stay for a while."""
         self._open: list[_Wait] = []
         self._parking: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -99,8 +101,11 @@ class Waits:
         row = self._stages.stored.get(place)
         if row is None or row.status is StageStatus.STARTED:
             row = await self._learnt(place, wanted, timeout)
-        if row is None or row.status is StageStatus.DONE:
+        if row is None:
             return await self._known(wanted)
+        if row.status is StageStatus.DONE:
+            # Workers of an earlier version have written down no more than that it was heard.
+            return await self._known(wanted) if row.result is None else _end_of(wanted, row)
         if row.result == TIMED_OUT and row.failure is not None:
             raise ResultTimeout(row.failure.message, failure=row.failure)
         return End(wanted, "", Status.FAILED, None, row.failure)
@@ -115,10 +120,17 @@ class Waits:
         if end.status is Status.FAILED:
             return await self._end(place, StageStatus.FAILED, failure=end.failure)
         if end.status.ended:
-            return None if timeout is None else await self._end(place, StageStatus.DONE)
+            self._unwritten[place] = end
+            return None if timeout is None else await self._write_down(place)
         if self._lasts(until):
             await self._park(_Wait(f"waits for job {job_id}", until, job_id))
         return await self._ran_out(place, f"job {job_id} did not end within {timeout}; it goes on")
+
+    async def _write_down(self, place: StageKey) -> StageRow:
+        """Keep with the job how another one ended, which may be deleted long before this one has."""
+        end = self._unwritten.pop(place)
+        told = {"name": end.name, "status": end.status, "result": end.result}
+        return await self._end(place, StageStatus.DONE, result=json.dumps(told, ensure_ascii=False))
 
     async def _known(self, job_id: str) -> End:
         end = await self._ask(job_id)
@@ -213,6 +225,8 @@ class Waits:
         waits = list(self._open)
         if not waits or self._stages.postponed is not None:
             return True  # nobody waits any more; or a stage is to be tried again, and that comes first
+        # A rest may be a long one. An attempt that goes on at once can ask again, and spares the writing.
+        await asyncio.gather(*map(self._write_down, list(self._unwritten)))
         others = [wait.job_id for wait in waits if wait.job_id is not None]
         if others:
             await self._register(others)
@@ -252,6 +266,11 @@ class Waits:
 def _until(row: StageRow, length: timedelta | None) -> float:
     """Tell when a wait is over, in seconds since the claim, up to which ages are counted."""
     return (FOR_EVER if length is None else length).total_seconds() - row.age
+
+
+def _end_of(job_id: str, row: StageRow) -> End:
+    told = _told(row)
+    return End(job_id, told["name"], Status(told["status"]), told["result"], None)
 
 
 def _is_of_signal(row: StageRow) -> bool:

@@ -169,7 +169,10 @@ class LetterStore(Protocol):
         ...
 
     async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
-        """Delete keys and versions that were taken so long ago, and whose job is gone; count them."""
+        """Delete keys and versions that were taken so long ago, and whose job is gone; count them.
+
+        Not a key by which a job that lives has submitted another: it would do so again the next time it runs.
+        """
         ...
 
     async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
