@@ -161,7 +161,7 @@ async def in_letter_state(hold: Holdfast, job_id: str, state: LetterState) -> Le
 async def tell_tickets(hold: Holdfast, *, patience: float = PATIENCE) -> None:
     """Tell the tickets that are due, as a worker would."""
     store: Any = hold.parts.store
-    await Teller(replace(hold.parts, store=store.behind), describe=str, patience=patience).run_once()
+    await Teller(replace(hold.parts, store=store.behind), patience=patience).run_once()
 
 
 async def replay_automatically(hold: Holdfast) -> None:

@@ -18,7 +18,7 @@ import pytest
 from pydantic import AfterValidator
 from typer.testing import CliRunner
 
-from holdfast import Holdfast, JobFailed, JobFunction, Permanent, Retention, Retryable, Ticket
+from holdfast import Holdfast, JobFailed, JobFunction, Permanent, Redactor, Retention, Retryable, Ticket
 from holdfast.cli import app
 from holdfast.core.wording import LINE_LIMIT, STACK_LIMIT
 from holdfast.telemetry.figures import Figures
@@ -309,3 +309,15 @@ async def test_why_a_job_cannot_be_replayed_is_told_without_its_arguments(
     assert len(plan.refused) == len(CORPUS)
     assert all("no such thing: " in why for why in plan.refused.values())
     assert leaks(plan.refused.values()) == {}
+
+
+async def test_a_redactor_given_to_two_stores_keeps_the_tags_of_each(tmp_path: Path) -> None:
+    given = Redactor()
+    first, second = [Holdfast(f"sqlite:///{tmp_path}/{name}.db", redactor=given) for name in ("a", "b")]
+    async with first:
+        before = first.parts.redactor("ada@example.org")
+        async with second:
+            other = second.parts.redactor("ada@example.org")
+
+        assert first.parts.redactor("ada@example.org") == before
+    assert other != before

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import ErrorClass, Holdfast
 from holdfast.core.classify import Classifier
+from holdfast.core.redaction import Redactor
 from holdfast.engine.options import LetterOptions
 from holdfast.engine.parts import Parts
 from holdfast.stores.sqlite.store import SqliteStore
@@ -234,11 +235,12 @@ class World:
             writing=executor("sqlite.write", committed=self._committed),
             reading=executor("sqlite.read"),
         )
+        redactor = Redactor()
         return Parts(
             store=as_store(GuardedStore(store, process, loses=loses_hint)),
             registry=given["registry"],
-            classifier=Classifier(*given["rules"], redact=given["redactor"]),
-            redactor=given["redactor"],
+            classifier=Classifier(*given["rules"], redact=redactor),
+            redactor=redactor,
             letters=self._letters(process, given["hooks"]),
             clock=VirtualClock(self.loop, skew=skew),
             dice=SeededDice(random.Random(self.chance.random())),

@@ -16,7 +16,7 @@ from holdfast.cli.target import Given
 from holdfast.core.errors import LetterNotFound
 from holdfast.core.failures import Sent
 from holdfast.core.letters import NEXT, Group, Letter, LetterState
-from holdfast.core.redaction import redact
+from holdfast.core.redaction import printable
 from holdfast.engine.desk import Dossier
 
 COLUMNS = (
@@ -167,7 +167,7 @@ def show(whole: Whole) -> None:
     show_table(STAGES, whole.dossier.stages)
     if letter.last_stack:
         show_title("stack")
-        typer.echo(redact(letter.last_stack))
+        typer.echo(printable(letter.last_stack))
     show_title("history")
     show_table(
         HISTORY,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import typer
 
 from holdfast.core.errors import ConfigError, HoldfastError, SchemaError, StoreUnavailable
-from holdfast.core.redaction import redact
+from holdfast.core.redaction import printable
 
 # Typer has kept its usage errors in more than one place; all of them share this base.
 _Misuse = cast("type[Exception]", typer.BadParameter.__base__)
@@ -77,7 +77,7 @@ def complain(error: HoldfastError) -> ExitCode:
 
 def say(message: str) -> None:
     """Write one line to stderr, whatever *message* holds."""
-    line = " ".join(redact(message).split())
+    line = " ".join(printable(message).split())
     if line:
         typer.echo(f"holdfast: {line}", err=True)
 

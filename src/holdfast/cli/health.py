@@ -12,7 +12,7 @@ from holdfast.core.breakers import Gate, failure_rate, shut_for, state_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.letters import LetterState
 from holdfast.core.providers import provider_of
-from holdfast.core.redaction import redact
+from holdfast.core.redaction import printable
 from holdfast.engine.parts import Parts
 from holdfast.engine.worker import Worker
 from holdfast.ports import Clock, Depth
@@ -71,7 +71,7 @@ class WorkerHealth:
         why = await self._why_not()
         if why is None:
             return told(HTTPStatus.OK, ready=True, worker=self._worker.name)
-        return told(HTTPStatus.SERVICE_UNAVAILABLE, ready=False, why=redact(why), worker=self._worker.name)
+        return told(HTTPStatus.SERVICE_UNAVAILABLE, ready=False, why=printable(why), worker=self._worker.name)
 
     async def _why_not(self) -> str | None:
         if self._worker.stopping:

@@ -13,7 +13,7 @@ from holdfast.cli.tables import Cell, Column, Room, moment, show_table
 from holdfast.core.failures import Failure
 from holdfast.core.jobs import Event, EventKind, Job, Signal
 from holdfast.core.letters import Letter
-from holdfast.core.redaction import redact
+from holdfast.core.redaction import printable
 from holdfast.core.sealing import is_sealed
 from holdfast.core.stages import StageRow, StageStatus
 from holdfast.core.transitions import FOR_EVER
@@ -139,7 +139,7 @@ def _show_failure(failure: Failure) -> None:
     told["context"] = pairs({name: value for name, value in failure.context.items() if value != ""})
     show_fields({name: value for name, value in told.items() if value not in (None, "")})
     if stack:
-        typer.echo("\n" + redact(stack))
+        typer.echo("\n" + printable(stack))
 
 
 def _fields(whole: Whole) -> dict[str, object]:

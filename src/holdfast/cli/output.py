@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.core.redaction import redact
+from holdfast.core.redaction import printable
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 
@@ -42,7 +42,7 @@ def plain(value: object) -> str:
         case datetime():
             return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         case _:
-            return " ".join(redact(str(value)).split())
+            return " ".join(printable(str(value)).split())
 
 
 def pairs(meta: Mapping[str, Any]) -> str:

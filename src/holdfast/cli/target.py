@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from holdfast.core.errors import ConfigError, HoldfastError, StoreUnavailable
-from holdfast.core.redaction import redact
+from holdfast.core.redaction import printable
 from holdfast.core.wording import line
 from holdfast.face import Holdfast
 from holdfast.wiring import sqlite_path
@@ -133,10 +133,10 @@ def _why_not_imported(module: str, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
         return f"there is no module {module!r} in this folder or among the installed packages"
     if isinstance(error, SyntaxError):
-        return f"cannot import {module!r}: {line(error, redact)}"
+        return f"cannot import {module!r}: {line(error, printable)}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "<frozen" not in frame.filename]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"cannot import {module!r}: {line(error, redact)}{place}"
+    return f"cannot import {module!r}: {line(error, printable)}{place}"
 
 
 def _attribute(module: ModuleType, name: str) -> object:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.patterns import PATTERNS, Pattern
 
-__all__ = ["FAILED", "LONGEST", "TOO_LONG", "Pattern", "Redact", "Redactor", "redact"]
+__all__ = ["FAILED", "LONGEST", "TOO_LONG", "Pattern", "Redact", "Redactor", "printable"]
 
 Redact = Callable[[str], str]
 
@@ -26,23 +26,6 @@ FAILED = "[redaction failed]"
 TOO_LONG = "[too long to redact]"
 
 CONTEXT_LIMIT = 200
-CONTEXT = frozenset(
-    {
-        "attempt",
-        "attempts",
-        "code_version",
-        "error_class",
-        "fingerprint",
-        "job_name",
-        "payload_hash",
-        "place",
-        "provider",
-        "request_id",
-        "stage",
-        "upstream_status",
-    }
-)
-"""The fields of a letter's context that are kept without being asked for."""
 
 _LAYERS = 4
 _HIDDEN = "\ue000"
@@ -82,7 +65,7 @@ class Redactor:
     """Takes secrets and personal data out of text, in time linear to its length.
 
     *key* keeps the tags from being guessed, *patterns* are looked for before the library's own, and *allowed* names
-    the fields of a context that are kept beside the known ones.
+    the fields that a job may `note`.
 
     It fails closed. Text that cannot be redacted is replaced by a mark as a whole, and so is text of more than a
     million characters: cut first, it might end in half a secret, and what it hides would take long to find.
@@ -99,7 +82,7 @@ class Redactor:
     ) -> None:
         self._key = key
         self._patterns = (*patterns, *PATTERNS)
-        self._kept = CONTEXT.union(allowed)
+        self._allowed = frozenset(allowed)
 
     def rekey(self, key: bytes) -> None:
         """Take *key* from now on: a store's own key is known only after it was opened."""
@@ -107,18 +90,18 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         try:
-            return TOO_LONG if len(text) > LONGEST else self._redacted(redact(text))
+            return TOO_LONG if len(text) > LONGEST else self._redacted(printable(text))
         except Exception:  # noqa: BLE001 - whatever went wrong, text that was not redacted goes nowhere
             return FAILED
 
     def context(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep of *fields* the known and the allowed ones, as scalars, redacted and of at most 200 characters.
+        """Keep of *fields* the allowed ones, as scalars, redacted and of at most 200 characters.
 
-        >>> Redactor(b"k").context({"stage": "grade", "essay": "Once upon a time", "attempt": 3})
-        {'stage': 'grade', 'attempt': 3}
+        >>> Redactor(b"k", allowed=["course", "week"]).context({"course": "c1", "essay": "Once upon a time", "week": 3})
+        {'course': 'c1', 'week': 3}
         """
-        known = ((name, value) for name, value in fields.items() if name in self._kept)
-        return {name: self._scalar(name, value) for name, value in known if _is_scalar(value)}
+        known = ((name, value) for name, value in fields.items() if name in self._allowed)
+        return {name: self._scalar(value) for name, value in known if _is_scalar(value)}
 
     def payload_hash(self, text: str) -> str:
         """Give a keyed hash by which equal payloads can be told to be equal.
@@ -159,9 +142,7 @@ class Redactor:
             text = pattern.shape.sub(hide, text)
         return seen
 
-    def _scalar(self, name: str, value: Any) -> Any:
-        if name == "place":  # a module and a function, which as name and value would look like a secret
-            return ":".join(self(part) for part in str(value).split(":"))[:CONTEXT_LIMIT]
+    def _scalar(self, value: Any) -> Any:
         plain = str(value)
         told = self(plain)
         return value if told == plain and not isinstance(value, str) else told[:CONTEXT_LIMIT]
@@ -170,10 +151,10 @@ class Redactor:
         return hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256").hex()
 
 
-def redact(text: str) -> str:
-    """Return *text* without what could forge a log line or move a cursor: control characters are dropped.
+def printable(text: str) -> str:
+    """Return *text* without control characters: one could forge a log line, or move a cursor.
 
-    >>> redact("line one\\x1b[2J")
+    >>> printable("line one\\x1b[2J")
     'line one[2J'
     """
     if text.isprintable():

@@ -29,3 +29,7 @@ class Parts:
     """By which two texts are known to be the same."""
     redactor: Redactor = field(default_factory=Redactor)
     letters: LetterOptions = field(default_factory=LetterOptions)
+
+    def describe(self, error: BaseException) -> str:
+        """Say what went wrong, without what nobody should read."""
+        return self.classifier.classify(error).message

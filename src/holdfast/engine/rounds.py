@@ -4,23 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.ports import Journal
+from holdfast.engine.parts import Parts
 
 PUT_OFF = 1.0
 """Seconds until it is tried again when the store was away."""
-
 
 LATER = 10.0
 """Seconds until it is tried again when something went wrong that nobody has thought of."""
 
 
-async def rounds(
-    once: Callable[[], Awaitable[float]],
-    *,
-    what: str,
-    journal: Journal,
-    describe: Callable[[BaseException], str],
-) -> None:
+async def rounds(once: Callable[[], Awaitable[float]], *, what: str, parts: Parts) -> None:
     """Do it, rest for as many seconds as it says, and do it again.
 
     A store that is away puts it off, and so does any other error: jobs go on without a clerk.
@@ -29,9 +22,9 @@ async def rounds(
         try:
             pause = await once()
         except StoreUnavailable as error:
-            journal.warning("clerk put off", clerk=what, message=str(error))
+            parts.journal.warning("clerk put off", clerk=what, message=str(error))
             pause = PUT_OFF
         except Exception as error:  # noqa: BLE001 - the edge of a clerk's round
-            journal.error("clerk failed", clerk=what, message=describe(error))
+            parts.journal.error("clerk failed", clerk=what, message=parts.describe(error))
             pause = LATER
         await asyncio.sleep(pause)

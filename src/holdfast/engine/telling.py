@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 
 from holdfast.core.exhaustion import LEVELS, USUAL, Follow, Table
@@ -28,16 +28,14 @@ QUIET = timedelta(days=1)
 class Teller:
     """Tells tickets. Every worker has one; a ticket is taken by one at a time, and told at least once."""
 
-    def __init__(
-        self, parts: Parts, *, describe: Callable[[BaseException], str], patience: float = PATIENCE
-    ) -> None:
+    def __init__(self, parts: Parts, *, patience: float = PATIENCE) -> None:
         self._store = parts.store
         self._journal = parts.journal
         self._metrics = parts.metrics
         self._dice = parts.dice
         self._executor = parts.executor
         self._options = parts.letters
-        self._describe = describe
+        self._describe = parts.describe
         self._patience = patience
         self._registry = parts.registry
         self._hanging: set[int] = set()

@@ -58,7 +58,7 @@ class Worker:
         self._clock = parts.clock
         self._dice = parts.dice
         self._journal = parts.journal
-        self._classifier = parts.classifier
+        self._describe = parts.describe
         self._patience = Patience(parts.clock, parts.dice)
         self._held: dict[str, Attempt] = {}
         self._running = 0
@@ -100,13 +100,10 @@ class Worker:
         clerks = {
             "replayer": Replayer(parts, self._news).run_once,
             "automatic replayer": AutoReplayer(parts).run_once,
-            "teller": Teller(parts, describe=self._describe).run_once,
+            "teller": Teller(parts).run_once,
             "archivist": Archivist(parts).run_once,
         }
-        self._clerks = {
-            what: partial(rounds, once, what=what, journal=parts.journal, describe=self._describe)
-            for what, once in clerks.items()
-        }
+        self._clerks = {what: partial(rounds, once, what=what, parts=parts) for what, once in clerks.items()}
         self._ticker = Ticker(
             parts.store, parts.registry, ids=parts.ids, journal=parts.journal, metrics=parts.metrics
         )
@@ -116,7 +113,7 @@ class Worker:
             self._patience,
             written=self._news.set,
             parked=self._sweeper.hurry,
-            describe=self._describe,
+            describe=parts.describe,
             journal=parts.journal,
             metrics=parts.metrics,
         )
@@ -141,10 +138,6 @@ class Worker:
 
     def _hear_of_provider(self) -> None:
         self._releaser.hurry()
-
-    def _describe(self, error: BaseException) -> str:
-        """Say on one line what went wrong, with nothing in it that nobody should read."""
-        return self._classifier.classify(error).message
 
     def _closing(self) -> bool:
         """Whether a cancellation that comes now is the end of the process, not a handler's doing."""

@@ -119,7 +119,7 @@ class Holdfast:
             self.settings,
             registry=self._registry,
             rules=tuple(rules),
-            redactor=Redactor() if redactor is None else redactor,
+            redactor=redactor,
             retention=retention,
             hooks=self._hooks,
             journal=journal,

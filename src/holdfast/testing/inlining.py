@@ -199,7 +199,7 @@ class _Inliner:
             Patience(self._clock, self._parts.dice),
             written=lambda: None,
             parked=lambda: None,
-            describe=lambda error: self._parts.classifier.classify(error).message,
+            describe=self._parts.describe,
             journal=self._parts.journal,
             metrics=self._parts.metrics,
         )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import cast
 from urllib.parse import unquote
@@ -44,7 +45,8 @@ def assemble(
     store_of: Callable[..., Store] | None = None,
 ) -> Parts:
     """Put the real parts together, as *settings* want them; *store_of* stands in for `open_store`."""
-    clock, redactor = SystemClock(), redactor or Redactor()
+    # One's own: it takes the key of the store, and an application may give the same one to two.
+    clock, redactor = SystemClock(), Redactor() if redactor is None else copy(redactor)
     executor = Threads("holdfast-handler")
     store = (store_of or open_store)(settings, clock=clock)
     return Parts(
@@ -53,7 +55,7 @@ def assemble(
         classifier=Classifier(*rules, redact=redactor),
         redactor=redactor,
         letters=_letters(
-            settings, retention, _told(settings, [] if hooks is None else hooks, clock), executor
+            settings, retention, _with_webhook(settings, [] if hooks is None else hooks, clock), executor
         ),
         clock=clock,
         dice=SystemDice(),
@@ -81,7 +83,7 @@ def _letters(
     )
 
 
-def _told(settings: Settings, hooks: list[Hook], clock: Clock) -> list[Hook]:
+def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[Hook]:
     """Add the webhook that *settings* name to *hooks*, once: the list is shared with whoever adds to it later."""
     if settings.ticket_webhook_url is not None:
         webhook = TicketWebhook(
