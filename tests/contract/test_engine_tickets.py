@@ -139,7 +139,9 @@ async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody
         ids = await all_failed(hold, [await grade.submit(number) for number in range(2)])
     await tell_tickets(hold)
     assert sorted(heard) == [f"{job_id}:1" for job_id in ids]
-    assert [line["message"] for line in journal.lines("ticket not told")] == ["the pager is off"] * 2
+    assert [line["message"] for line in journal.lines("ticket not told")] == [
+        "RuntimeError: the pager is off"
+    ] * 2
     await tell_tickets(hold)
     assert len(stumbled) == 2, "not at once"
 
