@@ -17,6 +17,7 @@ from holdfast.cli.target import AppOption, UrlOption, chosen
 from holdfast.core.errors import ConfigError, JobNotFound, StateRefused
 from holdfast.core.jobs import Job, JobFilter
 from holdfast.core.letters import Letter, LetterFilter
+from holdfast.core.stages import RESTARTED
 from holdfast.core.states import GRAPH, Status
 from holdfast.face import Holdfast
 
@@ -206,7 +207,8 @@ async def _found(hold: Holdfast, wanted: JobFilter) -> tuple[list[jobs_view.List
 
 async def _whole(hold: Holdfast, job_id: str, *, with_args: bool) -> jobs_view.Whole:
     job, store = await hold.read(canonical(job_id)), hold.parts.store
-    stages, signals = await store.stages([job.id]), await store.signals([job.id])
+    stages = [row for row in await store.stages([job.id]) if row.key.name != RESTARTED]
+    signals = await store.signals([job.id])
     return jobs_view.Whole(
         job, stages, await hold.events(job.id), signals, await _letter(hold, job), with_args
     )

@@ -15,6 +15,10 @@ class StageStatus(StrEnum):
     FAILED = "failed"
 
 
+RESTARTED = "@restarted"
+"""The name of a row that stands for no stage: with it a replay says that nothing of before is left."""
+
+
 class StageKey(NamedTuple):
     """A stage within its job: its name, and which call of it this is.
 

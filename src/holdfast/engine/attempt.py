@@ -13,11 +13,11 @@ from holdfast.core.classify import Classifier
 from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.exhaustion import USUAL, Table, level_of
 from holdfast.core.failures import Failure, stage_mismatch, timed_out, worker_lost
-from holdfast.core.jobs import Claim, Signal
+from holdfast.core.jobs import Claim, Receipt, Signal, Submission
 from holdfast.core.payload import fingerprint
 from holdfast.core.providers import ProviderSpec
 from holdfast.core.sealing import is_sealed
-from holdfast.core.stages import StageKey, StageRow
+from holdfast.core.stages import RESTARTED, StageKey, StageRow
 from holdfast.core.states import Status
 from holdfast.core.traces import ids
 from holdfast.core.transitions import (
@@ -94,6 +94,7 @@ class Attempt:
         "_alarm",
         "_began",
         "_begun",
+        "_children",
         "_counts",
         "_due",
         "_interruption",
@@ -130,6 +131,7 @@ class Attempt:
         self._over = False
         self._counts: Counter[Hashable] | None = None
         self._notes: Mapping[str, Any] | None = None
+        self._children: frozenset[str] = frozenset()
         # By this process's own steady clock, from the moment of the claim: the store has the last word.
         self._began = tools.loop.time()
         self._due = None if claim.time_left is None else self._began + claim.time_left
@@ -274,6 +276,24 @@ class Attempt:
         """
         if self._postponed() is not None and STAGE.get() is None:
             raise Interrupted("the job is put back; what its function does now is dropped")
+
+    @property
+    def origin(self) -> int:
+        """The generation that began with nothing: the first one, or that of the last replay which kept no stage."""
+        restarts = [key.call for key in self._stored or () if key.name == RESTARTED]
+        return max((int(call.removeprefix("#")) for call in restarts), default=1)
+
+    def submitted(self, batch: Sequence[Submission], receipts: Sequence[Receipt]) -> None:
+        """Remember who was submitted before this generation, by an earlier one."""
+        if self.claim.generation > self.origin:
+            own = f"{self.claim.id}:"
+            given = zip(batch, receipts, strict=True)
+            earlier = [told.id for sent, told in given if told.existing and (sent.key or "").startswith(own)]
+            self._children = self._children.union(earlier)
+
+    def has_child(self, job_id: str) -> bool:
+        """Whether an earlier generation has submitted that job, and this one goes on with it."""
+        return job_id in self._children
 
     def submitting(self) -> AbstractContextManager[None]:
         """Count a submission as under way: the job is not parked in the middle of it."""

@@ -37,12 +37,16 @@ def current() -> Current:
     if running is None:
         raise ConfigError("current() was asked outside a job; call it in a job's function or in its stages")
     claim, stage = running.claim, STAGE.get()
-    whole_job = f"{claim.id}:{claim.generation}"
-    left = running.time_left()
-    if stage is None:
-        return Current(claim.id, claim.attempt, claim.generation, whole_job, left)
-    place = ":".join(quote(part, safe="#") for part in stage.place)
-    return Current(claim.id, stage.number, claim.generation, f"{whole_job}:{place}", left, stage.provider)
+    attempt, provider = (claim.attempt, None) if stage is None else (stage.number, stage.provider)
+    key = _place(claim.id, claim.generation)
+    return Current(claim.id, attempt, claim.generation, key, running.time_left(), provider)
+
+
+def _place(job_id: str, generation: int) -> str:
+    """Name the job, or the stage of it, that the running code belongs to."""
+    stage = STAGE.get()
+    parts = () if stage is None else stage.place
+    return ":".join([job_id, str(generation), *(quote(part, safe="#") for part in parts)])
 
 
 def note(**fields: str | float | bool | None) -> None:
@@ -70,12 +74,13 @@ def next_key(name: str, owner: str, mark: str) -> str | None:
     """Give the next submission of a job inside a job a key of its own, the same in every attempt; outside, `None`.
 
     It is known by its arguments, of which *mark* is the fingerprint, and only among equal ones by their order:
-    what runs side by side comes in another order the next time.
+    what runs side by side comes in another order the next time. A later generation that keeps its finished stages
+    keeps what it has submitted, too.
     """
     running = CURRENT.get()
     if running is None:
         return None
-    place = current().key
+    place = _place(running.claim.id, running.origin)
     return f"{place}:submit:{mark}#{running.count((place, name, owner, mark))}"
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
@@ -428,13 +428,20 @@ class Holdfast:
     async def _submit(self, batch: Sequence[Submission], within: Any = None) -> list[Receipt]:
         """Store calls of jobs; `JobFunction.submit` is the way to make them."""
         await self._open_to_act()
-        submitting = self._waiting_job()
-        with nullcontext() if submitting is None else submitting.submitting():
-            if within is not None:
-                return await self._submitter.submit_within(within, batch)
-            if len(batch) == 1:
-                return [await self._submitter.submit(batch[0])]
-            return await self._submitter.submit_many(batch)
+        job = self._waiting_job()
+        if job is None:
+            return await self._stored(batch, within)
+        with job.submitting():
+            receipts = await self._stored(batch, within)
+        job.submitted(batch, receipts)
+        return receipts
+
+    async def _stored(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
+        if within is not None:
+            return await self._submitter.submit_within(within, batch)
+        if len(batch) == 1:
+            return [await self._submitter.submit(batch[0])]
+        return await self._submitter.submit_many(batch)
 
     def _submit_here(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
         """Store calls in this thread, which is the one that a plain connection may be used in."""

@@ -28,6 +28,8 @@ def bring_back(
         how = {"restart": restart, "same_deadline": same_deadline, "meta": json.dumps(told)}
         for statement in ("retry", "retry_history", "forget_stages", "forget_end"):
             connection.execute(SQL[statement], {"ids": ids, "now": now, **how})
+        if restart:
+            connection.execute(SQL["mark_restart"], {"ids": ids, "now": now})
     return queues
 
 

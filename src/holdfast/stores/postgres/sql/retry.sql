@@ -1,7 +1,8 @@
 -- Brings failed jobs back as new generations: one that its owner retries, or those that a plan replays. Token and
 -- generation go on from where they were: a worker of the old generation still matches nothing. A lease has an odd
 -- token; that of a job which its deadline ended is even already, and no lease's. A job has as much time as it had
--- before, unless the plan keeps its deadline. Finished stages stay, unless the plan runs them again; failed ones go.
+-- before, unless the plan keeps its deadline. Finished stages stay, unless the plan runs them again; failed ones go. A
+-- row then says in which generation the job began with nothing: what it had submitted before is not its own any more.
 -- Their letters move with them. A plan's are locked, and known to be validated; an owner needs none, and the row that
 -- is deleted here keeps others from bringing the job back.
 WITH clock AS MATERIALIZED (
@@ -42,7 +43,7 @@ WITH clock AS MATERIALIZED (
            json_strip_nulls(json_build_object('generation', generation + 1, 'plan', $3::text, 'actor', $4::text))::text
       FROM failed, clock
 ), forgotten AS (
-    DELETE FROM holdfast.stages USING failed WHERE job_id = failed.id AND ($5 OR stages.status <> 'done')
+    DELETE FROM holdfast.stages USING failed WHERE job_id = failed.id AND ($5 OR (stages.status <> 'done' AND stages.name <> '@restarted'))
 ), moved AS (
     UPDATE holdfast.dead_letters AS letter
        SET version = letter.version + 1, updated_at = clock.now, plan = $3,
@@ -62,10 +63,15 @@ WITH clock AS MATERIALIZED (
         id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
         started_at, deadline_at, subject, version, trace, signals)
     SELECT id, name, queue, owner, priority, generation + 1, lease_token + lease_token % 2,
-           CASE WHEN $5 THEN 0 ELSE stages END, created_at, clock.now, clock.now,
+           CASE WHEN $5 THEN 1 ELSE stages END, created_at, clock.now, clock.now,
            started_at, CASE WHEN $6::boolean THEN deadline_at ELSE clock.now + (deadline_at - queued_at) END,
            subject, version, trace, (SELECT count(*) FROM holdfast.signals WHERE job_id = id)
       FROM failed, clock
-    RETURNING id, queue
+    RETURNING id, queue, generation, lease_token
+), restarted AS (
+    INSERT INTO holdfast.stages (job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at)
+    SELECT id, '@restarted', '#' || generation, 'started', 0, generation, lease_token, '', clock.now
+      FROM back, clock
+     WHERE $5
 )
 SELECT id::text, pg_notify('holdfast', 'ready:' || queue) FROM back

@@ -6,7 +6,7 @@ INSERT INTO holdfast_jobs (
     id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
     started_at, deadline_at, subject, version, trace, signals)
 SELECT job.id, job.name, job.queue, job.owner, job.priority, job.generation + 1, job.lease_token + job.lease_token % 2,
-       CASE WHEN :restart THEN 0 ELSE job.stages END, job.created_at, :now, :now, job.started_at,
+       CASE WHEN :restart THEN 1 ELSE job.stages END, job.created_at, :now, :now, job.started_at,
        CASE WHEN :same_deadline THEN job.deadline_at ELSE :now + (job.deadline_at - job.queued_at) END,
        job.subject, job.version, job.trace,
        (SELECT count(*) FROM holdfast_signals WHERE job_id = job.id)
