@@ -69,6 +69,24 @@ async def repair_letters(story: Story) -> None:
 
 
 @scenario
+async def replay_with_a_child(story: Story) -> None:
+    """A job goes on with the one that it had submitted: that comes back once, and there is no second one."""
+    story.has_letters(REPLAYED)
+    [job] = await dead(story, 1, "errand")
+    [child] = [row["id"] for row in (await invariants.read_world(story.world.url)).jobs if row["id"] != job]
+    await story.hold.retry(job)
+
+    await story.worker()
+    await story.play_out()
+
+    assert len(story.books.jobs) == 2, "it was submitted again"
+    assert_completed(story, job)
+    assert row_of(story, child)["generation"] <= 2, "it was brought back twice"
+    if row_of(story, job)["status"] == Status.COMPLETED:  # and was not cancelled before it came to that
+        assert_completed(story, child)
+
+
+@scenario
 async def replay_behind_a_canary(story: Story) -> None:
     """Whoever moves a plan on, each letter goes once, and those behind the canary when that has completed."""
     story.has_letters(REPLAYED, clerks=True)

@@ -67,6 +67,8 @@ class Jobs:
     doomed: JobFunction[[int], None]
     blocking: JobFunction[[int], int]
     parent: JobFunction[[int], list[str]]
+    errand: JobFunction[[int], list[Any]]
+    """It fails if the one that it has submitted does."""
     killer: JobFunction[[int], None]
     timed: TimedJobs
     provided: ProvidedJobs | None
@@ -99,10 +101,18 @@ def declare(hold: Holdfast, outside: Outside) -> Jobs:
             children = [await plain.submit(number + CHILD), await flaky.submit(number + CHILD)]
             return [child.id for child in children]
 
+    @hold.job("errand")
+    async def errand(number: int) -> list[Any]:
+        with outside.witness.running():
+            child = await plain.submit(number + CHILD)
+            return [{child.id: await child.result()}, f"end@{outside.sign}"]
+
     timed = _timed(hold, outside, [plain, flaky])
     provided = _provided(hold, outside)
     killer, mailing = _deadly(hold, outside), _mailing(hold, outside)
-    return Jobs(plain, order, fan, long, flaky, doomed, blocking, parent, killer, timed, provided, mailing)
+    return Jobs(
+        plain, order, fan, long, flaky, doomed, blocking, parent, errand, killer, timed, provided, mailing
+    )
 
 
 def _mailing(hold: Holdfast, outside: Outside) -> JobFunction[[int], list[str]] | None:

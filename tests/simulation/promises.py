@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import ErrorClass, Status
-from holdfast.core.stages import StageKey
+from holdfast.core.stages import RESTARTED, StageKey
 from tests import invariants
 from tests.simulation import spared, verdicts
 from tests.simulation.account import LOST
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.verdicts import Skipped
     from tests.simulation.witness import Seen
 
-_PARENTS = {"parent", "family", "braid"}
+_PARENTS = {"parent", "family", "braid", "errand"}
 _WITH_EFFECTS = {"plain", "order", "fan", "long"}
 _PASSING = {failing.means for failing in PASSING} | {ErrorClass.WORKER_LOST}
 _BUDGETS = {"ship": BUDGET - 1, MAIL: MAIL_BUDGET}
@@ -177,13 +177,14 @@ def killers_were_begun_within_their_budget(world: World, seen: Seen) -> None:
 
 
 def children_were_submitted_once(world: World) -> None:
-    """What a job submits is submitted once in each generation, however often its function runs."""
+    """What a job submits is submitted once, however often it runs, in all generations that keep its finished stages."""
     names = {row["id"]: row["name"] for row in world.jobs}
-    generations = {row["id"]: row["generation"] for row in world.jobs}
+    restarted = {row["job_id"] for row in world.stages if row["name"] == RESTARTED}
+    origins = {row["id"]: row["generation"] if row["id"] in restarted else 1 for row in world.jobs}
     numbers = {row["id"]: json.loads(row["args"]).get("number", 0) for row in world.payloads}
     allowed: Counter[int] = Counter()
     for job_id, name in names.items():
-        allowed[numbers[job_id] + CHILD] += generations[job_id] if name in _PARENTS else 0
+        allowed[numbers[job_id] + CHILD] += origins[job_id] if name in _PARENTS else 0
     children = Counter((names[job_id], number) for job_id, number in numbers.items() if number < 0)
     for (name, number), times in children.items():
         assert times <= allowed[number], f"child {name}({number}) was submitted {times} times"
