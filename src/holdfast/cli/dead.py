@@ -16,7 +16,8 @@ from holdfast.cli.asking import ActorOption, asked, said
 from holdfast.cli.counting import counted
 from holdfast.cli.exits import say
 from holdfast.cli.output import JsonOption, show_json
-from holdfast.cli.selecting import NOTHING_FOUND, Selection, narrowed, selected, taking
+from holdfast.cli.selecting import NOTHING_FOUND, Selection, narrowed, selected
+from holdfast.cli.taking import taking
 from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
 from holdfast.core.errors import ConfigError, LetterNotFound, StepRefused
 from holdfast.core.letters import OPEN, Cause, Group, Letter, LetterFilter, LetterState

@@ -11,8 +11,9 @@ from holdfast.cli.counting import Tell, counted
 from holdfast.cli.dead_view import absent
 from holdfast.cli.exits import ExitCode, say
 from holdfast.cli.output import JsonOption, show_fields, show_json, show_title
-from holdfast.cli.selecting import NOTHING_FOUND, Selection, selected, taking
+from holdfast.cli.selecting import NOTHING_FOUND, Selection, selected
 from holdfast.cli.tables import Column, Room, show_table
+from holdfast.cli.taking import taking
 from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
 from holdfast.core.errors import ConfigError, LetterNotFound
 from holdfast.core.letters import LetterState

@@ -1,7 +1,7 @@
 """`holdfast providers`: how outside services fare, and what an operator lays down about them."""
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Annotated, NamedTuple, Protocol
 
 import typer
 
@@ -10,6 +10,7 @@ from holdfast.cli.asking import ActorOption, asked
 from holdfast.cli.output import JsonOption, show_json
 from holdfast.cli.providers_view import Listed, Whole
 from holdfast.cli.tables import Column, Room, show_table
+from holdfast.cli.taking import taking
 from holdfast.cli.target import AppOption, UrlOption, chosen
 from holdfast.core.providers import provider_of, shown
 from holdfast.face import Holdfast, Providers, ProviderStatus
@@ -27,12 +28,21 @@ ReasonOption = Annotated[
 ]
 
 
-class _Answer(NamedTuple):
-    """What a provider's state is after an order, and what that means."""
+class _Order(NamedTuple):
+    """What an operator says about a provider, and where."""
 
-    provider: str
-    state: str
-    detail: str
+    name: NameArgument
+    actor: ActorOption
+    reason: ReasonOption = ""
+    application: AppOption = None
+    url: UrlOption = None
+    as_json: JsonOption = False
+
+
+class _Verb(Protocol):
+    """A verb of `hold.providers` that somebody answers for."""
+
+    def __call__(self, them: Providers, name: str, /, *, actor: str, reason: str) -> Awaitable[None]: ...
 
 
 @app.command("list")
@@ -65,93 +75,45 @@ def show(
 
 
 @app.command("open")
-def open_provider(
-    name: NameArgument,
-    *,
-    actor: ActorOption,
-    reason: ReasonOption = "",
-    application: AppOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@taking(_Order)
+def open_provider(order: _Order) -> None:
     """Have no call made to a provider until it is resumed, and its backup take over."""
-    order = _ordered(name, lambda them: them.open(name, actor=actor, reason=reason), _no_call)
-    _tell(asked(chosen(application, url), order), as_json=as_json)
+    _lay_down(order, Providers.open, _no_call)
 
 
 @app.command("close")
-def close(
-    name: NameArgument,
-    *,
-    actor: ActorOption,
-    reason: ReasonOption = "",
-    application: AppOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@taking(_Order)
+def close(order: _Order) -> None:
     """Have every call made to a provider until it is resumed, whatever its breaker says."""
-    order = _ordered(name, lambda them: them.close(name, actor=actor, reason=reason), _every_call)
-    _tell(asked(chosen(application, url), order), as_json=as_json)
+    _lay_down(order, Providers.close, _every_call)
 
 
 @app.command("observe")
-def observe(
-    name: NameArgument,
-    *,
-    actor: ActorOption,
-    reason: ReasonOption = "",
-    application: AppOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@taking(_Order)
+def observe(order: _Order) -> None:
     """Have every call made to a provider until it is resumed, and only tell what its breaker would do."""
-    order = _ordered(name, lambda them: them.observe(name, actor=actor, reason=reason), _every_call)
-    _tell(asked(chosen(application, url), order), as_json=as_json)
+    _lay_down(order, Providers.observe, _every_call)
 
 
 @app.command("pause")
-def pause(
-    name: NameArgument,
-    *,
-    actor: ActorOption,
-    reason: ReasonOption = "",
-    application: AppOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@taking(_Order)
+def pause(order: _Order) -> None:
     """Have no call made to a provider until it is resumed, nor to its backup: jobs wait."""
-    order = _ordered(name, lambda them: them.pause(name, actor=actor, reason=reason), _all_wait)
-    _tell(asked(chosen(application, url), order), as_json=as_json)
+    _lay_down(order, Providers.pause, _all_wait)
 
 
 @app.command("resume")
-def resume(
-    name: NameArgument,
-    *,
-    actor: ActorOption,
-    reason: ReasonOption = "",
-    application: AppOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@taking(_Order)
+def resume(order: _Order) -> None:
     """Lift what was laid down about a provider, and let its breaker decide again."""
-    order = _ordered(name, lambda them: them.resume(name, actor=actor, reason=reason), _breaker_decides)
-    _tell(asked(chosen(application, url), order), as_json=as_json)
+    _lay_down(order, Providers.resume, _breaker_decides)
 
 
 @app.command("probe")
-def probe(
-    name: NameArgument,
-    *,
-    actor: ActorOption,
-    reason: ReasonOption = "",
-    application: AppOption = None,
-    url: UrlOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@taking(_Order)
+def probe(order: _Order) -> None:
     """Let one job through to a provider that is shut, as a trial ahead of time."""
-    order = _ordered(name, lambda them: them.probe(name, actor=actor, reason=reason), _one_trial)
-    _tell(asked(chosen(application, url), order), as_json=as_json)
+    _lay_down(order, Providers.probe, _one_trial)
 
 
 async def _listed(hold: Holdfast) -> Listed:
@@ -173,17 +135,18 @@ async def _whole(hold: Holdfast, name: str) -> Whole:
     )
 
 
-def _ordered(
-    name: str, order: Callable[[Providers], Awaitable[None]], meaning: Callable[[ProviderStatus], str]
-) -> Callable[[Holdfast], Coroutine[Any, Any, _Answer]]:
-    """Lay an order down, and look what has come of it."""
+def _lay_down(order: _Order, verb: _Verb, meaning: Callable[[ProviderStatus], str]) -> None:
+    """Lay an order down, look what has come of it, and tell that."""
 
-    async def ask(hold: Holdfast) -> _Answer:
-        await order(hold.providers)
-        status = await hold.providers.show(name)
-        return _Answer(name, status.state, meaning(status))
+    async def ask(hold: Holdfast) -> ProviderStatus:
+        await verb(hold.providers, order.name, actor=order.actor, reason=order.reason)
+        return await hold.providers.show(order.name)
 
-    return ask
+    status = asked(chosen(order.application, order.url), ask)
+    if order.as_json:
+        show_json({"provider": order.name, "state": status.state, "detail": meaning(status)})
+    else:
+        show_table(OUTCOME, [(order.name, meaning(status))])
 
 
 def _no_call(status: ProviderStatus) -> str:
@@ -205,10 +168,3 @@ def _breaker_decides(status: ProviderStatus) -> str:
 
 def _one_trial(status: ProviderStatus) -> str:
     return f"{status.state}: one job is let through as a trial"
-
-
-def _tell(answer: _Answer, *, as_json: bool) -> None:
-    if as_json:
-        show_json(answer._asdict())
-    else:
-        show_table(OUTCOME, [(answer.provider, answer.detail)])

@@ -1,21 +1,16 @@
 """Which dead letters a command is about: some by their jobs' ids, or all that a filter finds."""
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import Annotated, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Annotated, NamedTuple
 
 import typer
 
 from holdfast.cli.answers import canonical
+from holdfast.cli.taking import taking
 from holdfast.core.errors import ConfigError
 from holdfast.core.failures import ErrorClass
 from holdfast.core.letters import LetterFilter, LetterState
-
-P = ParamSpec("P")
-T = TypeVar("T")
-R = TypeVar("R")
 
 NARROWING = "--name, --queue, --owner, --error-class, --fingerprint, --stage, --state, --plan or --escalated"
 
@@ -59,29 +54,6 @@ class Selection(NamedTuple):
     def as_filter(self) -> LetterFilter:
         """Give one filter for all that is meant."""
         return replace(self.wanted, job_ids=self.job_ids, states=None) if self.job_ids else self.wanted
-
-
-def taking(
-    make: Callable[..., T],
-) -> Callable[[Callable[Concatenate[T, P], R]], Callable[..., R]]:
-    """Give a command, or what makes something for one, the options of *make*, and first what that makes of them.
-
-    Typer reads options from signatures, so the command's own is written anew: whoever adds an option to a
-    filter adds it in one place.
-    """
-    options = inspect.signature(make).parameters
-
-    def given(command: Callable[Concatenate[T, P], R]) -> Callable[..., R]:
-        @wraps(command)
-        def run(**values: object) -> R:
-            made = make(**{name: values.pop(name) for name in options if name in values})
-            return command(made, **values)  # type: ignore[call-arg, arg-type] # by the signature below
-
-        _, *own = inspect.signature(command).parameters.values()
-        run.__signature__ = inspect.Signature([*options.values(), *own])  # type: ignore[attr-defined] # read by Typer
-        return run
-
-    return given
 
 
 def narrowed(
