@@ -65,6 +65,18 @@ def test_nobody_means_all_letters_without_saying_so() -> None:
     assert selected(everything=True).job_ids == ()
 
 
+def test_whoever_names_no_letter_is_told_each_option_of_a_filter_as_it_is_typed() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        selected()
+
+    groups: Any = get_command(app)
+    for name in ("dead", "groups"):
+        groups = groups.commands[name]
+    typed = [option for parameter in groups.params for option in parameter.opts]
+    of_a_filter = [option for option in typed if option not in ("--limit", "--app", "--url", "--json")]
+    assert f"any of {', '.join(of_a_filter[:-1])} or {of_a_filter[-1]}, or --all" in str(refusal.value)
+
+
 @pytest.mark.parametrize("more", [{"everything": True}, {"name": "grade"}, {"escalated": True}])
 def test_ids_and_a_filter_exclude_each_other(more: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="exclude each other"):

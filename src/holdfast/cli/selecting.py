@@ -1,5 +1,6 @@
 """Which dead letters a command is about: some by their jobs' ids, or all that a filter finds."""
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, NamedTuple
@@ -11,8 +12,6 @@ from holdfast.cli.taking import taking
 from holdfast.core.errors import ConfigError
 from holdfast.core.failures import ErrorClass
 from holdfast.core.letters import LetterFilter, LetterState
-
-NARROWING = "--name, --queue, --owner, --error-class, --fingerprint, --stage, --state, --plan or --escalated"
 
 NOTHING_FOUND = "no letter is as the filter says; nothing was done"
 
@@ -91,8 +90,14 @@ def selected(
     if job_ids and (everything or is_narrowed):
         raise ConfigError("ids of jobs, and a filter or --all, exclude each other; give one of them")
     if not job_ids and not everything and not is_narrowed:
-        raise ConfigError(f"no letter is named: give the ids of jobs, or any of {NARROWING}, or --all")
+        raise ConfigError(f"no letter is named: give the ids of jobs, or any of {_narrowing()}, or --all")
     return Selection(_once(job_ids or ()), wanted)
+
+
+def _narrowing() -> str:
+    """Name the options that make a filter."""
+    *names, last = (f"--{name.replace('_', '-')}" for name in inspect.signature(narrowed).parameters)
+    return f"{', '.join(names)} or {last}"
 
 
 def _once(job_ids: Sequence[str]) -> tuple[str, ...]:
