@@ -50,15 +50,11 @@ def is_id(text: str) -> bool:
 
 def canonical(job_id: str) -> str:
     """Spell an id as it is stored; what is none is left to the store, which then finds no such job."""
-    try:
-        return str(UUID(job_id))
-    except ValueError:
-        return job_id
+    return str(UUID(job_id)) if is_id(job_id) else job_id
 
 
 def as_id(text: str) -> str:
     """Read an id; both stores then compare the same spelling."""
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a job's id, which is a UUID") from None
+    if not is_id(text):
+        raise typer.BadParameter(f"{text!r} is not a job's id, which is a UUID")
+    return canonical(text)
