@@ -290,6 +290,32 @@ async def test_a_job_goes_all_the_way_with_corrected_arguments(scene: Scene) -> 
     assert scene.json("show", job_id)["corrected"] is True
 
 
+async def test_what_a_corrected_job_was_submitted_with_is_shown_beside_its_arguments(scene: Scene) -> None:
+    [job_id] = await scene.failed("charge", -1)
+    words = ("jobs", "show", job_id, "--app", "app:hold")
+
+    def jobs_show(*more: str) -> str:
+        return holdfast(*words, *more, cwd=scene.folder, settings=scene.settings).stdout
+
+    before = json.loads(jobs_show("--args", "--json"))
+    for step in (
+        ("triage", "--cause", "data"),
+        ("remediate", "--evidence", "asked", "--correct", "amount=7"),
+    ):
+        assert scene.run(*step, job_id, "--actor", "ann").returncode == 0
+    quiet = jobs_show() + jobs_show("--json")
+    people, machine = jobs_show("--args").splitlines(), json.loads(jobs_show("--args", "--json"))
+
+    assert "original_args" not in before
+    assert "original_args" not in quiet
+    [args] = [number for number, line in enumerate(people) if line.startswith("args\t")]
+    assert people[args : args + 2] == ['args\t{"amount":7}', 'original_args\t{"amount":-1}']
+    assert (machine["args"], machine["original_args"]) == ({"amount": 7}, {"amount": -1})
+    assert (
+        f"`holdfast {' '.join(words[:3])} --args --app app:hold` has both" in scene.run("show", job_id).stdout
+    )
+
+
 @pytest.mark.clause("OPS-1")
 async def test_a_replay_whose_canary_fails_is_stopped_and_says_so_by_its_exit_code(scene: Scene) -> None:
     _, first = await scene.failed("grade", 1, 2)

@@ -225,9 +225,7 @@ def _fields(whole: Whole) -> dict[str, object]:
         "level": letter.level,
         "fingerprint": _group(letter, whole.group, now),
         "payload_hash": whole.dossier.payload_hash,
-        "corrected": "yes: its arguments are not those that it was submitted with"
-        if letter.corrected
-        else None,
+        "corrected": _corrected(letter, whole.given),
         "cause": letter.cause,
         "evidence": letter.evidence,
         "safe": letter.safe,
@@ -235,6 +233,13 @@ def _fields(whole: Whole) -> dict[str, object]:
         "notes": letter.notes,
     }
     return {name: value for name, value in known.items() if value not in (None, "")}
+
+
+def _corrected(letter: Letter, given: Given) -> str | None:
+    if not letter.corrected:
+        return None
+    both = given.typed(f"jobs show {letter.job_id} --args")
+    return f"yes: its arguments are not those that it was submitted with; `{both}` has both"
 
 
 def _both(at: datetime, now: datetime) -> str:

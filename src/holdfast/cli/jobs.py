@@ -79,7 +79,9 @@ def list_jobs(
 @app.command("show")
 def show(
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
-    with_args: Annotated[bool, typer.Option("--args", help="Show its arguments, too.")] = False,
+    with_args: Annotated[
+        bool, typer.Option("--args", help="Show its arguments, and those before a correction.")
+    ] = False,
     application: AppOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -209,8 +211,9 @@ async def _whole(hold: Holdfast, job_id: str, *, with_args: bool) -> jobs_view.W
     job, store = await hold.read(canonical(job_id)), hold.parts.store
     stages = [row for row in await store.stages([job.id]) if row.key.name != RESTARTED]
     signals = await store.signals([job.id])
+    original = await store.original_args(job.id) if with_args else None
     return jobs_view.Whole(
-        job, stages, await hold.events(job.id), signals, await _letter(hold, job), with_args
+        job, stages, await hold.events(job.id), signals, await _letter(hold, job), with_args, original
     )
 
 

@@ -52,6 +52,8 @@ class Whole(NamedTuple):
     letter: Letter | None = None
     with_args: bool = False
     """Arguments may be anybody's secrets: they are shown to whoever asks for them."""
+    original_args: str | None = None
+    """What the job was submitted with, if that was corrected and is asked for."""
 
 
 class Listed(NamedTuple):
@@ -97,6 +99,8 @@ def as_json(whole: Whole) -> dict[str, Any]:
     job = _job(whole.job)
     if not whole.with_args:
         del job["args"]
+    if whole.original_args is not None:
+        job["original_args"] = _value(whole.original_args)
     return {
         **job,
         "dead_letter": None if whole.letter is None else {"state": whole.letter.state},
@@ -149,10 +153,15 @@ def _fields(whole: Whole) -> dict[str, object]:
     shown = {field.name: getattr(job, field.name) for field in fields(job) if field.name not in hidden}
     shown |= {"held_by": _held(job, _last_reason(whole.events)), "waits_for": ", ".join(_waits_for(whole))}
     shown = {name: value for name, value in shown.items() if value not in (None, "")}
-    texts = {name: _cut(text) for name in TEXTS if (text := getattr(job, name))}
-    if not whole.with_args:
-        texts["args"] = f"{len(job.args)} characters; --args shows them"
-    return shown | texts
+    return shown | _texts(whole)
+
+
+def _texts(whole: Whole) -> dict[str, str]:
+    """Name what a job was given and has given, without arguments that nobody asked for."""
+    job = whole.job
+    args = _cut(job.args) if whole.with_args else f"{len(job.args)} characters; --args shows them"
+    others = {"original_args": whole.original_args, "result": job.result, "late_result": job.late_result}
+    return {"args": args} | {name: _cut(text) for name, text in others.items() if text}
 
 
 def _waits_for(whole: Whole) -> list[str]:
