@@ -304,7 +304,7 @@ async def test_a_stored_result_that_does_not_fit_changed_code_is_found_before_th
 
     assert kept.token is None
     assert kept.refused[job_id].startswith("the stored result of stage fetch does not fit: ")
-    assert "replay with restart, or mend the code" in kept.refused[job_id]
+    assert "replay with restart, or repair the code" in kept.refused[job_id]
     assert anew.ready == [job_id]
 
 
@@ -353,5 +353,5 @@ async def test_a_mistake_in_the_code_is_replayed_with_other_code_only(
 
     assert (plan.token is not None) is goes
     if not goes:
-        told = "failed with 1, this is 1: deploy the mended code first"
+        told = "failed with 1, this is 1: deploy the repaired code first"
         assert plan.refused == {job_id: told}

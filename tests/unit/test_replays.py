@@ -477,7 +477,7 @@ def test_a_dry_run_refuses_a_letter_without_cause_and_evidence(state: LetterStat
         (
             Facts(misfits=["fetch gave text", "llm is gone"]),
             "stages",
-            "fetch gave text; llm is gone; replay with restart, or mend the code",
+            "fetch gave text; llm is gone; replay with restart, or repair the code",
         ),
         (Facts(shut="llm is open until 12:00"), "provider", "llm is open until 12:00"),
     ],
@@ -518,7 +518,7 @@ def test_of_corrected_arguments_a_dry_run_says_what_a_kept_stage_may_make_of_the
     ("before", "now", "expected"),
     [
         ("1.4", "1.5", (True, "failed with 1.4, this is 1.5")),
-        ("1.4", "1.4", (False, "failed with 1.4, this is 1.4: deploy the mended code first")),
+        ("1.4", "1.4", (False, "failed with 1.4, this is 1.4: deploy the repaired code first")),
         ("", "1.4", (True, "the code's version is not known; set CODE_VERSION to have it compared")),
         ("1.4", "", (True, "the code's version is not known; set CODE_VERSION to have it compared")),
     ],

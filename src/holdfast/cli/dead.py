@@ -182,14 +182,14 @@ app.command("stop")(dead_replays.stop)
 def close(
     selection: Selection,
     *,
-    notes: Annotated[str, typer.Option("--notes", parser=said, metavar="TEXT", help="How it was resolved.")],
+    notes: Annotated[str, typer.Option("--notes", parser=said, metavar="TEXT", help="How it was repaired.")],
     actor: ActorOption,
     dry_run: DryRunOption = False,
     application: AppOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put on record how jobs were mended that have completed since; a filter without --state means verified letters."""
+    """Put on record how jobs that have completed were repaired; a filter without --state means verified letters."""
 
     def take(dead: DeadLetters, wanted: Wanted) -> Awaitable[Moved]:
         return dead.close(wanted, notes, actor=actor, dry_run=dry_run)

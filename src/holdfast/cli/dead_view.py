@@ -206,7 +206,7 @@ def _fields(whole: Whole) -> dict[str, object]:
         "name": letter.name,
         "queue": letter.queue,
         "owner": letter.owner,
-        "state": f"{letter.state}, escalated: a replay did not mend it" if letter.escalated else letter.state,
+        "state": f"{letter.state}, escalated: a replay did not help" if letter.escalated else letter.state,
         "failed": _both(letter.last_failure_at, now),
         "first_failed": _both(letter.first_failure_at, now),
         "times_failed": _times(letter),

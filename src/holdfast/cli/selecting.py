@@ -35,7 +35,7 @@ StatesOption = Annotated[
 PlanOption = Annotated[
     str | None, typer.Option("--plan", metavar="TOKEN", help="Only letters that belong to this plan.")
 ]
-EscalatedOption = Annotated[bool, typer.Option("--escalated", help="Only what a replay did not mend.")]
+EscalatedOption = Annotated[bool, typer.Option("--escalated", help="Only what a replay did not help.")]
 
 
 class Selection(NamedTuple):

@@ -105,7 +105,7 @@ class Letter:
     deaths: int = 1
     replays: int = 0
     escalated: bool = False
-    """Whether a replay has failed with the same class, which no retry mends: that needs an engineer."""
+    """Whether a replay has failed with the same class, which no retry helps: that needs an engineer."""
     repeated: bool = False
     """Whether a replay has failed in the same place as before."""
     cause: Cause | None = None
@@ -266,7 +266,7 @@ def validate(safe: str, plan: str, *, actor: str) -> Step:
 
 
 def close(notes: str, *, actor: str) -> Step:
-    """Put on record how it was resolved."""
+    """Put on record how it was repaired."""
     return Step(LetterState.CLOSED, _named(actor), notes=_said(notes, "notes"))
 
 

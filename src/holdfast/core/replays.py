@@ -235,7 +235,7 @@ def _stages(letter: Letter, facts: Facts, *, restart: bool) -> Check:
         return Check("stages", holds=True, told="all stages run again")
     if facts.misfits:
         return Check(
-            "stages", holds=False, told=f"{'; '.join(facts.misfits)}; replay with restart, or mend the code"
+            "stages", holds=False, told=f"{'; '.join(facts.misfits)}; replay with restart, or repair the code"
         )
     kept = ", ".join(facts.finished)
     if letter.corrected and kept:
@@ -256,7 +256,9 @@ def _version(letter: Letter, now: str) -> Check:
             told="the code's version is not known; set CODE_VERSION to have it compared",
         )
     told = f"failed with {before}, this is {now}"
-    return Check("version", before != now, told if before != now else f"{told}: deploy the mended code first")
+    return Check(
+        "version", before != now, told if before != now else f"{told}: deploy the repaired code first"
+    )
 
 
 def dump_checks(found: Sequence[Check]) -> list[dict[str, Any]]:

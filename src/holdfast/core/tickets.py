@@ -16,7 +16,7 @@ class TicketKind(StrEnum):
     DEAD_LETTER = "dead letter"
     """A job has failed for good."""
     ESCALATED = "escalated"
-    """A replay has failed in the same way, and no retry mends it."""
+    """A replay has failed in the same way, and no retry helps."""
     MANY = "many dead letters"
     """More jobs have failed within a day than is usual."""
     ARCHIVE = "archive failed"

@@ -107,7 +107,7 @@ class DeadLetters:
         return await (await self._hold._desk()).stop(token, actor=actor, reason=reason)
 
     async def close(self, wanted: Wanted, notes: str, *, actor: str, dry_run: bool = False) -> Moved:
-        """Put on record how it was resolved, once the job has completed."""
+        """Put on record how it was repaired, once the job has completed."""
         return await (await self._hold._desk()).close(wanted, notes, actor=actor, dry_run=dry_run)
 
     async def discard(self, wanted: Wanted, reason: str, *, actor: str, dry_run: bool = False) -> Moved:
