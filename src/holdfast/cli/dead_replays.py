@@ -71,7 +71,7 @@ def plan(
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find out which letters can be replayed, and plan that; a filter without --state means remediated and validated letters."""
+    """Plan the replay of letters that are ready; a filter without --state means remediated and validated ones."""
     given = Given(application, url)
     if not given.is_application:
         raise ConfigError(f"a plan looks at what the code declares, and none is known; {NAME_IT}")

@@ -155,7 +155,7 @@ def gate_gauges(gates: Mapping[str, Seen]) -> "Gauges":
 
 
 def held_gauge(held: Mapping[str, int], declared: Iterable[str]) -> "Gauges":
-    """Count the jobs that providers hold, for their gate or a limit; a declared one that holds none is not forgotten."""
+    """Count the jobs that providers hold, for their gate or a limit; a declared one that holds none counts 0."""
     jobs = Counter(dict.fromkeys(declared, 0))
     for holder, count in held.items():
         jobs[provider_of(holder)] += count

@@ -179,7 +179,8 @@ def told(event: ProviderEvent) -> str:
     """Tell in words what happened.
 
     >>> from datetime import UTC
-    >>> told(ProviderEvent("llm", datetime.now(UTC), "opened", {"cause": "failures", "seconds": 30, "failed": 11, "calls": 20}))
+    >>> meta = {"cause": "failures", "seconds": 30, "failed": 11, "calls": 20}
+    >>> told(ProviderEvent("llm", datetime.now(UTC), "opened", meta))
     '11 of 20 calls failed; trials after 30s'
     """
     meta = event.meta

@@ -101,7 +101,8 @@ async def _serve(
             await hold.close()
     if worker.unsettled:
         raise StoreUnavailable(
-            f"the end of {worker.unsettled} attempts could not be stored; those jobs run again when their leases are over"
+            f"the end of {worker.unsettled} attempts could not be stored; "
+            "those jobs run again when their leases are over"
         )
 
 

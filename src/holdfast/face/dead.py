@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class DeadLetters:
     """What is left of jobs that failed, and the way back. Reached as `hold.dead`.
 
-    Whoever is *wanted* is one letter, by its job's id, or all that a `LetterFilter` finds. A step that one letter does
-    not allow raises `StepRefused`; among many, `Moved.refused` tells why. With *dry_run* nothing is changed.
+    *wanted* is one letter, by its job's id, or all that a `LetterFilter` finds. A step that one letter does not allow
+    raises `StepRefused`; among many, `Moved.refused` tells why. With *dry_run* nothing is changed.
     """
 
     def __init__(self, hold: "Holdfast") -> None:
@@ -33,11 +33,11 @@ class DeadLetters:
     def _on(self, hold: "Holdfast") -> "DeadLetters":
         return hold.dead
 
-    async def list(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Letter]":  # noqa: B008 - a frozen value
+    async def list(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Letter]":  # noqa: B008 - frozen
         """List letters, the newest job first."""
         return await (await self._hold._desk()).letters(wanted)
 
-    async def groups(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Group]":  # noqa: B008 - a frozen value
+    async def groups(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Group]":  # noqa: B008 - frozen
         """Gather letters by their fingerprint: the same class of failure, in the same place of the code."""
         return await (await self._hold._desk()).groups(wanted)
 
