@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import (
+    ArchiveDamaged,
     ArchiveMissing,
     ConfigError,
     Holdfast,
@@ -54,6 +55,8 @@ KEPT = Retention(letters=HOUR, most_letters=None, letters_a_day=None, finished=N
 
 Opening = Callable[..., AbstractAsyncContextManager[Holdfast]]
 
+OLD_KEY, NEW_KEY = "an old key of thirty-two characters", "a new key of thirty-two characters"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -70,6 +73,25 @@ def opening(database: Database, journal: Journal, folder: Path) -> Opening:
 async def hold(opening: Opening) -> AsyncIterator[Holdfast]:
     async with opening() as made:
         yield made
+
+
+def opening_with(
+    opening: Opening, keys: str | None, monkeypatch: pytest.MonkeyPatch
+) -> AbstractAsyncContextManager[Holdfast]:
+    """Open a Holdfast whose environment has these keys for the archive, or none."""
+    if keys is None:
+        monkeypatch.delenv("ARCHIVE_KEY", raising=False)
+    else:
+        monkeypatch.setenv("ARCHIVE_KEY", keys)
+    return opening()
+
+
+def slow(hold: Holdfast) -> JobFunction[[str], None]:
+    @hold.job("essay", attempts=1)
+    async def essay(text: str) -> None:
+        raise TimeoutError("slow")
+
+    return essay
 
 
 def archived(folder: Path) -> list[str]:
@@ -348,11 +370,7 @@ async def test_a_day_with_too_many_letters_is_told_of_once(
 async def test_what_is_archived_cannot_be_read_without_the_key(
     hold: Holdfast, clock: DatabaseClock, folder: Path
 ) -> None:
-    @hold.job("essay", attempts=1)
-    async def essay(text: str) -> None:
-        raise TimeoutError("slow")
-
-    job_id = await failed(hold, essay, "once upon a midnight dreary")
+    job_id = await failed(hold, slow(hold), "once upon a midnight dreary")
     await clock.advance(HOUR)
     assert await hold.dead.archive() == 1
 
@@ -360,6 +378,43 @@ async def test_what_is_archived_cannot_be_read_without_the_key(
     assert (job_id in stored, "midnight" in stored) == (True, False)
     await hold.dead.restore([job_id])
     assert json.loads((await hold.read(job_id)).args) == {"text": "once upon a midnight dreary"}
+
+
+@pytest.mark.parametrize("before", [OLD_KEY, None])
+async def test_a_new_key_seals_and_what_was_sealed_before_opens_behind_it(
+    opening: Opening, clock: DatabaseClock, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    async with opening_with(opening, before, monkeypatch) as hold:
+        old = await failed(hold, slow(hold), "once upon a midnight dreary")
+        await clock.advance(HOUR)
+        await hold.dead.archive()
+
+    keys = NEW_KEY if before is None else f"{NEW_KEY}, {before}"
+    async with opening_with(opening, keys, monkeypatch) as hold:
+        new = await failed(hold, slow(hold), "while I nodded, nearly napping")
+        await clock.advance(HOUR)
+        await hold.dead.archive()
+        await hold.dead.restore([old])
+    async with opening_with(opening, NEW_KEY, monkeypatch) as hold:
+        await hold.dead.restore([new])
+        texts = [json.loads((await hold.read(job_id)).args)["text"] for job_id in (old, new)]
+
+    assert texts == ["once upon a midnight dreary", "while I nodded, nearly napping"]
+
+
+async def test_what_was_sealed_with_a_key_that_is_not_given_does_not_open(
+    opening: Opening, clock: DatabaseClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opening_with(opening, OLD_KEY, monkeypatch) as hold:
+        job_id = await failed(hold, slow(hold), "once upon a midnight dreary")
+        await clock.advance(HOUR)
+        await hold.dead.archive()
+
+    async with opening_with(opening, NEW_KEY, monkeypatch) as hold:
+        with pytest.raises(
+            ArchiveDamaged, match="give the key that it was sealed with, after the present one"
+        ):
+            await hold.dead.restore([job_id])
 
 
 @pytest.mark.clause("DLQ-3")

@@ -95,7 +95,7 @@ def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[H
 
 
 def _sealer(given: str | None, stores_own: bytes) -> Sealer:
-    """Seal with the first key that was given; what was sealed with the others, or the store's own, opens all the same."""
+    """Seal with the first of the keys given; what was sealed with another, or with the store's own, opens as well."""
     keys = [] if given is None else [key.strip().encode() for key in given.split(",")]
     return FernetSealer(*keys, stores_own)
 
