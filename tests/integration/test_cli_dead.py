@@ -316,6 +316,26 @@ async def test_what_a_corrected_job_was_submitted_with_is_shown_beside_its_argum
     )
 
 
+@pytest.mark.parametrize("is_discarded", [True, False])
+async def test_a_retry_brings_a_job_back_discarded_or_not_and_closes_its_letter(
+    scene: Scene, is_discarded: bool
+) -> None:
+    [job_id] = await scene.failed("grade", 5)
+    if is_discarded:
+        assert scene.run("discard", job_id, "--reason", "nobody asks", "--actor", "ann").returncode == 0
+    (scene.folder / "up").touch()
+
+    retried = holdfast("jobs", "retry", job_id, cwd=scene.folder, settings=scene.settings)
+    with a_worker(cwd=scene.folder, settings=scene.settings):
+        job = await wait(scene.url, job_id)
+
+    assert retried.returncode == 0, retried.stderr
+    assert (job.status, job.result) == (Status.COMPLETED, "5")
+    shown = scene.run("show", job_id).stdout.splitlines()
+    assert {"state\tclosed", "notes\tretried by its owner"} <= set(shown)
+    assert "holdfast" not in shown[-1], "nothing is left to type"
+
+
 @pytest.mark.clause("OPS-1")
 async def test_a_replay_whose_canary_fails_is_stopped_and_says_so_by_its_exit_code(scene: Scene) -> None:
     _, first = await scene.failed("grade", 1, 2)

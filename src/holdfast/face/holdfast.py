@@ -361,7 +361,8 @@ class Holdfast:
     def on_ticket(self, hook: HookT) -> HookT:
         """Have a function, plain or async, called with each `Ticket`: at least once, by one of the workers.
 
-        Used as a decorator. One that raises, or takes more than 5 s, is called again after a minute.
+        Used as a decorator. One that raises, or takes more than 5 s, is called again after a minute, then each time
+        after twice as long, up to 64 minutes.
         """
         if not callable(hook):
             raise ConfigError(f"on_ticket({hook!r}) is no function; give one that takes a Ticket")
