@@ -311,9 +311,7 @@ async def test_what_a_corrected_job_was_submitted_with_is_shown_beside_its_argum
     [args] = [number for number, line in enumerate(people) if line.startswith("args\t")]
     assert people[args : args + 2] == ['args\t{"amount":7}', 'original_args\t{"amount":-1}']
     assert (machine["args"], machine["original_args"]) == ({"amount": 7}, {"amount": -1})
-    assert (
-        f"`holdfast {' '.join(words[:3])} --args --app app:hold` has both" in scene.run("show", job_id).stdout
-    )
+    assert f"`holdfast {' '.join(words[:3])} --args --app app:hold` shows" in scene.run("show", job_id).stdout
 
 
 @pytest.mark.parametrize("is_discarded", [True, False])

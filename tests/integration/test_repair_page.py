@@ -22,13 +22,13 @@ SETTINGS = ("RETRY_", "WORKER_", "LOG_", "DATABASE_URL", "ARCHIVE_", "CODE_VERSI
 OF_A_TERMINAL = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 """What would be believed before the terminal itself."""
 
-A_BAD_NIGHT = """
+UNTIL_MORNING = """
 import asyncio
-from app import hold, invoice
+from app import hold
 
 async def main():
-    async with hold, hold.worker():
-        for job in await invoice.submit_many([(name, "2026-10") for name in ("ada", "b0b", "eve")]):
+    async with hold:
+        for job in await hold.find():
             await hold.wait(job.id)
 
 asyncio.run(main())
@@ -52,6 +52,10 @@ class Operator:
         store = {"DATABASE_URL": "sqlite:///jobs.db", "LOG_LEVEL": "ERROR"}
         self.settings = plain | store | {"PATH": programs, "TERM": "xterm"}
         self._ids: dict[str, str] = {}
+
+    def run(self, *words: str) -> None:
+        """Run a program to its end, which must be a good one."""
+        subprocess.run(words, cwd=self.folder, env=self.settings, check=True, timeout=PATIENCE)
 
     def follow(self, transcript: str) -> None:
         """Type each command of *transcript*, and look whether it shows what stands below it."""
@@ -116,16 +120,17 @@ def _until_hung_up(terminal: int) -> Iterator[bytes]:
 @pytest.fixture
 def operator(tmp_path: Path) -> Iterator[Operator]:
     """Give an operator on the morning after: three jobs have failed, and a worker runs."""
-    [app] = [block for block in blocks(PAGE) if block.title == "app.py"]
-    (tmp_path / "app.py").write_text(app.text, encoding="utf-8")
+    for file in (block for block in blocks(PAGE) if block.title is not None):
+        (tmp_path / str(file.title)).write_text(file.text, encoding="utf-8")
     found = Operator(tmp_path)
-    subprocess.run(
-        [sys.executable, "-c", A_BAD_NIGHT], cwd=tmp_path, env=found.settings, check=True, timeout=PATIENCE
-    )
+    found.run(sys.executable, "night.py")
     worker = subprocess.Popen(["holdfast", "worker", "app:hold"], cwd=tmp_path, env=found.settings)
-    yield found
-    worker.terminate()
-    worker.wait(PATIENCE)
+    try:
+        found.run(sys.executable, "-c", UNTIL_MORNING)
+        yield found
+    finally:
+        worker.terminate()
+        worker.wait(PATIENCE)
 
 
 def test_the_guide_to_a_repair_works_as_written_and_leaves_nothing_open(operator: Operator) -> None:

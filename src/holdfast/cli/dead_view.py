@@ -238,8 +238,7 @@ def _fields(whole: Whole) -> dict[str, object]:
 def _corrected(letter: Letter, given: Given) -> str | None:
     if not letter.corrected:
         return None
-    both = given.typed(f"jobs show {letter.job_id} --args")
-    return f"yes: its arguments are not those that it was submitted with; `{both}` has both"
+    return f"yes; `{given.typed(f'jobs show {letter.job_id} --args')}` shows its old arguments, too"
 
 
 def _both(at: datetime, now: datetime) -> str:
