@@ -105,7 +105,7 @@ class Letter:
     deaths: int = 1
     replays: int = 0
     escalated: bool = False
-    """Whether a replay has failed with the same class, which no retry helps: that needs an engineer."""
+    """Whether a replay has failed with the same class, against which no retry helps: that needs an engineer."""
     repeated: bool = False
     """Whether a replay has failed in the same place as before."""
     cause: Cause | None = None
