@@ -68,7 +68,7 @@ async def planned(store: Store, *job_ids: str, plan: Plan | None = None) -> Plan
     """Take letters from new to validated, under one plan."""
     made = plan or a_plan(len(job_ids))
     steps = [*REPAIR, validate("the service knows the key", made.token, actor="ada")]
-    assert await store.move_letters(await seen(store, *job_ids), steps, plan=made.dump()) == sorted(job_ids)
+    assert await store.move_letters(await seen(store, *job_ids), steps, plan=made) == sorted(job_ids)
     return made
 
 
@@ -77,10 +77,8 @@ async def replayed(
 ) -> list[str]:
     """Let the letters of *plan* go, *take* at most; return the jobs that came back."""
     row = await store.plan(plan.token)
-    going = replace(plan, phase=Phase.PACED).dump()
-    jobs = await store.advance_plan(
-        row, going, running=True, take=take, restart=restart, same_deadline=same_deadline, actor="ada"
-    )
+    going = replace(plan, phase=Phase.PACED, restart=restart, same_deadline=same_deadline)
+    jobs = await store.advance_plan(row, going, take=take)
     assert jobs is not None
     return jobs
 
@@ -95,7 +93,7 @@ async def ended(store: Store, plan: Plan | None = None) -> None:
     """End a plan, whatever its letters do."""
     made = plan or a_plan(1)
     row = await store.plan(made.token)
-    assert await store.advance_plan(row, replace(made, phase=Phase.DONE).dump(), running=False) == []
+    assert await store.advance_plan(row, replace(made, phase=Phase.DONE)) == []
 
 
 async def changed(database: Database, sql: str) -> None:

@@ -76,7 +76,7 @@ async def test_a_plan_that_no_letter_joined_is_not_stored(store: Store) -> None:
     job_id = await a_letter(store)
     step = validate("it is safe", "plan-1", actor="ada")
 
-    assert await store.move_letters(await seen(store, job_id), [step], plan=a_plan(1).dump()) == []
+    assert await store.move_letters(await seen(store, job_id), [step], plan=a_plan(1)) == []
 
     with pytest.raises(PlanStale, match="plan the replay again"):
         await store.plan("plan-1")
@@ -90,13 +90,13 @@ async def test_a_plan_that_is_stored_as_running_is_found_by_workers(store: Store
 
 async def test_a_plan_runs_until_somebody_writes_that_it_does_not(store: Store) -> None:
     plan = await planned(store, await a_letter(store))
-    paced = replace(plan, phase=Phase.PACED).dump()
+    paced = replace(plan, phase=Phase.PACED)
 
-    assert await store.advance_plan(await store.plan(plan.token), paced, running=True) == []
+    assert await store.advance_plan(await store.plan(plan.token), paced) == []
     [row] = await store.running_plans()
-    assert row == PlanRow(plan.token, 2, paced)
+    assert row == PlanRow(plan.token, 2, paced.dump())
 
-    assert await store.advance_plan(row, plan.dump(), running=False) == []
+    assert await store.advance_plan(row, plan) == []
     assert await store.running_plans() == []
 
 
@@ -183,7 +183,7 @@ async def test_corrected_arguments_are_those_that_a_replay_runs_with(store: Stor
     job_id = await a_letter(store, a_job(args='{"price":null}'))
     await moved(store, job_id, *REPAIR, args='{"price":1}')
     step = validate("it is safe", "plan-1", actor="ada")
-    assert await store.move_letters(await seen(store, job_id), [step], plan=a_plan(1).dump()) == [job_id]
+    assert await store.move_letters(await seen(store, job_id), [step], plan=a_plan(1)) == [job_id]
 
     assert await replayed(store, a_plan(1)) == [job_id]
 
@@ -208,7 +208,7 @@ async def test_from_a_plan_that_has_moved_on_nothing_is_replayed(store: Store) -
     row = await store.plan(plan.token)
     assert await replayed(store, plan, take=1) == ids[:1]
 
-    assert await store.advance_plan(row, plan.dump(), running=True, take=9, actor="bob") is None
+    assert await store.advance_plan(row, replace(plan, phase=Phase.PACED), take=9) is None
 
     assert await state_of(store, ids[1]) is VALIDATED
     assert (await store.plan(plan.token)).version == 2
@@ -222,7 +222,7 @@ async def test_of_two_who_advance_a_plan_at_once_one_does(store: Store, other_st
 
     answers = await asyncio.gather(
         *[
-            place.advance_plan(row, plan.dump(), running=True, take=3, actor="ada")
+            place.advance_plan(row, replace(plan, phase=Phase.PACED), take=3)
             for place in (store, other_store, store, other_store)
         ]
     )

@@ -142,7 +142,7 @@ async def test_no_letter_is_archived_while_it_is_replayed_or_its_plan_runs(
     assert await to_archive(store, beyond=1) == []
 
     row = await store.plan(running.token)
-    await store.advance_plan(row, running.dump(), running=False)
+    await store.advance_plan(row, running)
     assert await to_archive(store, older_than=DAY) == [next_in_line, idle]
     await completed(store, await claimed(store))
     assert await to_archive(store, older_than=DAY) == ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import pytest
 from holdfast.core.errors import JobNotFound
 from holdfast.core.failures import ErrorClass, Failure
 from holdfast.core.letters import Cause, LetterState, remediate, triage, validate
-from holdfast.core.replays import Plan
+from holdfast.core.replays import Phase, Plan
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, complete
 from holdfast.ports.store import Settled
@@ -80,13 +81,13 @@ async def planned(store: PostgresStore, *claims: Claim) -> None:
         remediate("the service is back", actor="ann"),
         validate("it writes nothing", TOKEN, actor="ann"),
     ]
-    moved = await store.move_letters(seen, steps, plan=plan.dump())
+    moved = await store.move_letters(seen, steps, plan=plan)
     assert sorted(moved) == sorted(claim.id for claim in claims)
 
 
 async def replay(store: PostgresStore, take: int) -> list[str] | None:
     row = await store.plan(TOKEN)
-    return await store.advance_plan(row, row.state, running=True, take=take, actor="ann")
+    return await store.advance_plan(row, replace(Plan.load(row.state), phase=Phase.PACED), take=take)
 
 
 async def test_a_failure_that_the_database_cannot_read_does_not_keep_its_job_from_ending(
@@ -199,7 +200,7 @@ async def test_a_letter_goes_all_its_ways_behind_a_pooler(pooled: PostgresStore)
     records = await pooled.letter_records([second])
     assert await pooled.forget_letters([(second, 2)]) == []
     row = await pooled.plan(TOKEN)
-    assert await pooled.advance_plan(row, row.state, running=False) == []
+    assert await pooled.advance_plan(row, replace(Plan.load(row.state), phase=Phase.DONE)) == []
     assert await pooled.forget_letters([(second, 2)]) == [second]
     assert await pooled.restore_letters(records) == [second]
     assert (await pooled.retry(second)).generation == 2

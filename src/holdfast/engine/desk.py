@@ -205,7 +205,7 @@ class Desk:
             pace=pace,
         )
         seen = [(letter.job_id, letter.version) for letter in ready]
-        moved = await self._store.move_letters(seen, [step], plan=plan.dump())
+        moved = await self._store.move_letters(seen, [step], plan=plan)
         self._tell(step, moved)
         for job_id, _ in seen:
             if job_id not in moved:
@@ -224,7 +224,7 @@ class Desk:
             if started == plan:
                 return Progress(plan, standing)
             started = replace(started, actor=actor or plan.actor)
-            if await self._store.advance_plan(row, started.dump(), running=True) is not None:
+            if await self._store.advance_plan(row, started) is not None:
                 self._parts.journal.info(
                     "replay began", plan=token, actor=started.actor, letters=plan.letters
                 )
@@ -239,7 +239,7 @@ class Desk:
             stopped = stop(plan, f"by {actor}" + (f": {self._parts.redactor(reason)}" if reason else ""))
             if stopped == plan:
                 return Progress(plan, standing)
-            if await self._store.advance_plan(row, stopped.dump(), running=False) is not None:
+            if await self._store.advance_plan(row, stopped) is not None:
                 self._parts.journal.warning("replay stopped", plan=token, actor=actor, reason=stopped.why)
                 return Progress(stopped, standing)
 

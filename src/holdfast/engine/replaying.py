@@ -36,15 +36,7 @@ class Replayer:
         move = next_move(plan, standing, now)
         if move.plan == plan and not move.take:
             return
-        jobs = await self._store.advance_plan(
-            row,
-            move.plan.dump(),
-            running=move.plan.is_running,
-            take=move.take,
-            restart=plan.restart,
-            same_deadline=plan.same_deadline,
-            actor=plan.actor,
-        )
+        jobs = await self._store.advance_plan(row, move.plan, take=move.take)
         if jobs is not None:
             self._tell(plan, move.plan, len(jobs))
 

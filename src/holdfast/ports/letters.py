@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.letters import Group, Letter, LetterFilter, LetterStep, Step
-from holdfast.core.replays import Standing
+from holdfast.core.replays import Plan, Standing
 
 
 class PlanRow(NamedTuple):
@@ -63,12 +63,17 @@ class LetterStore(Protocol):
         ...
 
     async def move_letters(
-        self, seen: Sequence[Seen], steps: Sequence[Step], *, plan: str | None = None, args: str | None = None
+        self,
+        seen: Sequence[Seen],
+        steps: Sequence[Step],
+        *,
+        plan: Plan | None = None,
+        args: str | None = None,
     ) -> list[str]:
         """Take *steps*, one after the other, with each letter that is as it was seen; name those.
 
-        The first step has to follow from the letter's state. With *plan*, the state of a new plan whose token the last
-        step names, that is stored with them. With *args*, of one letter, its job gets other arguments, and those that
+        The first step has to follow from the letter's state. With *plan*, a new one whose token the last step names, that
+        is stored with them. With *args*, of one letter, its job gets other arguments, and those that
         it was submitted with are kept. All of it is one transaction.
         """
         ...
@@ -85,21 +90,12 @@ class LetterStore(Protocol):
         """Tell the store's time in seconds, and how the letters of a plan stand."""
         ...
 
-    async def advance_plan(
-        self,
-        row: PlanRow,
-        state: str,
-        *,
-        running: bool,
-        take: int = 0,
-        restart: bool = False,
-        same_deadline: bool = False,
-        actor: str = "",
-    ) -> list[str] | None:
-        """Replace a plan's state if it is as it was read, and replay *take* letters with it; name their jobs.
+    async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
+        """Put *plan* in the place of what was read as *row*, and replay *take* letters with it; name their jobs.
 
         The oldest validated letters of the plan go: their jobs come back as new generations, with fresh attempts, and
-        keep their finished stages unless *restart*. `None`, and nothing has changed, if somebody else was quicker.
+        keep their finished stages unless the plan says `restart`. `None`, and nothing has changed, if somebody else was
+        quicker.
         """
         ...
 

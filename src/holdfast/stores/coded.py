@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from holdfast.core.jobs import Claim, End, Job, Receipt, Signal, Submission
 from holdfast.core.letters import Step
+from holdfast.core.replays import Plan
 from holdfast.core.sealing import seal, unseal
 from holdfast.core.stages import StageRow
 from holdfast.core.transitions import Finish, StageWrite, Transition
@@ -80,7 +81,12 @@ class CodedStore:
         return self._job(accepted)
 
     async def move_letters(
-        self, seen: Sequence[Seen], steps: Sequence[Step], *, plan: str | None = None, args: str | None = None
+        self,
+        seen: Sequence[Seen],
+        steps: Sequence[Step],
+        *,
+        plan: Plan | None = None,
+        args: str | None = None,
     ) -> list[str]:
         stored = None if args is None else self._in(args)
         return await self._store.move_letters(seen, steps, plan=plan, args=stored)

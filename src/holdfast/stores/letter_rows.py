@@ -10,7 +10,6 @@ from holdfast.core.errors import JobNotFound, LetterNotFound
 from holdfast.core.failures import Failure
 from holdfast.core.jobs import known_id
 from holdfast.core.letters import Cause, Group, Letter, LetterState, LetterStep, Step, by_hand
-from holdfast.core.replays import Plan
 from holdfast.core.tickets import of_letter
 from holdfast.stores.rows import Row
 
@@ -132,11 +131,6 @@ def marks(steps: Sequence[Step]) -> Marks:
 def _last(said: Iterable[str | None]) -> str | None:
     words = [str(word) for word in said if word is not None]
     return words[-1] if words else None
-
-
-def is_running(plan: str) -> bool:
-    """Say whether a plan, as dumped, has begun and not ended."""
-    return Plan.load(plan).is_running
 
 
 class Kept(NamedTuple):

@@ -4,9 +4,10 @@ import json
 import sqlite3
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.core.jobs import Claim
+from holdfast.core.replays import Plan
 from holdfast.core.states import Status
 from holdfast.ports import Clock, Hint, HintKind, Promotion
 from holdfast.ports.letters import PlanRow
@@ -118,9 +119,9 @@ class SharedStore(SqliteStore):
                 process.rest()
         return promotion
 
-    async def advance_plan(self, row: PlanRow, state: str, **how: Any) -> list[str] | None:
+    async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
         """Let a plan go on, and the workers look at it: they may be resting."""
-        jobs = await super().advance_plan(row, state, **how)
+        jobs = await super().advance_plan(row, plan, take=take)
         self._reader.tell(Hint(HintKind.READY, ""))
         return jobs
 

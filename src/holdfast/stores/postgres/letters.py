@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import LetterNotFound, PlanStale
 from holdfast.core.jobs import known_id
 from holdfast.core.letters import Group, Letter, LetterFilter, LetterState, LetterStep, Step
-from holdfast.core.replays import Standing
+from holdfast.core.replays import Plan, Standing
 from holdfast.ports.letters import PlanRow, Seen, TicketRow
 from holdfast.stores.letter_rows import (
     group_from,
-    is_running,
     letter_from,
     letter_id,
     marks,
@@ -63,7 +62,12 @@ class PostgresLetters(PostgresKeeping):
         return [step_from(row) for row in rows]
 
     async def move_letters(
-        self, seen: Sequence[Seen], steps: Sequence[Step], *, plan: str | None = None, args: str | None = None
+        self,
+        seen: Sequence[Seen],
+        steps: Sequence[Step],
+        *,
+        plan: Plan | None = None,
+        args: str | None = None,
     ) -> list[str]:
         left = marks(steps)
         states, actors, reasons, metas = zip(*step_rows(steps), strict=True)
@@ -73,8 +77,8 @@ class PostgresLetters(PostgresKeeping):
             sources(steps[0]),
             *(left.state, left.cause, left.evidence, left.safe, left.notes, left.plan),
             *(states, actors, reasons, metas),
-            plan,
-            plan is not None and is_running(plan),
+            None if plan is None else plan.dump(),
+            plan is not None and plan.is_running,
             args,
             timeout=self._connections.patience([args]),
         )
@@ -95,24 +99,15 @@ class PostgresLetters(PostgresKeeping):
         states = {LetterState(row["state"]): row["letters"] for row in found}
         return rows[0]["now"], Standing(states, sum(row["repeated"] for row in found))
 
-    async def advance_plan(
-        self,
-        row: PlanRow,
-        state: str,
-        *,
-        running: bool,
-        take: int = 0,
-        restart: bool = False,
-        same_deadline: bool = False,
-        actor: str = "",
-    ) -> list[str] | None:
+    async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
+        moved = [row.token, row.version, plan.dump(), plan.is_running]
         async with self._connections.borrow() as connection, connection.transaction():
-            if not await connection.fetch(self._sql["swap_plan"], row.token, row.version, state, running):
+            if not await connection.fetch(self._sql["swap_plan"], *moved):
                 return None
             ready = await self._lock_ready(connection, row.token, take) if take > 0 else []
             if not ready:
                 return []
-            values = [ready, None, row.token, actor, restart, same_deadline]
+            values = [ready, None, row.token, plan.actor, plan.restart, plan.same_deadline]
             return sorted(back["id"] for back in await connection.fetch(self._sql["retry"], *values))
 
     async def _lock_ready(self, connection: "Connection", token: str, take: int) -> list[str]:

@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 from holdfast.core.errors import LetterNotFound, PlanStale
 from holdfast.core.jobs import known_id
 from holdfast.core.letters import Group, Letter, LetterFilter, LetterState, LetterStep, Step
-from holdfast.core.replays import Standing
+from holdfast.core.replays import Plan, Standing
 from holdfast.ports import Hint, HintKind
 from holdfast.ports.letters import PlanRow, Seen, TicketRow
 from holdfast.stores.letter_rows import (
     Columns,
     group_from,
-    is_running,
     letter_from,
     letter_id,
     marks,
@@ -76,7 +75,12 @@ class SqliteLetters(SqliteKeeping):
         return [step_from(with_instants(row)) for row in rows]
 
     async def move_letters(
-        self, seen: Sequence[Seen], steps: Sequence[Step], *, plan: str | None = None, args: str | None = None
+        self,
+        seen: Sequence[Seen],
+        steps: Sequence[Step],
+        *,
+        plan: Plan | None = None,
+        args: str | None = None,
     ) -> list[str]:
         return await self._locked(partial(_move, seen=seen, steps=steps, plan=plan, args=args))
 
@@ -94,23 +98,8 @@ class SqliteLetters(SqliteKeeping):
         states = {LetterState(row["state"]): row["letters"] for row in rows}
         return self._clock.now().timestamp(), Standing(states, sum(row["repeated"] for row in rows))
 
-    async def advance_plan(
-        self,
-        row: PlanRow,
-        state: str,
-        *,
-        running: bool,
-        take: int = 0,
-        restart: bool = False,
-        same_deadline: bool = False,
-        actor: str = "",
-    ) -> list[str] | None:
-        mark = {"token": row.token, "version": row.version, "state": state, "running": running}
-        replay = partial(bring_back, restart=restart, same_deadline=same_deadline)
-        meta = {"plan": row.token, **({"restart": True} if restart else {})}
-        queues = await self._locked(
-            partial(_advance, mark=mark, take=take, replay=replay, actor=actor, meta=meta)
-        )
+    async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
+        queues = await self._locked(partial(_advance, row=row, plan=plan, take=take))
         for queue in set((queues or {}).values()):
             self._reader.tell(Hint(HintKind.READY, queue))
         return None if queues is None else list(queues)
@@ -184,7 +173,7 @@ def _move(
     *,
     seen: Sequence[Seen],
     steps: Sequence[Step],
-    plan: str | None,
+    plan: Plan | None,
     args: str | None,
 ) -> list[str]:
     """Take steps with the letters that are as they were seen, in the transaction that is open."""
@@ -200,29 +189,27 @@ def _move(
         connection.execute(SQL["keep_args"], {"ids": ids})
         connection.execute(SQL["correct_args"], {"ids": ids, "args": args})
     if plan is not None:
-        made = {"token": left.plan, "running": is_running(plan), "state": plan, "now": now}
+        made = {"token": left.plan, "running": plan.is_running, "state": plan.dump(), "now": now}
         connection.execute(SQL["add_plan"], made)
     return moved
 
 
 def _advance(
-    connection: sqlite3.Connection,
-    now: int,
-    *,
-    mark: dict[str, Any],
-    take: int,
-    replay: Callable[..., dict[str, str]],
-    actor: str,
-    meta: dict[str, Any],
+    connection: sqlite3.Connection, now: int, *, row: PlanRow, plan: Plan, take: int
 ) -> dict[str, str] | None:
     """Move a plan, and replay the letters whose turn it is; give their jobs' queues by their ids."""
-    if not connection.execute(SQL["advance_plan"], {**mark, "now": now}).rowcount:
+    moved = {**row._asdict(), "state": plan.dump(), "running": plan.is_running, "now": now}
+    if not connection.execute(SQL["advance_plan"], moved).rowcount:
         return None
-    turn = {"token": mark["token"], "take": take}
-    ids = [row["job_id"] for row in connection.execute(SQL["letters_to_replay"], turn)]
-    queues = replay(connection, ids, now, told={"plan": mark["token"], "actor": actor})
+    turn = {"token": row.token, "take": take}
+    ids = [found["job_id"] for found in connection.execute(SQL["letters_to_replay"], turn)]
+    told = {"plan": row.token, "actor": plan.actor}
+    queues = bring_back(
+        connection, ids, now, restart=plan.restart, same_deadline=plan.same_deadline, told=told
+    )
     connection.execute(SQL["replay_letters"], {"ids": json.dumps(list(queues)), "now": now})
-    note_steps(connection, list(queues), now, [("replaying", actor, "", json.dumps(meta))])
+    meta = {"plan": row.token, **({"restart": True} if plan.restart else {})}
+    note_steps(connection, list(queues), now, [("replaying", plan.actor, "", json.dumps(meta))])
     # A letter in a plan has a failed job. If that is not so, a plan must not wait for it for ever.
     others = [job_id for job_id in ids if job_id not in queues]
     close_letters(connection, others, now, actor="holdfast", notes="its job is not failed any more")
