@@ -17,6 +17,7 @@ from holdfast import (
     Permanent,
     Retryable,
     Status,
+    StepRefused,
     Ticket,
     TicketKind,
 )
@@ -200,6 +201,21 @@ async def test_an_operator_can_stop_a_plan_and_plan_again_for_what_is_left(
 
     assert stopped.plan.why == "by bert: lunch"
     assert await _verified(hold, 3)
+
+
+@pytest.mark.clause("OPS-1")
+async def test_a_replay_is_begun_and_stopped_by_somebody(
+    hold: Holdfast, review: JobFunction[[int], int]
+) -> None:
+    async with hold.worker(poll=0.05):
+        await all_failed(hold, [await review.submit(1)])
+    token = await planned(hold)
+
+    for nobody in (hold.dead.replay(token, actor=""), hold.dead.stop(token, actor=" ")):
+        with pytest.raises(StepRefused, match="nobody is named; tell who takes the step"):
+            await nobody
+
+    assert (await hold.dead.progress(token)).plan.phase is Phase.MADE
 
 
 async def _verified(hold: Holdfast, count: int) -> bool:

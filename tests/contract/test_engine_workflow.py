@@ -101,6 +101,7 @@ async def test_a_step_without_a_name_a_reason_or_a_known_cause_is_refused(
         (dead.remediate(job_id, "", actor="ann"), "evidence is empty; put it in words"),
         (dead.close(job_id, "", actor="ann"), "notes is empty"),
         (dead.discard(job_id, "", actor="ann"), "reason is empty"),
+        (dead.plan(job_id, safe=SAFE, actor=""), "nobody is named; tell who takes the step"),
     ]
     for asked, words in refusals:
         with pytest.raises(StepRefused, match=words):

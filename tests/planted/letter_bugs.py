@@ -48,10 +48,10 @@ def _note_nothing(
 # Plans.
 
 
-def _start_anyway(plan: Plan, standing: Standing, now: float, *, code_version: str) -> Plan:
+def _start_anyway(plan: Plan, standing: Standing, now: float, **how: Any) -> Plan:
     if plan.phase is not Phase.MADE:
-        return start(plan, standing, now, code_version=code_version)
-    return start(plan, Standing({LetterState.VALIDATED: plan.letters}), now, code_version=code_version)
+        return start(plan, standing, now, **how)
+    return start(plan, Standing({LetterState.VALIDATED: plan.letters}), now, **how)
 
 
 def _skip_the_canary(plan: Plan, standing: Standing, now: float) -> Move:

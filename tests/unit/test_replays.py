@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.errors import PlanStale
+from holdfast.core.errors import PlanStale, StepRefused
 from holdfast.core.failures import ErrorClass
 from holdfast.core.letters import Cause, Letter, LetterState
 from holdfast.core.replays import (
@@ -70,7 +70,7 @@ def standing(*, repeated: int = 0, **counts: int) -> Standing:
 
 
 def begun(plan: Plan) -> Plan:
-    return start(plan, standing(validated=plan.letters), MADE_AT, code_version=plan.code_version)
+    return start(plan, standing(validated=plan.letters), MADE_AT, actor="ann", code_version=plan.code_version)
 
 
 def sent(plan: Plan) -> Plan:
@@ -132,9 +132,9 @@ def test_a_canary_of_less_than_none_is_refused() -> None:
 def test_a_plan_begins_with_a_canary_if_others_can_follow_it(letters: int, canary: int, phase: Phase) -> None:
     plan = a_plan(letters, canary=canary)
 
-    running = start(plan, standing(validated=letters), MADE_AT + 5, code_version="1.4")
+    running = start(plan, standing(validated=letters), MADE_AT + 5, actor="ann", code_version="1.4")
 
-    assert running == replace(plan, phase=phase, next_at=MADE_AT + 5)
+    assert running == replace(plan, actor="ann", phase=phase, next_at=MADE_AT + 5)
     assert running.is_running
 
 
@@ -142,15 +142,15 @@ def test_a_plan_begins_with_a_canary_if_others_can_follow_it(letters: int, canar
 def test_said_again_while_it_runs_a_start_changes_nothing(
     plan: Plan, stands: Standing, now: float, version: str
 ) -> None:
-    assert start(plan, stands, now, code_version=version) == plan
+    assert start(plan, stands, now, actor="ann", code_version=version) == plan
 
 
 def test_a_plan_is_good_for_an_hour() -> None:
     plan, as_planned = a_plan(), standing(validated=10)
 
-    assert start(plan, as_planned, MADE_AT + GOOD_FOR, code_version="1.4").is_running
+    assert start(plan, as_planned, MADE_AT + GOOD_FOR, actor="ann", code_version="1.4").is_running
     with pytest.raises(PlanStale, match="plan p-1 was made more than an hour ago; plan again"):
-        start(plan, as_planned, MADE_AT + GOOD_FOR + 0.001, code_version="1.4")
+        start(plan, as_planned, MADE_AT + GOOD_FOR + 0.001, actor="ann", code_version="1.4")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_plan_is_good_for_an_hour() -> None:
 )
 def test_a_plan_made_by_other_code_is_stale(planned: str, now: str, told: str) -> None:
     with pytest.raises(PlanStale, match=told):
-        start(a_plan(version=planned), standing(validated=10), MADE_AT, code_version=now)
+        start(a_plan(version=planned), standing(validated=10), MADE_AT, actor="ann", code_version=now)
 
 
 @pytest.mark.clause("OPS-2")
@@ -172,16 +172,16 @@ def test_a_plan_made_by_other_code_is_stale(planned: str, now: str, told: str) -
 )
 def test_a_plan_whose_letters_changed_is_stale(stands: Standing) -> None:
     with pytest.raises(PlanStale, match="1 of the 10 letters of plan p-1 changed since; plan again"):
-        start(a_plan(), stands, MADE_AT, code_version="1.4")
+        start(a_plan(), stands, MADE_AT, actor="ann", code_version="1.4")
 
 
 def test_a_plan_that_has_ended_does_not_begin_again() -> None:
-    done, stopped = replace(a_plan(), phase=Phase.DONE), stop(a_plan(), "said eve")
+    done, stopped = replace(a_plan(), phase=Phase.DONE), stop(a_plan(), actor="bert", reason="lunch")
 
     with pytest.raises(PlanStale, match="plan p-1 is done; plan again for what is left"):
-        start(done, standing(validated=10), MADE_AT, code_version="1.4")
-    with pytest.raises(PlanStale, match="plan p-1 was stopped: said eve; plan again for what is left"):
-        start(stopped, standing(validated=10), MADE_AT, code_version="1.4")
+        start(done, standing(validated=10), MADE_AT, actor="ann", code_version="1.4")
+    with pytest.raises(PlanStale, match="plan p-1 was stopped: by bert: lunch; plan again for what is left"):
+        start(stopped, standing(validated=10), MADE_AT, actor="ann", code_version="1.4")
 
 
 # How it moves.
@@ -324,17 +324,32 @@ def test_what_was_decided_upon_is_never_undone(plan: Plan, stands: Standing, now
 
 
 def test_a_stopped_plan_says_why_and_one_that_was_not_begun_never_begins() -> None:
-    assert stop(begun(a_plan()), "said eve") == replace(begun(a_plan()), phase=Phase.STOPPED, why="said eve")
-    assert not stop(a_plan(), "said eve").is_running
-    with pytest.raises(PlanStale, match="was stopped: said eve"):
-        begun(stop(a_plan(), "said eve"))
+    running = begun(a_plan())
+
+    assert stop(running, actor="bert", reason="lunch") == replace(
+        running, phase=Phase.STOPPED, actor="bert", why="by bert: lunch"
+    )
+    assert stop(running, actor="bert").why == "by bert"
+    assert not stop(a_plan(), actor="bert").is_running
+    with pytest.raises(PlanStale, match="was stopped: by bert"):
+        begun(stop(a_plan(), actor="bert"))
 
 
 @pytest.mark.parametrize("phase", [Phase.DONE, Phase.STOPPED])
 def test_a_plan_that_has_ended_cannot_be_stopped(phase: Phase) -> None:
     ended = replace(a_plan(), phase=phase, why="as it was")
 
-    assert stop(ended, "said eve") == ended
+    assert stop(ended, actor="bert") == ended
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_nobody_begins_or_stops_a_plan_without_a_name(phase: Phase) -> None:
+    plan = replace(a_plan(), phase=phase)
+
+    with pytest.raises(StepRefused, match="nobody is named; tell who takes the step"):
+        start(plan, standing(validated=10), MADE_AT, actor=" ", code_version="1.4")
+    with pytest.raises(StepRefused, match="nobody is named; tell who takes the step"):
+        stop(plan, actor="")
 
 
 class Replaying(RuleBasedStateMachine):
@@ -388,7 +403,7 @@ class Replaying(RuleBasedStateMachine):
     @rule(rarely=st.integers(0, 9))
     def somebody_stops_it(self, rarely: int) -> None:
         if rarely == 0:
-            self.plan = stop(self.plan, "said eve")
+            self.plan = stop(self.plan, actor="eve")
 
     @invariant()
     def a_canary_is_alone(self) -> None:

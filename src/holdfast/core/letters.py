@@ -252,27 +252,27 @@ class Step:
 
 def triage(cause: Cause, *, actor: str, reason: str = "") -> Step:
     """Put on record why a job failed."""
-    return Step(LetterState.TRIAGED, _named(actor), reason, cause=cause)
+    return Step(LetterState.TRIAGED, named(actor), reason, cause=cause)
 
 
 def remediate(evidence: str, *, actor: str, reason: str = "") -> Step:
     """Put on record what shows that the cause is gone."""
-    return Step(LetterState.REMEDIATED, _named(actor), reason, evidence=_said(evidence, "evidence"))
+    return Step(LetterState.REMEDIATED, named(actor), reason, evidence=_said(evidence, "evidence"))
 
 
 def validate(safe: str, plan: str, *, actor: str) -> Step:
     """Put on record why a second effect does no harm, under the plan whose dry run went well."""
-    return Step(LetterState.VALIDATED, _named(actor), safe=_said(safe, "safe"), plan=plan)
+    return Step(LetterState.VALIDATED, named(actor), safe=_said(safe, "safe"), plan=plan)
 
 
 def close(notes: str, *, actor: str) -> Step:
     """Put on record how it was repaired."""
-    return Step(LetterState.CLOSED, _named(actor), notes=_said(notes, "notes"))
+    return Step(LetterState.CLOSED, named(actor), notes=_said(notes, "notes"))
 
 
 def discard(reason: str, *, actor: str) -> Step:
     """Give a job up."""
-    return Step(LetterState.DISCARDED, _named(actor), _said(reason, "reason"))
+    return Step(LetterState.DISCARDED, named(actor), _said(reason, "reason"))
 
 
 def ensure_step(letter: Letter, step: Step) -> None:
@@ -304,7 +304,8 @@ def mermaid() -> str:
     return "\n".join(lines)
 
 
-def _named(actor: str) -> str:
+def named(actor: str) -> str:
+    """Give an actor, who has to be named. Raises `StepRefused`."""
     if not actor.strip():
         raise StepRefused("nobody is named; tell who takes the step, with actor=")
     return actor

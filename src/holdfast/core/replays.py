@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import PlanStale
-from holdfast.core.letters import Cause, Letter, LetterState
+from holdfast.core.letters import Cause, Letter, LetterState, named
 
 GOOD_FOR = 3600.0
 """Seconds after which a plan that nobody has started is stale: what its dry run has seen may be over."""
@@ -45,6 +45,7 @@ class Plan:
 
     token: str
     actor: str
+    """Who has made it, begun it, or stopped it: whoever did that last."""
     made_at: float
     letters: int
     restart: bool = False
@@ -102,11 +103,14 @@ class Standing(NamedTuple):
         return sum(self.states.values()) - self.count(LetterState.VALIDATED)
 
 
-def start(plan: Plan, standing: Standing, now: float, *, code_version: str) -> Plan:
-    """Let a plan begin. Said again while it runs, it changes nothing. Raises `PlanStale`.
+def start(plan: Plan, standing: Standing, now: float, *, actor: str, code_version: str) -> Plan:
+    """Let a plan begin. Said again while it runs, it changes nothing.
+
+    Raises `PlanStale`, and `StepRefused` if nobody is named.
 
     There is a canary only if others can follow it: a plan of no more letters than that keeps its pace from the start.
     """
+    actor = named(actor)
     if plan.phase in (Phase.DONE, Phase.STOPPED):
         told = "is done" if plan.phase is Phase.DONE else f"was stopped: {plan.why}"
         raise PlanStale(f"plan {plan.token} {told}; plan again for what is left")
@@ -125,7 +129,7 @@ def start(plan: Plan, standing: Standing, now: float, *, code_version: str) -> P
             f"{changed} of the {plan.letters} letters of plan {plan.token} changed since; plan again"
         )
     phase = Phase.CANARY if 0 < plan.canary < plan.letters else Phase.PACED
-    return replace(plan, phase=phase, next_at=now)
+    return replace(plan, phase=phase, next_at=now, actor=actor)
 
 
 class Move(NamedTuple):
@@ -156,7 +160,7 @@ def _canary(plan: Plan, standing: Standing, now: float) -> Move:
     # Also if somebody has taken it out of the plan meanwhile: no other letter takes its place.
     if plan.sent > standing.count(LetterState.REPLAYING, LetterState.VERIFIED):
         told = "failed in the same place as before" if standing.repeated else "did not complete"
-        return Move(stop(plan, f"the canary {told}"))
+        return Move(replace(plan, phase=Phase.STOPPED, why=f"the canary {told}"))
     missing = min(plan.canary - plan.sent, standing.count(LetterState.VALIDATED))
     if missing > 0:
         return Move(replace(plan, sent=plan.sent + missing, next_at=now), missing)
@@ -165,10 +169,16 @@ def _canary(plan: Plan, standing: Standing, now: float) -> Move:
     return Move(replace(plan, phase=Phase.PACED, next_at=now))
 
 
-def stop(plan: Plan, why: str) -> Plan:
-    """Let no more letters go; jobs that are under way go on. A plan that has ended stays as it is."""
-    ended = plan.phase in (Phase.DONE, Phase.STOPPED)
-    return plan if ended else replace(plan, phase=Phase.STOPPED, why=why)
+def stop(plan: Plan, *, actor: str, reason: str = "") -> Plan:
+    """Let no more letters go; jobs that are under way go on. A plan that has ended stays as it is.
+
+    Raises `StepRefused` if nobody is named.
+    """
+    actor = named(actor)
+    if plan.phase in (Phase.DONE, Phase.STOPPED):
+        return plan
+    why = f"by {actor}: {reason}" if reason else f"by {actor}"
+    return replace(plan, phase=Phase.STOPPED, actor=actor, why=why)
 
 
 class Check(NamedTuple):

@@ -4,7 +4,7 @@ A step that one letter does not allow is refused with an error; among many, thos
 """
 
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -216,38 +216,39 @@ class Desk:
     async def replay(self, token: str, *, actor: str) -> Progress:
         """Let a plan begin; workers do the rest. Said again, it changes nothing. Raises `PlanStale`."""
         version = self._parts.letters.code_version
+        return await self._change(
+            token,
+            lambda plan, standing, now: start(plan, standing, now, actor=actor, code_version=version),
+        )
+
+    async def stop(self, token: str, *, actor: str, reason: str = "") -> Progress:
+        """Let no more letters of a plan follow; jobs that are under way go on."""
+        reason = self._parts.redactor(reason)
+        return await self._change(token, lambda plan, *_: stop(plan, actor=actor, reason=reason))
+
+    async def progress(self, token: str) -> Progress:
+        """Tell how far a plan has come. Raises `PlanStale` if there is none."""
+        return await self._change(token, lambda plan, *_: plan)
+
+    async def _change(self, token: str, decide: Callable[[Plan, Standing, float], Plan]) -> Progress:
+        """Make of a plan what *decide* makes of it; that is asked again if somebody else was quicker."""
         while True:
             row = await self._store.plan(token)
             plan = Plan.load(row.state)
             now, standing = await self._store.standing(token)
-            started = start(plan, standing, now, code_version=version)
-            if started == plan:
+            changed = decide(plan, standing, now)
+            if changed == plan:
                 return Progress(plan, standing)
-            started = replace(started, actor=actor or plan.actor)
-            if await self._store.advance_plan(row, started) is not None:
-                self._parts.journal.info(
-                    "replay began", plan=token, actor=started.actor, letters=plan.letters
-                )
-                return Progress(started, standing)
+            if await self._store.advance_plan(row, changed) is not None:
+                self._tell_change(changed)
+                return Progress(changed, standing)
 
-    async def stop(self, token: str, *, actor: str, reason: str = "") -> Progress:
-        """Let no more letters of a plan follow; jobs that are under way go on."""
-        while True:
-            row = await self._store.plan(token)
-            plan = Plan.load(row.state)
-            _, standing = await self._store.standing(token)
-            stopped = stop(plan, f"by {actor}" + (f": {self._parts.redactor(reason)}" if reason else ""))
-            if stopped == plan:
-                return Progress(plan, standing)
-            if await self._store.advance_plan(row, stopped) is not None:
-                self._parts.journal.warning("replay stopped", plan=token, actor=actor, reason=stopped.why)
-                return Progress(stopped, standing)
-
-    async def progress(self, token: str) -> Progress:
-        """Tell how far a plan has come. Raises `PlanStale` if there is none."""
-        row = await self._store.plan(token)
-        _, standing = await self._store.standing(token)
-        return Progress(Plan.load(row.state), standing)
+    def _tell_change(self, plan: Plan) -> None:
+        fields = {"plan": plan.token, "actor": plan.actor}
+        if plan.is_running:
+            self._parts.journal.info("replay began", letters=plan.letters, **fields)
+        else:
+            self._parts.journal.warning("replay stopped", reason=plan.why, **fields)
 
     async def archive(
         self, *, older_than: timedelta | None = None, beyond: int | None = None, dry_run: bool = False
