@@ -346,8 +346,7 @@ async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_told_all_th
 ) -> None:
     told: list[Ticket] = []
     hold.on_ticket(told.append)
-    facts = '{"title": "the moon is full", "level": "page"}'
-    await hold.parts.store.set_alarm("moon", on=True, kind="lunar", facts=facts)
+    await hold.parts.store.raise_alarm("lunar", {"title": "the moon is full", "level": "page"})
     await tell_tickets(hold)
 
     assert [(ticket.title, ticket.level) for ticket in told] == [("the moon is full", "page")]

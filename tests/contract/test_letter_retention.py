@@ -642,8 +642,8 @@ async def test_tickets_are_purged_that_were_told_long_ago_and_have_no_letter(
     store: Store, clock: DatabaseClock
 ) -> None:
     kept = await a_letter(store)
-    for alarm in ("told", "untold"):
-        await store.set_alarm(alarm, on=True, kind="many dead letters")
+    for kind in ("told", "untold"):
+        await store.raise_alarm(kind, {})
     tickets = await store.take_tickets(limit=9, lease=DAY)
     [mine] = [ticket.id for ticket in tickets if ticket.job_id == kept]
     [told, untold] = [ticket.id for ticket in tickets if ticket.job_id is None]

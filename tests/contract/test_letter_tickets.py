@@ -146,19 +146,20 @@ async def test_a_group_was_told_for_as_long_as_somebody_asks(store: Store, clock
 async def test_an_alarm_raises_one_ticket_each_time_that_it_comes_to_it(
     store: Store, other_store: Store, clock: DatabaseClock
 ) -> None:
-    async def alarm(place: Store, *, on: bool) -> bool:
-        return await place.set_alarm("many", on=on, kind="many dead letters", facts='{"letters": 101}')
+    kind, facts = "many dead letters", {"letters": 101}
 
-    assert [await alarm(store, on=True), await alarm(other_store, on=True)] == [True, False]
+    assert await store.raise_alarm(kind, facts)
+    assert not await other_store.raise_alarm(kind, {"letters": 102})
     [ticket] = await taken(store)
-    assert (ticket.kind, ticket.job_id, ticket.fingerprint) == ("many dead letters", None, None)
-    assert dict(ticket.facts) == {"letters": 101}
-    assert ticket.id.startswith("alarm:many:")
+    assert (ticket.kind, ticket.job_id, ticket.fingerprint) == (kind, None, None)
+    assert dict(ticket.facts) == facts
+    assert ticket.id.startswith("alarm:many dead letters:")
     await store.tickets_told([ticket.id])
 
-    assert [await alarm(store, on=False), await alarm(other_store, on=False)] == [True, False]
+    assert await store.clear_alarm(kind)
+    assert not await other_store.clear_alarm(kind)
     await clock.advance(HOUR)
-    assert await alarm(other_store, on=True)
+    assert await other_store.raise_alarm(kind, facts)
 
     [again] = await taken(store)
     assert again.id != ticket.id

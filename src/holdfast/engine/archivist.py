@@ -1,7 +1,6 @@
 """The archivist: it moves dead letters to the archive when their time has come, and deletes what nobody needs."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -56,8 +55,6 @@ DAY = timedelta(days=1)
 FAILURES = (ArchiveUnavailable, ArchiveDamaged, ArchiveMissing, ConfigError)
 """What may come of archiving; the letters are kept then."""
 
-CROWD, FULL = "dead letters in a day", "archive"
-
 
 class Archivist:
     """Keeps what has ended for as long as it is to be kept. Workers take turns at it."""
@@ -92,9 +89,12 @@ class Archivist:
         if most is None:
             return
         deaths = await self._store.deaths_within(DAY)
+        if deaths <= most:
+            await self._store.clear_alarm(TicketKind.MANY)
+            return
         title = f"{deaths} jobs have failed within a day, more than {most}"
         facts = {"title": title, "level": Follow.ALERT, "deaths": deaths}
-        await self._store.set_alarm(CROWD, on=deaths > most, kind=TicketKind.MANY, facts=json.dumps(facts))
+        await self._store.raise_alarm(TicketKind.MANY, facts)
 
     async def due(self, *, older_than: timedelta | None = None, beyond: int | None = None) -> int:
         """Count the letters that `archive` would move. Raises `ConfigError` if there is no archive."""
@@ -119,7 +119,7 @@ class Archivist:
                 break
             done += len(gone)
             await asyncio.sleep(BREATH)
-        await self._store.set_alarm(FULL, on=False)
+        await self._store.clear_alarm(TicketKind.ARCHIVE)
         if done:
             self._metrics.count("letters_archived", done)
             self._journal.info("archived", letters=done)
@@ -143,8 +143,7 @@ class Archivist:
             told = self._parts.redactor(str(error))
             self._journal.error("archive failed", letters=len(seen), message=told)
             title = f"dead letters cannot be archived, and are kept: {told}"
-            facts = json.dumps({"title": title, "level": Follow.ALERT})
-            await self._store.set_alarm(FULL, on=True, kind=TicketKind.ARCHIVE, facts=facts)
+            await self._store.raise_alarm(TicketKind.ARCHIVE, {"title": title, "level": Follow.ALERT})
             raise
         kept = {record["letter"]["job_id"] for record in records}
         return [one for one in seen if one[0] in kept]

@@ -118,8 +118,12 @@ class LetterStore(Protocol):
         """Name those of *fingerprints* of which a ticket was told within that time, and not quietly."""
         ...
 
-    async def set_alarm(self, name: str, *, on: bool, kind: str = "", facts: str = "{}") -> bool:
-        """Raise an alarm, with a ticket for it, or clear it; false if it was so before."""
+    async def raise_alarm(self, kind: str, facts: Mapping[str, Any]) -> bool:
+        """Raise an alarm, with a ticket of that kind; false, and there is no other ticket, if it is raised already."""
+        ...
+
+    async def clear_alarm(self, kind: str) -> bool:
+        """Note that what an alarm was about is over; false if it is not raised."""
         ...
 
     async def deaths_within(self, length: timedelta) -> int:

@@ -5,7 +5,7 @@ their ids. The table of ended jobs writes letters itself, and has it in the same
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -135,10 +135,11 @@ class PostgresLetters(PostgresKeeping):
         rows = await self._connections.fetch(self._sql["groups_told"], list(fingerprints), within)
         return {row["fingerprint"] for row in rows}
 
-    async def set_alarm(self, name: str, *, on: bool, kind: str = "", facts: str = "{}") -> bool:
-        if on:
-            return bool(await self._connections.fetch(self._sql["raise_alarm"], name, kind, facts))
-        return bool(await self._connections.fetch(self._sql["clear_alarm"], name))
+    async def raise_alarm(self, kind: str, facts: Mapping[str, Any]) -> bool:
+        return bool(await self._connections.fetch(self._sql["raise_alarm"], kind, json.dumps(facts)))
+
+    async def clear_alarm(self, kind: str) -> bool:
+        return bool(await self._connections.fetch(self._sql["clear_alarm"], kind))
 
     async def deaths_within(self, length: timedelta) -> int:
         [row] = await self._connections.fetch(self._sql["deaths_within"], length)

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -125,13 +125,12 @@ class SqliteLetters(SqliteKeeping):
         values = {"fingerprints": json.dumps(list(fingerprints)), "since": self._ago(within)}
         return set(await self._reader.json(SQL["groups_told"], values))
 
-    async def set_alarm(self, name: str, *, on: bool, kind: str = "", facts: str = "{}") -> bool:
-        if on:
-            return await self._locked(
-                partial(_raise_alarm, values={"name": name, "kind": kind, "facts": facts})
-            )
+    async def raise_alarm(self, kind: str, facts: Mapping[str, Any]) -> bool:
+        return await self._locked(partial(_raise_alarm, kind=kind, facts=json.dumps(facts)))
+
+    async def clear_alarm(self, kind: str) -> bool:
         cleared = await self._writer.write(
-            lambda connection: connection.execute(SQL["clear_alarm"], {"name": name}).rowcount
+            lambda connection: connection.execute(SQL["clear_alarm"], {"kind": kind}).rowcount
         )
         return bool(cleared)
 
@@ -223,8 +222,8 @@ def _take_tickets(connection: sqlite3.Connection, now: int, *, limit: int, lease
     return due
 
 
-def _raise_alarm(connection: sqlite3.Connection, now: int, *, values: dict[str, str]) -> bool:
-    if not connection.execute(SQL["raise_alarm"], {"name": values["name"], "now": now}).rowcount:
+def _raise_alarm(connection: sqlite3.Connection, now: int, *, kind: str, facts: str) -> bool:
+    if not connection.execute(SQL["raise_alarm"], {"kind": kind, "now": now}).rowcount:
         return False
-    connection.execute(SQL["alarm_ticket"], {**values, "now": now})
+    connection.execute(SQL["alarm_ticket"], {"kind": kind, "facts": facts, "now": now})
     return True

@@ -1,4 +1,4 @@
--- The first who raises it also writes the ticket, or neither is written.
+-- The first who raises it also writes the ticket, or neither is written. An alarm has the name of its ticket's kind.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), raised AS (
@@ -7,7 +7,7 @@ WITH clock AS MATERIALIZED (
     RETURNING name, raised_at
 ), ticket AS (
     INSERT INTO holdfast.tickets (id, kind, raised_at, facts, due_at)
-    SELECT 'alarm:' || name || ':' || (extract(epoch FROM raised_at) * 1000000)::bigint, $2, raised_at, $3, raised_at
+    SELECT 'alarm:' || name || ':' || (extract(epoch FROM raised_at) * 1000000)::bigint, name, raised_at, $2, raised_at
       FROM raised
 )
 SELECT name FROM raised

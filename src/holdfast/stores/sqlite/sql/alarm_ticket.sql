@@ -1,2 +1,2 @@
 INSERT INTO holdfast_tickets (id, kind, raised_at, facts, due_at)
-VALUES ('alarm:' || :name || ':' || :now, :kind, :now, :facts, :now)
+VALUES ('alarm:' || :kind || ':' || :now, :kind, :now, :facts, :now)

@@ -1,1 +1,1 @@
-DELETE FROM holdfast_alarms WHERE name = :name
+DELETE FROM holdfast_alarms WHERE name = :kind
