@@ -118,6 +118,11 @@ class Letter:
     """Whether its job has other arguments than it was submitted with; the original ones are kept."""
 
     @property
+    def seen(self) -> tuple[str, int]:
+        """Its job's id and its version: which letter a step is taken with, and which step came before it."""
+        return self.job_id, self.version
+
+    @property
     def error_class(self) -> ErrorClass:
         """What kind of failure it was."""
         return self.failure.error_class
@@ -275,12 +280,11 @@ def discard(reason: str, *, actor: str) -> Step:
     return Step(LetterState.DISCARDED, named(actor), _said(reason, "reason"))
 
 
-def ensure_step(letter: Letter, step: Step) -> None:
-    """Refuse a step that does not follow from the letter's state, and say what does. Raises `StepRefused`."""
-    if step.to not in by_hand(letter.state):
-        raise StepRefused(
-            f"the dead letter of job {letter.job_id} is {letter.state}, so it cannot be {step.to}; {NEXT[letter.state]}"
-        )
+def refusal(letter: Letter, step: Step) -> str | None:
+    """Say why a step does not follow from the letter's state, and what does; `None` if it follows."""
+    if step.to in by_hand(letter.state):
+        return None
+    return f"the dead letter of job {letter.job_id} is {letter.state}, so it cannot be {step.to}; {NEXT[letter.state]}"
 
 
 def by_hand(state: LetterState) -> frozenset[LetterState]:

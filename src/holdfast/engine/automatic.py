@@ -77,7 +77,6 @@ class AutoReplayer:
             remediate(evidence, actor=AUTOMATIC),
             validate(policy.safe, plan.token, actor=AUTOMATIC),
         ]
-        seen = [(letter.job_id, letter.version) for letter in letters]
-        moved = await self._store.move_letters(seen, steps, plan=plan)
+        moved = await self._store.move_letters([letter.seen for letter in letters], steps, plan=plan)
         if moved:
             self._parts.journal.info("replay by itself", plan=plan.token, letters=len(moved), job_id=moved[0])

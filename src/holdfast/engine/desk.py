@@ -20,7 +20,7 @@ from holdfast.core.letters import (
     Step,
     close,
     discard,
-    ensure_step,
+    refusal,
     remediate,
     triage,
     validate,
@@ -204,7 +204,7 @@ class Desk:
             canary=canary,
             pace=pace,
         )
-        seen = [(letter.job_id, letter.version) for letter in ready]
+        seen = [letter.seen for letter in ready]
         moved = await self._store.move_letters(seen, [step], plan=plan)
         self._tell(step, moved)
         for job_id, _ in seen:
@@ -275,22 +275,14 @@ class Desk:
         done: list[str] = []
         refused: dict[str, str] = {}
         async for page in self._pages(wanted):
-            allowed: list[Letter] = []
-            for letter in page:
-                why = _why_not(letter, step)
-                if why is None:
-                    allowed.append(letter)
-                elif isinstance(wanted, str):
-                    raise StepRefused(why)
-                else:
-                    refused[letter.job_id] = why
-            seen = [(letter.job_id, letter.version) for letter in allowed]
+            refused |= {letter.job_id: why for letter in page if (why := refusal(letter, step))}
+            seen = [letter.seen for letter in page if letter.job_id not in refused]
             ids = [job_id for job_id, _ in seen]
             moved = ids if dry_run or not seen else await self._store.move_letters(seen, [step], args=args)
             done += moved
             refused |= {job_id: _changed(job_id) for job_id in ids if job_id not in moved}
-        if isinstance(wanted, str) and not done:
-            raise StepRefused(_changed(wanted))
+        if isinstance(wanted, str) and refused:
+            raise StepRefused(*refused.values())
         if not dry_run:
             self._tell(step, done)
         return Moved(done, refused)
@@ -334,14 +326,6 @@ class Desk:
 
 def _changed(job_id: str) -> str:
     return f"the dead letter of job {job_id} has just changed; look at it again"
-
-
-def _why_not(letter: Letter, step: Step) -> str | None:
-    try:
-        ensure_step(letter, step)
-    except StepRefused as refusal:
-        return str(refusal)
-    return None
 
 
 def _tries(letter: Letter, rows: Sequence[StageRow]) -> list[StageTries]:
