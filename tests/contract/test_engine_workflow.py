@@ -108,8 +108,10 @@ async def test_a_step_without_a_name_a_reason_or_a_known_cause_is_refused(
             await asked
     with pytest.raises(ConfigError, match="'weather' is no cause; say one of: transient, data, "):
         await dead.triage(job_id, "weather", actor="ann")
-    with pytest.raises(ConfigError, match="a plan needs a pace above 0"):
+    with pytest.raises(ConfigError, match="pace=0 is none; say how many letters a second, more than 0"):
         await dead.plan(job_id, safe=SAFE, actor="ann", pace=0)
+    with pytest.raises(ConfigError, match="canary=-1 is less than none; 0 sends no letter ahead"):
+        await dead.plan(job_id, safe=SAFE, actor="ann", canary=-1)
 
     assert [step.state for step in (await dead.show(job_id)).steps] == [LetterState.NEW]
 

@@ -180,38 +180,42 @@ class Desk:
         *safe* says why it does no harm if something takes effect twice. *canary* letters go first, the others follow
         them with *pace* letters a second. With *restart* finished stages run again.
         """
-        if not 0 < pace < math.inf or canary < 0:
-            raise ConfigError("a plan needs a pace above 0, and a canary of 0 or more letters")
-        token = self._parts.ids.job_id()
-        step = self._worded(validate(safe, token, actor=actor))
-        found: dict[str, list[Check]] = {}
-        ready: list[Letter] = []
-        async for page in self._pages(wanted):
-            for letter, its_checks in await self._dry_run.check(page, restart=restart):
-                found[letter.job_id] = its_checks
-                if all(check.holds for check in its_checks):
-                    ready.append(letter)
+        draft = self._draft(actor=actor, restart=restart, canary=canary, pace=pace)
+        step = self._worded(validate(safe, draft.token, actor=actor))
+        looked_at = [
+            each
+            async for page in self._pages(wanted)
+            for each in await self._dry_run.check(page, restart=restart)
+        ]
+        found = {letter.job_id: its_checks for letter, its_checks in looked_at}
+        ready = [letter for letter, its_checks in looked_at if all(check.holds for check in its_checks)]
         if dry_run or not ready:
             return Planned(None, [letter.job_id for letter in ready], found)
         now = await self._store.now()
-        plan = Plan(
-            token=token,
-            actor=actor,
-            made_at=now.timestamp(),
-            letters=len(ready),
-            restart=restart,
-            code_version=self._parts.letters.code_version,
-            canary=canary,
-            pace=pace,
-        )
-        seen = [letter.seen for letter in ready]
-        moved = await self._store.move_letters(seen, [step], plan=plan)
+        plan = replace(draft, made_at=now.timestamp(), letters=len(ready))
+        moved = await self._store.move_letters([letter.seen for letter in ready], [step], plan=plan)
         self._tell(step, moved)
-        for job_id, _ in seen:
-            if job_id not in moved:
-                found[job_id].append(Check("workflow", holds=False, told=_changed(job_id)))
+        for letter in ready:
+            if letter.job_id not in moved:
+                found[letter.job_id].append(Check("workflow", holds=False, told=_changed(letter.job_id)))
         # A plan that somebody has taken a letter from is stale: there is no use in its token.
-        return Planned(token if len(moved) == len(seen) else None, moved, found)
+        return Planned(plan.token if len(moved) == len(ready) else None, moved, found)
+
+    def _draft(self, *, actor: str, restart: bool, canary: int, pace: float) -> Plan:
+        """Begin a plan, before anything is looked at: whoever asks for an impossible one is told at once."""
+        try:
+            return Plan(
+                token=self._parts.ids.job_id(),
+                actor=actor,
+                made_at=0.0,
+                letters=0,
+                restart=restart,
+                code_version=self._parts.letters.code_version,
+                canary=canary,
+                pace=pace,
+            )
+        except ValueError as refused:
+            raise ConfigError(str(refused)) from None
 
     async def replay(self, token: str, *, actor: str) -> Progress:
         """Let a plan begin; workers do the rest. Said again, it changes nothing. Raises `PlanStale`."""
