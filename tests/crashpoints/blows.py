@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from tests.simulation.processes import Blow, Fault, Moment, Process
 
@@ -56,10 +57,17 @@ class Victim(Process):
         self._files: list[sqlite3.Connection] = []
         self.about_clerks = False
         """Whether its clerks are what the story is about."""
+        self._of_clerks: WeakSet[asyncio.Task[Any]] = WeakSet()
 
     async def call(self, point: str, operation: Callable[[], Awaitable[T]], *, error: type[Exception]) -> T:
         """Make a call, under its number."""
         return await super().call(self._numbered(point), operation, error=error)
+
+    def owns(self, task: asyncio.Task[Any]) -> None:
+        """Remember a task; what a clerk starts is a clerk's."""
+        super().owns(task)
+        if self._is_of_a_clerk(asyncio.current_task()):
+            self._of_clerks.add(task)
 
     def owns_file(self, file: sqlite3.Connection) -> None:
         """Remember a connection that the victim itself has opened."""
@@ -73,12 +81,14 @@ class Victim(Process):
 
     def _numbered(self, point: str) -> str:
         task = asyncio.current_task()
-        name = "" if task is None else task.get_name()
-        if name.endswith(CLERKS) != self.about_clerks:
+        if self._is_of_a_clerk(task) != self.about_clerks:
             return point
-        looks = name == WATCHER
+        looks = task is not None and task.get_name() == WATCHER
         again, self._just_looked = looks and self._just_looked, looks
         return point if again else f"#{next(self._numbers)} {point}"
+
+    def _is_of_a_clerk(self, task: asyncio.Task[Any] | None) -> bool:
+        return task is not None and (task in self._of_clerks or task.get_name().endswith(CLERKS))
 
 
 class OneBlow:

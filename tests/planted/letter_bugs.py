@@ -9,7 +9,7 @@ from holdfast.core import replays, wording
 from holdfast.core.archiving import dump_manifest, manifest_name, manifest_of, pack, seal_record
 from holdfast.core.errors import ArchiveUnavailable
 from holdfast.core.letters import LetterFilter, LetterState
-from holdfast.core.replays import Move, Phase, Plan, Standing, may_replay_itself, start
+from holdfast.core.replays import Move, Phase, Plan, Standing, is_due, start
 from holdfast.engine import archivist, automatic, desk
 from holdfast.engine.archivist import Archivist
 from holdfast.engine.automatic import AutoReplayer
@@ -68,11 +68,8 @@ def _from_the_start(connection: sqlite3.Connection, job_ids: Sequence[str], now:
     return bring_back(connection, job_ids, now, **{**how, "restart": True})
 
 
-def _again_and_again(
-    letter: Letter, policy: AutoReplay, *, now: datetime, deadline_at: datetime | None, shut: str
-) -> bool:
-    fresh = replace(letter, replays=0)
-    return may_replay_itself(fresh, policy, now=now, deadline_at=deadline_at, shut=shut)
+def _again_and_again(letter: Letter, policy: AutoReplay, now: datetime) -> bool:
+    return is_due(replace(letter, replays=0), policy, now)
 
 
 async def _those_that_went_before(self: Any, name: str) -> AsyncIterator[list[Letter]]:
@@ -221,7 +218,7 @@ BUGS = (
         "It passes, some time or other.",
         (),
         (
-            Swap(automatic, "may_replay_itself", _again_and_again),
+            Swap(automatic, "is_due", _again_and_again),
             Swap(
                 AutoReplayer,
                 "_new_letters",

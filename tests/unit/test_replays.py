@@ -28,7 +28,8 @@ from holdfast.core.replays import (
     Standing,
     checks,
     dump_checks,
-    may_replay_itself,
+    is_due,
+    is_in_time,
     next_move,
     start,
     stop,
@@ -567,15 +568,8 @@ LEAVE = AutoReplay("grading twice does no harm", after=timedelta(minutes=10))
 DUE = LAST + timedelta(minutes=10)
 
 
-def goes(
-    letter: Letter | None = None,
-    *,
-    now: datetime = DUE,
-    deadline_at: datetime | None = None,
-    shut: str = "",
-) -> bool:
-    letter = letter or a_letter(error_class=ErrorClass.NETWORK_TIMEOUT)
-    return may_replay_itself(letter, LEAVE, now=now, deadline_at=deadline_at, shut=shut)
+def goes(letter: Letter | None = None, *, now: datetime = DUE) -> bool:
+    return is_due(letter or a_letter(error_class=ErrorClass.NETWORK_TIMEOUT), LEAVE, now)
 
 
 def test_a_letter_whose_failure_passes_is_replayed_by_itself_when_its_time_has_come() -> None:
@@ -596,13 +590,10 @@ def test_what_no_retry_mends_is_not_replayed_by_itself() -> None:
     assert not goes(a_letter(error_class=ErrorClass.SCHEMA_INVALID))
 
 
-def test_nothing_is_replayed_by_itself_while_its_provider_is_shut() -> None:
-    assert not goes(shut="llm is open until 12:30")
-
-
 def test_nothing_is_replayed_by_itself_past_its_deadline() -> None:
-    assert goes(deadline_at=DUE + timedelta(microseconds=1))
-    assert not goes(deadline_at=DUE)
+    assert is_in_time(None, DUE)
+    assert is_in_time(DUE + timedelta(microseconds=1), DUE)
+    assert not is_in_time(DUE, DUE)
 
 
 @pytest.mark.clause("OPS-1")

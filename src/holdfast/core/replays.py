@@ -295,11 +295,13 @@ class AutoReplay:
             raise ValueError("safe is empty; say why it does no harm if something takes effect twice")
 
 
-def may_replay_itself(
-    letter: Letter, policy: AutoReplay, *, now: datetime, deadline_at: datetime | None, shut: str
-) -> bool:
-    """Say whether a letter is to be replayed by itself now: once per job, in time, and with its provider well."""
-    if letter.state is not LetterState.NEW or letter.replays or not letter.failure.retryable or shut:
+def is_due(letter: Letter, policy: AutoReplay, now: datetime) -> bool:
+    """Say whether it is time for a letter to be replayed by itself: once per job, and after a failure that passes."""
+    if letter.state is not LetterState.NEW or letter.replays or not letter.failure.retryable:
         return False
-    in_time = deadline_at is None or deadline_at > now
-    return in_time and now - letter.last_failure_at >= policy.after
+    return now - letter.last_failure_at >= policy.after
+
+
+def is_in_time(deadline_at: datetime | None, now: datetime) -> bool:
+    """Say whether a job that is replayed by itself has time left: it keeps its deadline."""
+    return deadline_at is None or deadline_at > now

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from holdfast.core.errors import JobNotFound
 from holdfast.core.letters import Cause, Letter, LetterFilter, LetterState, remediate, triage, validate
-from holdfast.core.replays import AUTOMATIC, AutoReplay, Phase, Plan, may_replay_itself
+from holdfast.core.replays import AUTOMATIC, AutoReplay, Phase, Plan, is_due, is_in_time
+from holdfast.engine.dry_run import read_jobs
 from holdfast.engine.gates import shut_providers
 from holdfast.engine.parts import Parts
 
@@ -41,17 +41,13 @@ class AutoReplayer:
 
     async def _consider(self, letters: Sequence[Letter], policy: AutoReplay) -> None:
         now = await self._store.now()
-        shut = await shut_providers(self._store, [letter.provider for letter in letters])
+        due = [letter for letter in letters if is_due(letter, policy, now)]
+        shut = await shut_providers(self._store, [letter.provider for letter in due])
+        let_through = [letter for letter in due if letter.provider not in shut]
+        jobs = await read_jobs(self._store, [letter.job_id for letter in let_through])
         ready: defaultdict[str, list[Letter]] = defaultdict(list)
-        for letter in letters:
-            told = shut.get(letter.provider, "")
-            if not may_replay_itself(letter, policy, now=now, deadline_at=None, shut=told):
-                continue
-            try:
-                job = await self._store.get(letter.job_id)
-            except JobNotFound:  # it has just left for the archive
-                continue
-            if may_replay_itself(letter, policy, now=now, deadline_at=job.deadline_at, shut=told):
+        for letter, job in zip(let_through, jobs, strict=True):
+            if job is not None and is_in_time(job.deadline_at, now):
                 ready[letter.provider].append(letter)
         for provider, those in ready.items():
             await self._begin(provider, those, policy, now.timestamp())

@@ -28,7 +28,7 @@ from holdfast.core.letters import (
 from holdfast.core.replays import PACE, Check, Plan, Standing, start, stop
 from holdfast.core.stages import StageRow, StageStatus
 from holdfast.engine.archivist import Archivist
-from holdfast.engine.dry_run import DryRun
+from holdfast.engine.dry_run import DryRun, read_jobs
 from holdfast.engine.parts import Parts
 
 PAGE = 500
@@ -120,7 +120,7 @@ class Desk:
     async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
         """Tell all about one letter. Raises `LetterNotFound`."""
         letter = await self._store.letter(job_id, owner=owner)
-        [job] = await self._dry_run.jobs([letter.job_id])
+        [job] = await read_jobs(self._store, [letter.job_id])
         rows = await self._store.stages([letter.job_id])
         return Dossier(
             letter,

@@ -17,6 +17,7 @@ from holdfast.core.stages import StageRow, StageStatus
 from holdfast.engine.gates import shut_providers
 from holdfast.engine.parts import Parts
 from holdfast.engine.registry import JobSpec
+from holdfast.ports import Store
 
 AT_ONCE = 20
 """Jobs that are read side by side."""
@@ -36,7 +37,7 @@ class DryRun:
         ids = [letter.job_id for letter in letters]
         behind = await self._schema_is_behind()
         shut = await shut_providers(self._store, [letter.provider for letter in letters])
-        jobs = dict(zip(ids, await self.jobs(ids), strict=True))
+        jobs = dict(zip(ids, await read_jobs(self._store, ids), strict=True))
         stages: dict[str, list[StageRow]] = {}
         for row in await self._store.stages(ids):
             stages.setdefault(row.job_id, []).append(row)
@@ -46,19 +47,6 @@ class DryRun:
             facts = replace(facts, shut=shut.get(letter.provider, ""), schema=behind)
             found.append((letter, checks(letter, facts, restart=restart)))
         return found
-
-    async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs; of a letter that is closed, it may be gone."""
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def read(job_id: str) -> Job | None:
-            async with gate:
-                try:
-                    return await self._store.get(job_id)
-                except JobNotFound:
-                    return None
-
-        return await asyncio.gather(*map(read, job_ids))
 
     async def corrected(self, letter: Letter, correct: Mapping[str, Any]) -> str:
         """Give a job's arguments with some of them changed, as its function takes them. Raises `PayloadInvalid`."""
@@ -95,6 +83,20 @@ class DryRun:
             finished=[str(row.key) for row in done],
             code_version=self._code_version,
         )
+
+
+async def read_jobs(store: Store, job_ids: Sequence[str]) -> list[Job | None]:
+    """Read the jobs of letters, side by side. One may be gone: its letter is closed, or has just left for the archive."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def read(job_id: str) -> Job | None:
+        async with gate:
+            try:
+                return await store.get(job_id)
+            except JobNotFound:
+                return None
+
+    return await asyncio.gather(*map(read, job_ids))
 
 
 def _why_refused(spec: JobSpec, args: str) -> str:
