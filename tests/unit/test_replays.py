@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from holdfast.core.durations import Length
 from holdfast.core.errors import PlanStale, StepRefused
 from holdfast.core.failures import ErrorClass
 from holdfast.core.letters import Cause, Letter, LetterState
@@ -601,3 +602,17 @@ def test_nothing_is_replayed_by_itself_past_its_deadline() -> None:
 def test_a_job_has_leave_to_be_replayed_by_itself_only_with_words_for_its_safety(safe: str) -> None:
     with pytest.raises(ValueError, match="safe is empty; say why it does no harm"):
         AutoReplay(safe)
+
+
+@pytest.mark.parametrize("after", ["5m", 300, 300.0, timedelta(minutes=5)])
+def test_a_job_is_replayed_by_itself_after_any_length_that_people_write(after: Length) -> None:
+    leave, letter = AutoReplay("safe", after=after), a_letter(error_class=ErrorClass.NETWORK_TIMEOUT)
+
+    assert is_due(letter, leave, LAST + timedelta(minutes=5))
+    assert not is_due(letter, leave, LAST + timedelta(minutes=5, microseconds=-1))
+
+
+@pytest.mark.parametrize("after", ["soon", -1, None, math.inf])
+def test_a_time_that_is_no_length_is_refused_before_a_letter_waits_for_it(after: Any) -> None:
+    with pytest.raises(ValueError, match=r"[Ll]ength of time"):
+        AutoReplay("safe", after=after)

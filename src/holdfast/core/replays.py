@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from holdfast.core.durations import Length, duration
 from holdfast.core.errors import PlanStale
 from holdfast.core.letters import Cause, Letter, LetterState, named
 
@@ -284,22 +285,24 @@ AUTOMATIC = "automatic replay"
 class AutoReplay:
     """A job's leave to be replayed once without a person, *after* its failure, if that was one that passes.
 
-    *safe* says why it does no harm if something takes effect twice: nobody is asked then.
+    *safe* says why it does no harm if something takes effect twice: nobody is asked then. Raises `ValueError` if it
+    says nothing, or if *after* is no length.
     """
 
     safe: str
-    after: timedelta = timedelta(minutes=10)
+    after: Length = timedelta(minutes=10)
 
     def __post_init__(self) -> None:
         if not self.safe.strip():
             raise ValueError("safe is empty; say why it does no harm if something takes effect twice")
+        duration(self.after)
 
 
 def is_due(letter: Letter, policy: AutoReplay, now: datetime) -> bool:
     """Say whether it is time for a letter to be replayed by itself: once per job, and after a failure that passes."""
     if letter.state is not LetterState.NEW or letter.replays or not letter.failure.retryable:
         return False
-    return now - letter.last_failure_at >= policy.after
+    return now - letter.last_failure_at >= duration(policy.after)
 
 
 def is_in_time(deadline_at: datetime | None, now: datetime) -> bool:
