@@ -446,8 +446,23 @@ async def test_arguments_that_a_codec_has_encoded_survive_the_archive(
     assert texts == ["the butler did it"] * 2
 
 
+@pytest.mark.parametrize("spelled", ["{}", "urn:uuid:{}", "{{{}}}"])
+async def test_a_letter_is_restored_by_its_jobs_id_however_that_is_spelled(
+    hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, spelled: str
+) -> None:
+    async with hold.worker(poll=0.05):
+        [job_id] = await all_failed(hold, [await review.submit(7)])
+    await clock.advance(HOUR)
+    assert await hold.dead.archive() == 1
+
+    assert await hold.dead.restore([spelled.format(job_id.upper())]) == [job_id]
+
+
 async def test_what_the_archive_does_not_have_cannot_be_restored(hold: Holdfast) -> None:
-    with pytest.raises(LetterNotFound, match="the archive has no dead letter of job 42"):
+    unknown = a_job().id
+    with pytest.raises(LetterNotFound, match=f"the archive has no dead letter of job {unknown}"):
+        await hold.dead.restore([unknown])
+    with pytest.raises(LetterNotFound, match="there is no dead letter of job '42'; a job's id is a UUID"):
         await hold.dead.restore(["42"])
     with pytest.raises(ConfigError, match="job_ids='42' is no list; give the ids of the jobs in one"):
         await hold.dead.restore("42")

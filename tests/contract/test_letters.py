@@ -265,6 +265,20 @@ async def test_a_foreign_letter_is_not_there(store: Store) -> None:
             await store.letter(wanted, owner=owner)
 
 
+async def test_an_id_in_a_filter_means_what_it_means_alone(store: Store) -> None:
+    job_id = await a_letter(store)
+    letter = await store.letter(job_id)
+
+    for spelled in (job_id.upper(), f"urn:uuid:{job_id}", f"{{{job_id}}}"):
+        assert await store.letter(spelled) == letter
+        assert await store.letters(LetterFilter(job_ids=(spelled,))) == [letter]
+    for list_them in (store.letters, store.letter_groups):
+        with pytest.raises(
+            LetterNotFound, match="there is no dead letter of job 'nobody'; a job's id is a UUID"
+        ):
+            await list_them(LetterFilter(job_ids=("nobody",)))
+
+
 async def test_letters_are_listed_newest_first_by_what_a_person_asks_for(store: Store) -> None:
     pay = await a_letter(store, a_job(name="pay", owner="ada"), failure=a_failure_at("shop:pay"))
     bug = await a_letter(

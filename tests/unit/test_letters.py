@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import StateRefused, StepRefused
+from holdfast.core.errors import LetterNotFound, StateRefused, StepRefused
 from holdfast.core.failures import ErrorClass
 from holdfast.core.letters import (
     GRAPH,
@@ -19,6 +19,7 @@ from holdfast.core.letters import (
     by_hand,
     close,
     discard,
+    letter_id,
     mermaid,
     refusal,
     remediate,
@@ -202,6 +203,13 @@ def test_a_step_that_nobody_answers_for_is_refused(take: Callable[[str], Step], 
         take(blank)
 
     assert isinstance(refused.value, StateRefused)
+
+
+def test_of_an_id_that_can_be_nobodys_there_is_no_letter() -> None:
+    with pytest.raises(
+        LetterNotFound, match="there is no dead letter of job 'yesterday'; a job's id is a UUID"
+    ):
+        letter_id("yesterday")
 
 
 def test_a_letter_tells_its_group_its_place_and_where_its_arguments_are() -> None:

@@ -14,8 +14,21 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from holdfast.core.errors import StepRefused
+from holdfast.core.errors import JobNotFound, LetterNotFound, StepRefused
 from holdfast.core.failures import ErrorClass, Failure
+from holdfast.core.jobs import known_id
+
+
+def letter_id(job_id: str) -> str:
+    """Give a job's id in the one spelling that is stored. Raises `LetterNotFound` if it can be nobody's.
+
+    >>> letter_id("{01900000-0000-7000-8000-00000000000A}")
+    '01900000-0000-7000-8000-00000000000a'
+    """
+    try:
+        return known_id(job_id)
+    except JobNotFound:
+        raise LetterNotFound(f"there is no dead letter of job {job_id!r}; a job's id is a UUID") from None
 
 
 class LetterState(StrEnum):

@@ -28,6 +28,7 @@ from holdfast.core.errors import (
     LetterNotFound,
 )
 from holdfast.core.exhaustion import Follow
+from holdfast.core.letters import letter_id
 from holdfast.core.tickets import TicketKind
 from holdfast.engine.parts import Parts
 from holdfast.ports.archive import Archive, Sealer
@@ -180,7 +181,7 @@ class Archivist:
         Raises `LetterNotFound` if the archive has no letter of one of these jobs.
         """
         newest: dict[str, dict[str, Any]] = {}
-        job_ids = [job_id.lower() for job_id in job_ids]  # as they are stored
+        job_ids = [letter_id(job_id) for job_id in job_ids]
         for record in await self._all_records(frozenset(job_ids)):
             job_id = record["letter"]["job_id"]
             if job_id not in newest or _age(newest[job_id]) < _age(record):

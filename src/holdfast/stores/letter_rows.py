@@ -6,9 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from holdfast.core.errors import JobNotFound, LetterNotFound
 from holdfast.core.failures import Failure
-from holdfast.core.jobs import known_id
 from holdfast.core.letters import Cause, Group, Letter, LetterState, LetterStep, Step, by_hand
 from holdfast.core.tickets import of_letter
 from holdfast.stores.rows import Row
@@ -38,14 +36,6 @@ STAGE = _named(
 EVENT = _named("at kind meta")
 SIGNAL = _named("number name data sent_at")
 """The columns that a record has of each table."""
-
-
-def letter_id(job_id: str) -> str:
-    """Give a job's id in the one spelling that is stored. Raises `LetterNotFound` if it can be nobody's."""
-    try:
-        return known_id(job_id)
-    except JobNotFound:
-        raise LetterNotFound(f"there is no dead letter of job {job_id!r}; a job's id is a UUID") from None
 
 
 def letter_from(row: Row) -> Letter:

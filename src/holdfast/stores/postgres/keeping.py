@@ -8,8 +8,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from holdfast.core.letters import letter_id
 from holdfast.ports.letters import Seen
-from holdfast.stores.letter_rows import Columns, Kept, facts_from, kept_from, letter_id, record_from
+from holdfast.stores.letter_rows import Columns, Kept, facts_from, kept_from, record_from
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
 from holdfast.stores.postgres.purging import Walk
 from holdfast.stores.sqlfiles import Statements

@@ -10,14 +10,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import LetterNotFound, PlanStale
-from holdfast.core.jobs import known_id
-from holdfast.core.letters import Group, Letter, LetterFilter, LetterState, LetterStep, Step
+from holdfast.core.letters import Group, Letter, LetterFilter, LetterState, LetterStep, Step, letter_id
 from holdfast.core.replays import Plan, Standing
 from holdfast.ports.letters import PlanRow, Seen, TicketRow
 from holdfast.stores.letter_rows import (
     group_from,
     letter_from,
-    letter_id,
     marks,
     sources,
     step_from,
@@ -149,7 +147,7 @@ class PostgresLetters(PostgresKeeping):
 def _wanted(wanted: LetterFilter) -> list[Any]:
     """Give a filter as the values of its statement."""
     return [
-        None if wanted.job_ids is None else [known_id(job_id) for job_id in wanted.job_ids],
+        None if wanted.job_ids is None else [letter_id(job_id) for job_id in wanted.job_ids],
         None if wanted.states is None else [state.value for state in wanted.states],
         wanted.name,
         wanted.queue,

@@ -7,6 +7,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.core.letters import letter_id
 from holdfast.ports import Clock
 from holdfast.ports.letters import Seen
 from holdfast.stores.letter_rows import (
@@ -16,7 +17,6 @@ from holdfast.stores.letter_rows import (
     first_id_at,
     is_instant,
     kept_from,
-    letter_id,
     record_from,
 )
 from holdfast.stores.rows import Row

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.errors import LetterNotFound, PlanStale
-from holdfast.core.jobs import known_id
-from holdfast.core.letters import Group, Letter, LetterFilter, LetterState, LetterStep, Step
+from holdfast.core.letters import Group, Letter, LetterFilter, LetterState, LetterStep, Step, letter_id
 from holdfast.core.replays import Plan, Standing
 from holdfast.ports import Hint, HintKind
 from holdfast.ports.letters import PlanRow, Seen, TicketRow
@@ -17,7 +16,6 @@ from holdfast.stores.letter_rows import (
     Columns,
     group_from,
     letter_from,
-    letter_id,
     marks,
     sources,
     step_from,
@@ -150,7 +148,7 @@ def _values(wanted: LetterFilter) -> dict[str, Any]:
     return {
         **{name: getattr(wanted, name) for name in AS_THEY_ARE},
         "limit": wanted.listed,
-        "job_ids": None if wanted.job_ids is None else json.dumps([known_id(one) for one in wanted.job_ids]),
+        "job_ids": None if wanted.job_ids is None else json.dumps([letter_id(one) for one in wanted.job_ids]),
         "states": None if wanted.states is None else json.dumps(wanted.states),
     }
 
