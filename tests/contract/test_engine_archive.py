@@ -446,6 +446,26 @@ async def test_arguments_that_a_codec_has_encoded_survive_the_archive(
     assert texts == ["the butler did it"] * 2
 
 
+@pytest.mark.clause("OPS-2")
+async def test_a_dry_run_says_so_when_a_letter_came_back_without_its_job(
+    hold: Holdfast, review: JobFunction[[int], int], service: Service, clock: DatabaseClock
+) -> None:
+    async with hold.worker(poll=0.05):
+        [job_id] = await all_failed(hold, [await review.submit(7)])
+        service.error = None
+        await replayed(hold, clock, await planned(hold, job_id))
+    await clock.advance(HOUR)
+    assert await hold.dead.archive() == 1
+    assert await hold.parts.store.purge_finished(older_than=timedelta(minutes=1), limit=9) == 1
+    assert await hold.dead.restore([job_id]) == [job_id]
+
+    refused = (await hold.dead.plan(job_id, safe="keyed", actor="ann")).refused
+
+    assert refused[job_id] == (
+        "it is verified; cause and evidence come first; its job is gone, and nothing is left to replay"
+    )
+
+
 @pytest.mark.parametrize("spelled", ["{}", "urn:uuid:{}", "{{{}}}"])
 async def test_a_letter_is_restored_by_its_jobs_id_however_that_is_spelled(
     hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, spelled: str

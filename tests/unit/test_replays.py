@@ -489,6 +489,8 @@ def test_a_dry_run_refuses_a_letter_without_cause_and_evidence(state: LetterStat
     ("facts", "what", "words"),
     [
         (Facts(schema="the schema is at 3; migrate"), "schema", "the schema is at 3; migrate"),
+        (Facts(gone=True), "job", "its job is gone, and nothing is left to replay"),
+        (Facts(gone=True, declared=False), "job", "its job is gone, and nothing is left to replay"),
         (Facts(declared=False), "job", "no job named 'grade' is declared here; import its module"),
         (Facts(input_refused="essay is missing"), "input", "essay is missing"),
         (

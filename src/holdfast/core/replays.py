@@ -194,6 +194,8 @@ class Check(NamedTuple):
 class Facts:
     """What a dry run has found out about one letter's job."""
 
+    gone: bool = False
+    """Whether there is no such job any more."""
     declared: bool = True
     input_refused: str = ""
     """Why the function would not take the arguments; empty if it does."""
@@ -211,13 +213,8 @@ class Facts:
 def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[Check]:
     """Tell what speaks for a replay of *letter*, and what against it."""
     found = [_workflow(letter), Check("schema", not facts.schema, facts.schema or "the schema fits")]
-    if not facts.declared:
-        return [
-            *found,
-            Check(
-                "job", holds=False, told=f"no job named {letter.name!r} is declared here; import its module"
-            ),
-        ]
+    if missing := _missing(letter, facts):
+        return [*found, Check("job", holds=False, told=missing)]
     found += [
         Check("input", not facts.input_refused, facts.input_refused or "the function takes the arguments"),
         _stages(letter, facts, restart=restart),
@@ -225,6 +222,13 @@ def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[Check]:
         _version(letter, facts.code_version),
     ]
     return found
+
+
+def _missing(letter: Letter, facts: Facts) -> str:
+    """Say what is not there, so that nothing else can be looked at; empty if all of it is."""
+    if facts.gone:
+        return "its job is gone, and nothing is left to replay"
+    return "" if facts.declared else f"no job named {letter.name!r} is declared here; import its module"
 
 
 def _lets_through(letter: Letter) -> str:

@@ -72,8 +72,10 @@ class DryRun:
         return f"the database has schema {schema.found}, the code wants {schema.wanted}"
 
     def _facts(self, job: Job | None, rows: Sequence[StageRow]) -> Facts:
-        spec = None if job is None else self._registry.get(job.name)
-        if job is None or spec is None:
+        if job is None:
+            return Facts(gone=True, code_version=self._code_version)
+        spec = self._registry.get(job.name)
+        if spec is None:
             return Facts(declared=False, code_version=self._code_version)
         done = [row for row in rows if row.status is StageStatus.DONE and not row.key.name.startswith("@")]
         return Facts(
