@@ -111,7 +111,7 @@ async def _delete_and_then_archive(self: Any, seen: Sequence[Seen]) -> list[Seen
 async def _do_without_a_manifest(self: Any, records: Sequence[Mapping[str, Any]]) -> None:
     sealer = await self._sealer()
     now = await self._store.now()
-    packed = pack([seal_record({"private": {}, **record}, sealer.seal) for record in records])
+    packed = pack([seal_record(record, sealer.seal) for record in records])
     await self._archive().put(manifest_of(packed, [], at=now).name, packed.data)
 
 
@@ -126,7 +126,7 @@ async def _archived_or_not(self: Any, seen: Sequence[Seen]) -> list[Seen]:
 async def _put_and_believe(self: Any, records: Sequence[Mapping[str, Any]]) -> None:
     sealer = await self._sealer()
     now = await self._store.now()
-    packed = pack([seal_record({"private": {}, **record}, sealer.seal) for record in records])
+    packed = pack([seal_record(record, sealer.seal) for record in records])
     entries = [archivist._entry(record["letter"]) for record in records]
     manifest = manifest_of(packed, entries, at=now)
     await self._archive().put(manifest.name, packed.data)

@@ -166,7 +166,7 @@ class Archivist:
         now = await self._store.now()
         # In a thread: sealing and compressing some megabytes would hold up every job of this worker.
         packed = await self._parts.executor.run(
-            lambda: pack([seal_record({"private": {}, **record}, sealer.seal) for record in records])
+            lambda: pack([seal_record(record, sealer.seal) for record in records])
         )
         manifest = manifest_of(packed, [_entry(record["letter"]) for record in records], at=now)
         await archive.put(manifest.name, packed.data)
@@ -267,8 +267,8 @@ def _age(record: Mapping[str, Any]) -> tuple[int, int]:
 
 def _weight(record: Mapping[str, Any]) -> int:
     """Tell how many characters a job's arguments and results have."""
-    private = record.get("private") or {}
-    results = [stage.get("result") for stage in private.get("stages") or ()]
+    private = record["private"]
+    results = [stage["result"] for stage in private.get("stages", ())]
     return sum(len(text or "") for text in (private.get("args"), private.get("late_result"), *results))
 
 

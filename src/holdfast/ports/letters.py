@@ -139,8 +139,9 @@ class LetterStore(Protocol):
     async def letter_records(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Read all there is of these letters and their jobs, as `restore_letters` takes it.
 
-        A record has `letter`, `steps` and, if the job is still failed, `job`, `events` and `private`: its
-        arguments, stages, signals. Instants are ISO 8601, so that it fits every store.
+        A record has `letter`, `steps` and, if the job is still failed, `job` and `events`. What belongs to users is in
+        `private`: the arguments that the job was submitted with, if it has others now, and of a job that is still failed
+        its arguments, results, stages and signals. Instants are ISO 8601, so that it fits every store.
         """
         ...
 

@@ -161,7 +161,7 @@ def kept_from(record: Mapping[str, Any]) -> Kept:
 
     Its version is another one: somebody may still be about to delete the letter as it was before.
     """
-    private = record.get("private", {})
+    private = record["private"]
     job = record.get("job")
     return Kept(
         letter=_come_back(_read(record["letter"], LETTER)),
