@@ -8,6 +8,7 @@ Errors to this side are cheap: a message that lost a harmless word can still be 
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -118,16 +119,36 @@ def _no_name(text: str) -> bool:
 
 
 def _random(text: str) -> bool:
-    """Whether *text* changes between capitals, small letters and digits as often as only chance does.
+    """Whether *text* or a long part of it, such as the end of a path, came about by chance."""
+    parts = [part for part in re.split("[/_-]", text) if len(part) >= _LONG]
+    return any(_by_chance(part) for part in (text, *parts))
 
-    From a capital to a small letter is no such change: that is how words begin.
+
+def _by_chance(text: str) -> bool:
+    """Whether capitals, small letters and digits follow each other as only chance has them.
+
+    Chance puts a digit beside a letter more often than names do, and a small letter beside a small one less often.
+    Of 32 random characters one text in a hundred is missed, of 43 one in three hundred.
     """
-    kinds = "".join("A" if one.isupper() else "a" if one.islower() else "0" for one in text if one.isalnum())
-    changes = sum(pair in _CHANGES for pair in pairwise(kinds))
-    return {"A", "a", "0"} <= set(kinds) and changes * 10 >= len(text) * 3
+    kinds = [
+        "A" if one.isupper() else "a" if one.islower() else "0" if one.isdigit() else "-" for one in text
+    ]
+    pairs = Counter(map("".join, pairwise(kinds)))
+    joints = sum(pairs[pair] for pair in ("a0", "A0", "0a", "0A"))
+    within = sum(count for pair, count in pairs.items() if "-" not in pair)
+    return {"A", "a", "0"} <= set(kinds) and (joints - pairs["aa"]) * 10 >= within * -3
 
 
-_CHANGES = {("a", "A"), ("a", "0"), ("A", "0"), ("0", "a"), ("0", "A")}
+_LONG = 32
+
+
+def _letters_and_digits(text: str) -> bool:
+    """Whether *text* has both: a long number has no letters."""
+    return not (text.isdigit() or text.isalpha())
+
+
+def _six_digits(text: str) -> bool:
+    return sum(one.isdigit() for one in text) >= 6
 
 
 def _not_an_escape(text: str) -> bool:
@@ -135,18 +156,50 @@ def _not_an_escape(text: str) -> bool:
     return bool(text.strip("\\"))
 
 
+def _bracketed(depth: int) -> str:
+    """Match from an opening bracket to the one that closes it; what is nested deeper is taken to the end of its line.
+
+    It cannot fail once it has begun: what is never closed ends with its line, or with the lines that are indented.
+    """
+    if depth == 0:
+        return r"[\[({][^\n]*+"
+    string = r"""(?:"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+')"""
+    piece = rf"""{string}|\\.|["'\\]|[^\[\](){{}}"'\\\n]++|\n(?=[ \t\])}}])|{_bracketed(depth - 1)}"""
+    return rf"[\[({{](?:{piece})*+[\])}}]?+"
+
+
 _EDGE = r"(?<![A-Za-z0-9])"
-_GAP = r"[ \t]{0,3}+"
+_GAP = r"[ \t]{0,40}+"
+"""Also what aligns values in columns."""
 _AMOUNT = rf"(?:s|_count|_limit)[\w-]{{0,32}}+[\"']?{_GAP}[:=]{_GAP}\d{{1,9}}+(?![\w.-])"
 """What follows `token` where tokens are counted, as language models do."""
-_NAMES = (
-    r"(?:a(?:pi[_ -]?key|ccess[_-]?key|ccount[_-]?key|uth[_-]?(?:key|token|code)|pp[_-]?key)"
-    r"|c(?:redential|srf|vv|vc)|dsn|encryption[_-]?key|jsessionid|license[_-]?key"
-    r"|p(?:assw(?:or)?d|asswort|assphrase|asscode|wd|hpsessid|rivate[_-]?key)"
-    r"|s(?:ecret|igning[_-]?key|ession[_-]?(?:id|key)|essid|ignature|hared[_-]?key|ubscription[_-]?key)"
-    rf"|(?<![a-z])(?:pass|pin|pw|ssn|otp|sid|auth)(?![a-z])|token(?!{_AMOUNT})|x-[a-z-]{{0,24}}key)"
-)
 _REST = r"[\w-]{0,32}+"
+_OPEN_KEYS = (
+    "access account admin aes api app auth client decryption deploy encryption fernet gpg hmac jwt license master pgp"
+    " private root rsa secret server service session shared signing ssh subscription symmetric webhook"
+)
+"""Keys that open something: also in two words, and whatever follows."""
+_FIND_KEYS = (
+    "cache candidate column composite dedup dedupe deduplication dict dup duplicate event field foreign group"
+    " idempotency index item job json lock lookup map message missing natural object order partition primary public"
+    " range record routing row shard sort stage subject surrogate translation unique unknown version"
+)
+"""Keys that only find something: whoever reads a message needs them."""
+_OPENING = "|".join(rf"(?<={name})|(?<={name}[_ -])" for name in _OPEN_KEYS.split())
+_NOT_FINDING = "".join(rf"(?<!{name})(?<!{name}[_-])" for name in _FIND_KEYS.split())
+_KEY = (
+    rf"(?=key)(?:(?:{_OPENING})key(?!board|word){_REST}"
+    rf"|(?:(?<=[a-z0-9][_-])|(?-i:(?<=[A-Za-z0-9])(?=Key))){_NOT_FINDING}"
+    r"keys?+(?:[_-]?(?:\d{1,3}+|b(?:ase)?64|hex|value))?+)"
+)
+"""Of unknown keys, `openai_key` and `stripeKey` are taken to open something. `key` alone is a word of dictionaries."""
+_WORDS = (
+    r"(?:auth[_-]?code|c(?:redential|srf|vv|vc)|dsn|jsessionid|p(?:assw(?:or)?d|asswort|assphrase|asscode|wd|hpsessid)"
+    r"|s(?:ecret|ession[_-]?id|essid|ignature)"
+    r"|(?<![a-z])(?:pass|pin|pw|ssn|sid|auth|jwt|(?:t?otp|[2m]fa)(?: code)?)(?![a-z])"
+    rf"|token(?!{_AMOUNT}))"
+)
+_NAME = rf"(?:{_WORDS}{_REST}|{_KEY})"
 _BOUND = (
     rf"""(?:["']?{_GAP}(?::=|=>|[:=]){_GAP}"""
     rf"""|["']{_GAP},{_GAP}(?:["']value["']{_GAP}:{_GAP})?(?=b?["'])|>)"""
@@ -154,11 +207,21 @@ _BOUND = (
 _OPEN = r"""(?:b?(?P<quote>["']))?"""
 _QUOTED = r"""(?:[^\\\n"']|(?!(?P=quote))["']|\\.)++"""
 _PLAIN = r"""(?:[^\s,;&"'<>()\[\]{}]|[,()\[\]{}](?=[^\s,;&"'<>()\[\]{}]))++"""
-_LIST = r"[\[({][^\])}\n]++[\])}]?+"
-_VALUE = rf"{_OPEN}(?P<value>(?(quote){_QUOTED}|(?:{_LIST}|{_PLAIN})))"
+_LIST = rf"(?!.\s{{0,3}}+[\])}}]){_bracketed(5)}"
+"""In brackets, and not empty."""
+_CALL = rf"[\w.]{{1,64}}+(?=\(b?[\"']){_LIST}"
+_VALUE = rf"{_OPEN}(?P<value>(?(quote){_QUOTED}|(?:{_LIST}|{_CALL}|{_PLAIN})))"
 _TO_LINE_END = rf"{_OPEN}(?P<value>(?(quote){_QUOTED}|[^\n\"'<>]++))"
 _PARAMETER = r"""[\w-]{1,32}+=(?:"[^"\n]*+"|[^\s,;"'=][^\s,;"']*+)"""
 _PARAMETERS = rf"{_PARAMETER}(?:[ ,]{{1,2}}+{_PARAMETER})*+"
+_ARGUMENT = rf"""(?:["']?{_GAP},{_GAP}|[= \t]{{0,3}}+)"""
+"""From an option to its value, on a command line or in a list of arguments."""
+_LOGIN = r"""b?["']?(?!\d++:\d)[^\s:"',]{1,256}+:"""
+"""A name and what belongs to it; two numbers are a user and a group."""
+_PHONE = (
+    r"(?:phone|mobile|msisdn|telefon|whatsapp|(?<![a-z])(?:cell|fax|handy|tel))"
+    r"(?:[_ -]?(?:number|nummer|num|no|nr|\d{1,2}+))?+\.?+"
+)
 _VENDORS = (
     r"sk-[\w-]{16,}+|[srp]k_(?:live|test)_\w{10,}+|whsec_[\w+/=]{16,}+|gh[oprsu]_\w{20,}+|github_pat_\w{20,}+"
     r"|gl(?:pat|dt|ptt|rt|cbt)-[\w-]{16,}+|xox[a-z]-[\w-]{10,}+|xapp-[\w-]{10,}+|(?:AKIA|ASIA)[0-9A-Z]{16,}+"
@@ -186,7 +249,10 @@ PATTERNS = (
     ),
     _shape("cookie", rf"(?i:{_EDGE}(?:set-)?cookie2?{_BOUND}){_TO_LINE_END}", _not_an_escape),
     _shape("cookie", r"<Cookie (?P<value>[^\s=]{1,256}+=\S*+)"),
-    _shape("row", r"(?:\)=\(|[Rr]ow contains \(|\[parameters: |\binput_value=)(?P<value>[^\n]++)"),
+    _shape(
+        "row",
+        r"(?:\)=\(|[Rr]ow contains \(|\[parameters: |\binput_value=|Duplicate entry |dup key: )(?P<value>[^\n]++)",
+    ),
     _shape("webhook", r"(?<=://)hooks\.slack\.com/(?P<value>[\w/-]++)"),
     _shape("webhook", r"(?<=/api/webhooks/)(?P<value>[\w/-]++)"),
     _shape("token", rf"{_EDGE}(?:{_VENDORS})", _no_name),
@@ -200,10 +266,20 @@ PATTERNS = (
         "login",
         r"(?<=[a-z0-9])(?<!http)(?<!https)://(?P<value>[^\s:@\"'<>]{0,256}+:[^\s@\"'<>]{1,256}+)(?=@)",
     ),
+    _shape(
+        "login", rf"(?i:auth|credentials?)(?P<value>(?=\({_GAP}b?[\"'][^\n\"']{{0,256}}+[\"']{_GAP},){_LIST})"
+    ),
+    _shape("login", rf"(?<![\w-])(?:-u|--(?:proxy-)?user){_ARGUMENT}(?={_LOGIN}){_VALUE}"),
+    _shape("secret", rf"(?<![\w-])sshpass{_ARGUMENT}[\"']?-p{_ARGUMENT}{_VALUE}"),
+    _shape("secret", r"(?<![\w-])(?:mysql|mariadb)[^\n]{0,256}?[\s\"']-p(?P<value>[^\s\"']++)"),
     _shape("value", r"(?<=[?&])[\w.~%\[\]$-]{1,64}+=(?P<value>[^\s&#\"'<>)\\]++)"),
-    _shape("secret", rf"(?i:{_NAMES}{_REST}{_BOUND}){_VALUE}", _not_an_escape),
-    _shape("secret", rf"(?i:(?<![\w-])--[\w-]{{0,32}}?{_NAMES}{_REST}[ \t]{{1,3}}+)(?!-){_VALUE}"),
+    _shape("secret", rf"(?i:{_NAME}{_BOUND}){_VALUE}", _not_an_escape),
+    _shape("secret", rf"(?i:(?<![\w-])--?[\w-]{{0,32}}?{_NAME}[ \t]{{1,40}}+)(?!-){_VALUE}"),
     _shape("email", r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++", _mailbox),
+    _shape(
+        "login",
+        r"(?<![\w./@-])[\w$#]{1,64}+/(?P<value>[^\s/@\"'<>]{1,128}+)@(?!v?\d|sha\d|(?:main|master|latest|next|HEAD)\b)(?=[\w/(])",
+    ),
     _shape(
         "iban",
         rf"{_EDGE}[A-Za-z]{{2}}\d{{2}}(?:(?: [A-Za-z0-9]{{4}}){{2,7}}+(?: [A-Za-z0-9]{{1,3}})?|[A-Za-z0-9]{{11,30}}+)",
@@ -211,9 +287,10 @@ PATTERNS = (
     ),
     _shape(
         "card",
-        r"(?<![\w.-])[2-6](?:\d{12,18}+|\d{3}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{3}[ -]\d{6}[ -]\d{5})(?!\d)",
+        r"(?<![\d.])(?<!\d-)(?<![0-9a-f]{2})[2-6](?:\d{12,18}+|\d{3}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{3}[ -]\d{6}[ -]\d{5})(?!\d)",
         luhn,
     ),
+    _shape("phone", rf"(?i:{_PHONE}{_BOUND}){_OPEN}(?P<value>\+?+[\d(][\d ().\-/]{{5,24}}+)", _six_digits),
     _shape("phone", r"(?<![\w+])(?:\+|00(?=[1-9]))\d(?:[ ().\-/]{0,2}+\d){7,13}+(?!\w)", _long_enough),
     _shape("phone", r"(?<![\w+.-])\(?0\d{1,4}+\)?+[ /-](?:[ -]?\d){5,11}+(?!\w)", _long_enough),
     _shape("phone", r"(?<![\w+.-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])"),
@@ -224,6 +301,12 @@ PATTERNS = (
         r"(?<![\w:.])[0-9A-Fa-f]{0,4}+(?::[0-9A-Fa-f]{0,4}+){2,7}+(?:(?<=:\d)|(?<=:\d\d)|(?<=:\d\d\d))?(?:\.\d{1,3}+){0,3}+(?![\w:])",
         _address,
     ),
-    _shape("opaque", r"(?<![\w+/=-])[\w+/-]{32,}+={0,2}+", _random),
+    _shape("opaque", rf"(?<![\w+/-])[\w+/-]{{{_LONG},}}+={{0,2}}+", _random),
+    # 32 are a UUID, a trace or a digest, and 40 a commit: people need those. More are a key, unless called a digest.
+    _shape(
+        "opaque",
+        r"(?i:(?<![\w+/-])(?<!sha\d{3}[:=])(?<!sha\d{3}: )[0-9a-f]{41,}+(?![\w+/-]))",
+        _letters_and_digits,
+    ),
 )
 """What is looked for, in this order: what one has seen, the next does not see."""
