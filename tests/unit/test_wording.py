@@ -1,6 +1,7 @@
 """The words of a failure: one line that may be shown, and a stack for operators."""
 
 from collections.abc import Callable
+from time import process_time
 from typing import Any, NoReturn
 
 import pytest
@@ -55,6 +56,89 @@ def caught(act: Callable[[], object]) -> BaseException:
 )
 def test_an_error_is_told_in_one_line(error: BaseException, told: str) -> None:
     assert line(error, str) == told
+
+
+@pytest.mark.clause("FAIL-3", "messages")
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("cannot open /run/secrets/db", "cannot open <path>"),
+        ("/workspace/ada/in.pdf and /uploads/ada.pdf", "<path> and <path>"),
+        ("no file at:/home/ada/x.pdf", "no file at:<path>"),
+        ("a=/etc/passwd, b>/dev/null", "a=<path>, b><path>"),
+        ("PATH=/usr/bin:/usr/local/bin", "PATH=<path>"),
+        ("file:///home/ada/x.pdf is missing", "<path> is missing"),
+        ("file:/C:/x.pdf", "<path>"),
+        ("sqlite:////home/ada/jobs.db and unix:///run/x.sock", "sqlite:<path> and unix:<path>"),
+        ("~/x.pdf, ~ada/x.pdf, ../x.pdf and ./x.pdf", "<path>, <path>, <path> and <path>"),
+        (r"\\server\share\x, C:\x and D:/x/y", "<path>, <path> and <path>"),
+        (r"'\\\\server\\share\\x y' and 'C:\\a b\\c'", "'<path>' and '<path>'"),
+        ("//server/share/x", "<path>"),
+        ("'/home/ada lovelace/x y.pdf' is gone", "'<path>' is gone"),
+        ('"/home/ada lovelace/x" or `/srv/a b/c`', '"<path>" or `<path>`'),
+        ("b'/home/ada/x'", "b'<path>'"),
+        ("open '/home/ada and more", "open '<path> and more"),
+        ("/home/ada/x(1).pdf: no such file.", "<path>: no such file."),
+        ("[Errno 2]/home/ada/x.pdf", "[Errno 2]<path>"),
+        (r'{"at": "\/home\/ada\/x"}', r'{"at": "\<path>"}'),
+        ("(see /home/ada/x.pdf).", "(see <path>)."),
+        ("https://x.test/a,/home/ada/x", "https://x.test/a,<path>"),
+    ],
+)
+def test_a_line_holds_no_path(said: str, told: str) -> None:
+    assert line(Retryable(said), str) == told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "and/or, 1/2, 12/2026, 16/11/2026, TLS/SSL, N/A, 3 / 4 / 5, +/- 3/4, ~5/10 km/h",
+        "https://x.test/home/ada?next=/home/ada, s3://bucket/home/x, redis://cache.test/0",
+        "jdbc:postgresql://db.test/shop and https://x.test/a_(b)/c/d",
+        "postgresql://[login:12345678…]@db.test/shop",
+        "POST /v1/essays/42 answered 500",
+        "Max retries exceeded with url: /v1/essays/42 (Caused by it)",
+        "application/json and arn:aws:s3:::bucket/key/x and #/components/schemas/Pet",
+        "<b>x</b><br/> 10.0.0.0/8 .../x /healthz",
+    ],
+)
+def test_what_is_no_path_is_told(said: str) -> None:
+    assert line(Retryable(said), str) == said
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *(
+            "/",
+            "/a",
+            "/a/",
+            " /a",
+            "'/a/b ",
+            "\"'`/a/b",
+            "a://",
+            "a",
+            "a.",
+            "://a",
+            "~",
+            " ~a",
+            "~/",
+            "../",
+            "C:\\",
+        ),
+        *("\\", "\\\\a", " \\\\a\\", "file:/", "GET /", "with url: /", "/a/b:", "/a/b.", "/a/b(", "(/a/b)"),
+    ],
+)
+def test_four_times_the_text_takes_about_four_times_as_long(unit: str) -> None:
+    def cost(length: int) -> float:
+        error = Retryable((unit * length)[:length])
+        start = process_time()
+        line(error, str)
+        return process_time() - start
+
+    costs = [(cost(20_000), cost(80_000)) for _ in range(3)]
+
+    assert min(slow for _, slow in costs) < 12 * min(quick for quick, _ in costs)
 
 
 def test_a_line_ends_where_the_first_quoted_traceback_begins() -> None:

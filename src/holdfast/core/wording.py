@@ -14,8 +14,18 @@ from holdfast.core.evidence import links, names
 LINE_LIMIT = 500
 STACK_LIMIT = 8_000
 
+_NAME = r"[^\s/\\'\"`<>,;]"
+_ROOT = (
+    rf"(?:file:/{{1,4}}+|(?<![\w~])~(?!\d)[\w.-]{{0,64}}+/|(?<![\w./])\.{{1,2}}+/|(?<!\w)[A-Za-z]:[\\/](?!/)"
+    rf"|(?<![\w\\])\\{{2,4}}+{_NAME}{{1,255}}+\\|(?<![\w/.#~])/{{1,4}}+{_NAME}{{1,255}}+\\?/)"
+)
+"""How a path begins. One name after a slash is none, and neither is a slash within a word, a date or a fraction."""
+_ADDRESS = r"(?<![\w+.-])(?!file:)[A-Za-z][\w+.-]{1,31}+://[^/\s'\"<>,;)](?:[^\s'\"<>,;)]|\)(?=/))*+"
+_ROUTE = r"(?:\b(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)|\bwith url:) /[^\s'\"<>,;)]*+"
 _PATH = re.compile(
-    r"(?<![\w/:.])(?:/(?:app|data|etc|home|mnt|opt|private|proc|root|srv|tmp|usr|Users|var)/|[A-Za-z]:\\)[^\s'\",;)]*"
+    rf"(?P<kept>{_ADDRESS}|{_ROUTE})"
+    rf"|(?P<quote>[\"'`])(?={_ROOT})(?:(?!(?P=quote))[^\n])++(?P=quote)"
+    rf"|{_ROOT}(?:[^\s'\"`<>,;():.]|[:.](?![\s'\"`<>,;()]|\Z)|[()](?=\.?\w))*+"
 )
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
@@ -27,7 +37,7 @@ def line(error: BaseException, redact: Callable[[str], str]) -> str:
     'FileNotFoundError: No such file or directory'
     """
     text = _told(error, redact).partition("Traceback (most recent call last)")[0]
-    flat = " ".join(_PATH.sub("<path>", _printable(text)).split())
+    flat = " ".join(_PATH.sub(_hidden, _printable(text)).split())
     return _cut(flat) or type(error).__name__
 
 
@@ -73,6 +83,12 @@ def _traced(error: BaseException, redact: Callable[[str], str]) -> str:
     notes = getattr(error, "__notes__", None)
     told = (redact(note) for note in notes or () if isinstance(note, str))
     return "\n".join([*frames.told(error), _told(error, redact), *told])
+
+
+def _hidden(found: re.Match[str]) -> str:
+    """Give what stands for a path; an address of the network and the route of a request stay."""
+    quote = found["quote"] or ""
+    return found["kept"] or f"{quote}<path>{quote}"
 
 
 def _printable(text: str) -> str:
