@@ -21,7 +21,7 @@ from holdfast import (
     Permanent,
     Status,
 )
-from holdfast.core.replays import AUTOMATIC, PACE
+from holdfast.core.replays import AUTOMATIC, NOT_LATER, PACE
 from holdfast.engine.automatic import AutoReplayer
 from holdfast.ports import Store
 from tests.contract.conftest import Database, DatabaseClock, Journal
@@ -251,12 +251,25 @@ async def test_many_letters_go_on_by_themselves_over_several_pages_and_at_a_pace
         ids = await all_failed(hold, await plain.submit_many((number,) for number in range(120)))
     well.set()
     await clock.advance(AFTER)
-    await look(hold)
-    [*plans] = await hold.parts.store.running_plans()
-    assert len(plans) == 2, "one for each page"
-    assert len(await hold.dead.list(LetterFilter(states=(LetterState.REPLAYING,), limit=120))) <= 2 * PACE
-    async with hold.worker(poll=0.05):
-        for plan in plans:
+    for _ in range(2):
+        for _ in range(3):
+            await look(hold)
+        [plan] = await hold.parts.store.running_plans()  # the second page waits for its turn
+        assert len(await hold.dead.list(LetterFilter(states=(LetterState.REPLAYING,), limit=120))) <= PACE
+        async with hold.worker(poll=0.05):
             await until_over(hold, clock, plan.token)
-        for job_id in ids:
-            assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED
+    for job_id in ids:
+        assert (await hold.read(job_id)).status is Status.COMPLETED
+
+
+async def test_what_failed_long_ago_is_left_to_people(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    grade = grade_of(hold, service, auto_replay=LEAVE)
+    service.error = down()
+    job_id = await failed(hold, grade, 7)
+
+    await clock.advance(AFTER + NOT_LATER)
+    await look(hold)
+
+    assert (await letter_of(hold, job_id)).state is S.NEW

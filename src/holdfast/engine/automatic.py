@@ -26,12 +26,26 @@ class AutoReplayer:
 
     async def run_once(self) -> float:
         """Look at the new letters of jobs that have leave; return the seconds until it is worth looking again."""
-        for spec in self._parts.registry:
-            if spec.auto_replay is not None:
-                for name in (spec.name, *spec.aliases):
-                    async for page in self._new_letters(name):
-                        await self._consider(page, spec.auto_replay)
+        policies = {
+            name: spec.auto_replay
+            for spec in self._parts.registry
+            if spec.auto_replay is not None
+            for name in (spec.name, *spec.aliases)
+        }
+        if policies and not await self._is_at_it():
+            for name, policy in policies.items():
+                await self._look(name, policy)
         return EVERY * (0.5 + self._parts.dice.roll())
+
+    async def _is_at_it(self) -> bool:
+        """Whether replays of before still go on: plans side by side would each keep a pace of their own."""
+        return any(Plan.load(row.state).actor == AUTOMATIC for row in await self._store.running_plans())
+
+    async def _look(self, name: str, policy: AutoReplay) -> None:
+        """Plan the replay of some letters that are due; the others follow when that is over."""
+        async for page in self._new_letters(name):
+            if await self._consider(page, policy):
+                return
 
     async def _new_letters(self, name: str) -> AsyncIterator[list[Letter]]:
         wanted = LetterFilter(states=(LetterState.NEW,), name=name, replays=0, limit=PAGE)
@@ -39,7 +53,7 @@ class AutoReplayer:
             yield page
             wanted = replace(wanted, before=page[-1].job_id)
 
-    async def _consider(self, letters: Sequence[Letter], policy: AutoReplay) -> None:
+    async def _consider(self, letters: Sequence[Letter], policy: AutoReplay) -> bool:
         now = await self._store.now()
         due = [letter for letter in letters if is_due(letter, policy, now)]
         shut = await shut_providers(self._store, [letter.provider for letter in due])
@@ -51,6 +65,7 @@ class AutoReplayer:
                 ready[letter.provider].append(letter)
         for provider, those in ready.items():
             await self._begin(provider, those, policy, now.timestamp())
+        return bool(ready)
 
     async def _begin(self, provider: str, letters: Sequence[Letter], policy: AutoReplay, now: float) -> None:
         """Take all steps on the way to a replay at once: a worker that dies here has taken none of them."""
