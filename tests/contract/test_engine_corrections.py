@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -129,3 +130,28 @@ async def test_arguments_that_are_corrected_twice_keep_those_of_the_submission(h
     assert json.loads((await hold.read(job_id)).args) == {"address": "x.test", "tone": "warm"}
     original = await hold.parts.store.original_args(job_id)
     assert json.loads(original or "") == {"address": "x.test", "tone": "wram"}
+
+
+async def test_an_argument_is_corrected_with_what_python_has_for_it(
+    hold: Holdfast, clock: DatabaseClock
+) -> None:
+    @hold.job("remind")
+    async def remind(due: datetime) -> str:
+        if due.year < 2000:
+            raise Permanent("that was in another century")
+        return due.isoformat()
+
+    job_id = await failed(hold, remind, datetime(1926, 5, 1, 12, tzinfo=UTC))
+    await hold.dead.triage(job_id, "data", actor="ann")
+    with pytest.raises(PayloadInvalid, match="a corrected argument cannot be stored as JSON"):
+        await hold.dead.remediate(job_id, "a typo", actor="ann", correct={"due": object()})
+    await hold.dead.remediate(
+        job_id, "a typo", actor="ann", correct={"due": datetime(2026, 5, 1, 12, tzinfo=UTC)}
+    )
+    planned = await hold.dead.plan(job_id, safe="nothing was sent", actor="ann")
+    assert planned.token is not None
+
+    async with hold.worker(poll=0.05):
+        await replayed(hold, clock, planned.token)
+
+    assert json.loads((await hold.read(job_id)).result or "") == "2026-05-01T12:00:00+00:00"

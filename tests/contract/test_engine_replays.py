@@ -158,6 +158,24 @@ async def test_the_canary_goes_first_and_alone_and_the_others_follow_at_their_pa
 
 
 @pytest.mark.clause("OPS-2")
+async def test_what_has_completed_can_be_closed_while_the_others_wait(
+    hold: Holdfast, review: JobFunction[[int], int], service: Service, clock: DatabaseClock
+) -> None:
+    async with hold.worker(poll=0.05):
+        ids = await all_failed(hold, [await review.submit(number) for number in range(4)])
+        token = await planned(hold, canary=2, pace=SLOW)
+        service.error = None
+        await hold.dead.replay(token, actor="ann")
+        await move_plans(hold)
+        await in_letter_state(hold, ids[0], S.VERIFIED)
+        await hold.dead.close(ids[0], "it went through", actor="ann")
+        progress = await until_over(hold, clock, token)
+
+    assert (progress.plan.phase, progress.plan.why) == (Phase.DONE, "")
+    assert progress.standing.states == {S.VERIFIED: 3, S.CLOSED: 1}
+
+
+@pytest.mark.clause("OPS-2")
 async def test_a_canary_that_fails_in_the_same_place_stops_its_plan(
     hold: Holdfast, review: JobFunction[[int], int], service: Service, clock: DatabaseClock, journal: Journal
 ) -> None:

@@ -19,6 +19,8 @@ from holdfast import (
     StepRefused,
 )
 from holdfast.core.durations import duration
+from holdfast.core.letters import validate
+from holdfast.core.replays import Plan
 from holdfast.ports import Store
 from tests.contract.conftest import Database, DatabaseClock, Journal
 from tests.contract.letters import (
@@ -326,7 +328,60 @@ async def test_arguments_that_the_function_does_not_take_any_more_are_found_befo
 
         refused = (await later.dead.plan(job_id, safe=SAFE, actor="ann")).refused
 
-    assert refused == {job_id: "job 'review': argument essay: Field required"}
+    assert refused == {
+        job_id: "job 'review': argument essay: Field required; "
+        "no stage 'fetch' is declared here; replay with restart, or repair the code"
+    }
+
+
+@pytest.mark.clause("OPS-1")
+async def test_a_stage_that_has_another_name_now_would_run_again_and_is_found_before_the_replay(
+    hold: Holdfast, review: JobFunction[[int], int], opening: Opening
+) -> None:
+    job_id = await failed(hold, review, 1)
+    await remediated(hold, job_id)
+
+    async with opening() as later:
+
+        @later.stage("download")
+        async def download(number: int) -> int:
+            return number
+
+        @later.job("review")
+        async def renamed(number: int) -> int:
+            return await download(number)
+
+        whole = await later.dead.plan(job_id, safe=SAFE, actor="ann", restart=True, dry_run=True)
+        kept = await later.dead.plan(job_id, safe=SAFE, actor="ann")
+
+    assert whole.ready == [job_id]
+    assert kept.refused == {
+        job_id: "no stage 'fetch' is declared here; replay with restart, or repair the code"
+    }
+
+
+@pytest.mark.clause("OPS-1")
+async def test_a_letter_that_waits_in_a_plan_which_has_begun_is_in_no_other(
+    hold: Holdfast, review: JobFunction[[int], int], opening: Opening
+) -> None:
+    ids = [await failed(hold, review, number) for number in (1, 2)]
+    await remediated(hold)
+    first = await hold.dead.plan(ALL, safe=SAFE, actor="ann", canary=1)
+    again = await hold.dead.plan(ALL, safe=SAFE, actor="bob", canary=1)
+    assert first.token is not None
+    assert again.token is not None, "nobody has begun the other one"
+    await hold.dead.replay(again.token, actor="bob")
+    await move_plans(hold)
+
+    third = await hold.dead.plan(ids[1], safe=SAFE, actor="ann")
+    waiting = await letter_of(hold, ids[1])
+    stolen = await hold.parts.store.move_letters(
+        [waiting.seen], [validate("no reason", "stolen", actor="ann")], plan=Plan("stolen", "ann", 0.0, 1)
+    )
+
+    assert third.refused == {ids[1]: f"it waits in plan {again.token}, which has begun; stop that first"}
+    assert stolen == []
+    assert (await letter_of(hold, ids[1])).plan == again.token
 
 
 @pytest.mark.clause("OPS-1")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -245,6 +246,14 @@ def test_nothing_in_the_context_hides_what_the_letter_itself_knows() -> None:
 
 def test_a_list_shows_fifty_letters_unless_somebody_wants_another_number() -> None:
     assert (LetterFilter().listed, LetterFilter(limit=7).listed) == (50, 7)
+
+
+def test_states_are_told_by_their_names_too() -> None:
+    wanted = LetterFilter(states=cast("tuple[LetterState, ...]", ["new", LetterState.TRIAGED]))
+
+    assert wanted.states == (LetterState.NEW, LetterState.TRIAGED)
+    with pytest.raises(ValueError, match="'lost' is not a valid LetterState"):
+        LetterFilter(states=cast("tuple[LetterState, ...]", ("lost",)))
 
 
 @pytest.mark.parametrize("limit", [0, -1])

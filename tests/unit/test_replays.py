@@ -19,6 +19,7 @@ from holdfast.core.failures import ErrorClass
 from holdfast.core.letters import Cause, Letter, LetterState
 from holdfast.core.replays import (
     GOOD_FOR,
+    NOT_LATER,
     PACE,
     AutoReplay,
     Check,
@@ -212,6 +213,13 @@ def test_the_others_follow_when_all_of_the_canary_has_completed() -> None:
 
 
 @pytest.mark.clause("OPS-2")
+def test_a_canary_that_somebody_has_closed_since_it_completed_stops_nobody() -> None:
+    plan, stands = sent(a_plan(canary=2)), standing(validated=8, verified=1, closed=1)
+
+    assert next_move(plan, stands, MADE_AT + 60).plan.phase is Phase.PACED
+
+
+@pytest.mark.clause("OPS-2")
 @pytest.mark.parametrize(
     ("stands", "why"),
     [
@@ -260,7 +268,10 @@ def test_a_plan_whose_letters_were_all_taken_out_by_hand_is_done() -> None:
     ended = next_move(let_go.plan, standing(), MADE_AT)
 
     assert (let_go.take, ended.take) == (0, 0)
-    assert ended.plan.phase is Phase.DONE
+    assert (ended.plan.phase, ended.plan.why) == (
+        Phase.DONE,
+        "10 of its 10 letters left it for something else",
+    )
 
 
 def test_a_plan_of_no_letters_is_done_at_once() -> None:
@@ -273,7 +284,15 @@ def test_a_plan_is_done_when_the_last_job_has_ended_however_it_ended() -> None:
     plan = paced(a_plan())
 
     assert next_move(plan, standing(verified=9, replaying=1), MADE_AT + 60) == Move(plan)
-    assert next_move(plan, standing(verified=9, new=1), MADE_AT + 60).plan.phase is Phase.DONE
+    for stands in (standing(verified=9, new=1), standing(verified=4, closed=5, discarded=1)):
+        ended = next_move(plan, stands, MADE_AT + 60).plan
+        assert (ended.phase, ended.why) == (Phase.DONE, "")
+
+
+def test_a_plan_that_letters_have_left_says_so_when_it_is_done() -> None:
+    ended = next_move(paced(a_plan()), standing(verified=7, closed=1), MADE_AT + 60).plan
+
+    assert (ended.phase, ended.why) == (Phase.DONE, "2 of its 10 letters left it for something else")
 
 
 @pytest.mark.parametrize(
@@ -493,6 +512,7 @@ def test_a_dry_run_refuses_a_letter_without_cause_and_evidence(state: LetterStat
         (Facts(gone=True, declared=False), "job", "its job is gone, and nothing is left to replay"),
         (Facts(declared=False), "job", "no job named 'grade' is declared here; import its module"),
         (Facts(input_refused="essay is missing"), "input", "essay is missing"),
+        (Facts(plan="p1"), "workflow", "it waits in plan p1, which has begun; stop that first"),
         (
             Facts(misfits=["fetch gave text", "llm is gone"]),
             "stages",
@@ -578,6 +598,11 @@ def goes(letter: Letter | None = None, *, now: datetime = DUE) -> bool:
 def test_a_letter_whose_failure_passes_is_replayed_by_itself_when_its_time_has_come() -> None:
     assert goes()
     assert not goes(now=DUE - timedelta(microseconds=1))
+
+
+def test_a_letter_whose_time_came_long_ago_is_left_to_people() -> None:
+    assert goes(now=DUE + NOT_LATER - timedelta(microseconds=1))
+    assert not goes(now=DUE + NOT_LATER)
 
 
 @pytest.mark.parametrize("state", [state for state in LetterState if state is not NEW])

@@ -226,7 +226,7 @@ def _count(tell: Tell, found: Progress) -> None:
     standing = found.standing
     ended = standing.count(_S.VERIFIED, _S.CLOSED, _S.NEW, _S.DISCARDED)
     words = f"{found.plan.phase}: {standing.replayed} of {found.plan.letters} replayed"
-    tell(ended, f"{words}, {standing.count(_S.VERIFIED)} completed, {_failed(found)} failed again")
+    tell(ended, f"{words}, {standing.count(_S.VERIFIED, _S.CLOSED)} completed, {_failed(found)} failed again")
 
 
 def _failed(found: Progress) -> int:
@@ -255,7 +255,9 @@ def _tell(found: Progress, given: Given, *, as_json: bool, judge: bool) -> None:
         shown = {name: count for name, count in figures.items() if count or name in always}
         show_fields({name: value for name, value in facts.items() if value != ""} | shown)
         _show_next(found, given)
-    if judge and (plan.phase is not Phase.DONE or figures["failed_again"] or figures["cancelled"]):
+    if judge and (
+        plan.phase is not Phase.DONE or plan.why or figures["failed_again"] or figures["cancelled"]
+    ):
         raise typer.Exit(ExitCode.REFUSED)
 
 

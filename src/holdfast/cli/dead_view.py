@@ -68,9 +68,8 @@ COMMANDS: Mapping[LetterState, str] = {
     _S.VALIDATED: "dead replay {plan} --actor WHO",
     _S.REPLAYING: "dead progress {plan} --wait",
     _S.VERIFIED: 'dead close {id} --notes "…" --actor WHO',
-    _S.DISCARDED: "jobs retry {id}",
 }
-"""What to type next; of a letter that is closed, there is nothing."""
+"""What to type next; of a letter that is closed or discarded, there is nothing."""
 
 
 class Whole(NamedTuple):

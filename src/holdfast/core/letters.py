@@ -236,6 +236,8 @@ class LetterFilter:
         return 50 if self.limit is None else self.limit
 
     def __post_init__(self) -> None:
+        if self.states is not None:
+            object.__setattr__(self, "states", tuple(map(LetterState, self.states)))
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"limit={self.limit} shows nothing; ask for at least one letter")
         if self.before is not None:

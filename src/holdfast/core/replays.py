@@ -61,7 +61,7 @@ class Plan:
     phase: Phase = Phase.MADE
     next_at: float = 0.0
     why: str = ""
-    """Why it was stopped."""
+    """Why it was stopped, or is done without some of its letters."""
 
     def __post_init__(self) -> None:
         if not 0 < self.pace < math.inf:
@@ -88,7 +88,7 @@ class Plan:
 class Standing(NamedTuple):
     """How the letters of a plan stand: how many are in each state, and how many failed in the same place again.
 
-    A letter that somebody has taken a step with since is not the plan's any more.
+    A letter that somebody has taken a step with since is not the plan's any more, unless they closed it.
     """
 
     states: Mapping[LetterState, int]
@@ -149,17 +149,23 @@ def next_move(plan: Plan, standing: Standing, now: float) -> Move:
     waiting = standing.count(LetterState.VALIDATED)
     if waiting == 0:
         under_way = standing.count(LetterState.REPLAYING)
-        return Move(plan if under_way else replace(plan, phase=Phase.DONE))
+        return Move(plan if under_way else replace(plan, phase=Phase.DONE, why=_left_out(plan, standing)))
     if now < plan.next_at:
         return Move(plan)
     take = min(waiting, HANDFUL, max(1, round(plan.pace * BEAT)))
     return Move(replace(plan, next_at=now + take / plan.pace), take)
 
 
+def _left_out(plan: Plan, standing: Standing) -> str:
+    """Say how many letters a plan has ended without, if any: somebody has taken another step with them."""
+    gone = plan.letters - sum(standing.states.values())
+    return f"{gone} of its {plan.letters} letters left it for something else" if gone > 0 else ""
+
+
 def _canary(plan: Plan, standing: Standing, now: float) -> Move:
     """Send the canary; let the others follow when all of it has completed, and nobody else if it has not."""
     # Also if somebody has taken it out of the plan meanwhile: no other letter takes its place.
-    if plan.sent > standing.count(LetterState.REPLAYING, LetterState.VERIFIED):
+    if plan.sent > standing.count(LetterState.REPLAYING, LetterState.VERIFIED, LetterState.CLOSED):
         told = "failed in the same place as before" if standing.repeated else "did not complete"
         return Move(replace(plan, phase=Phase.STOPPED, why=f"the canary {told}"))
     missing = min(plan.canary - plan.sent, standing.count(LetterState.VALIDATED))
@@ -197,6 +203,8 @@ class Facts:
     gone: bool = False
     """Whether there is no such job any more."""
     declared: bool = True
+    plan: str = ""
+    """The token of the plan in which it waits, if that has begun."""
     input_refused: str = ""
     """Why the function would not take the arguments; empty if it does."""
     misfits: Sequence[str] = ()
@@ -212,7 +220,10 @@ class Facts:
 
 def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[Check]:
     """Tell what speaks for a replay of *letter*, and what against it."""
-    found = [_workflow(letter), Check("schema", not facts.schema, facts.schema or "the schema fits")]
+    found = [
+        _workflow(letter, facts.plan),
+        Check("schema", not facts.schema, facts.schema or "the schema fits"),
+    ]
     if missing := _missing(letter, facts):
         return [*found, Check("job", holds=False, told=missing)]
     found += [
@@ -235,7 +246,11 @@ def _lets_through(letter: Letter) -> str:
     return f"provider {letter.provider!r} lets calls through" if letter.provider else "it called no provider"
 
 
-def _workflow(letter: Letter) -> Check:
+def _workflow(letter: Letter, plan: str) -> Check:
+    if plan:
+        return Check(
+            "workflow", holds=False, told=f"it waits in plan {plan}, which has begun; stop that first"
+        )
     ready = letter.state in (LetterState.REMEDIATED, LetterState.VALIDATED)
     told = (
         f"cause {letter.cause}, evidence on record"
@@ -284,6 +299,9 @@ def dump_checks(found: Sequence[Check]) -> list[dict[str, Any]]:
 AUTOMATIC = "automatic replay"
 """Who takes the steps of a letter that is replayed by itself."""
 
+NOT_LATER = timedelta(days=1)
+"""How long after it is due a letter is still replayed by itself: workers may have been away for a while."""
+
 
 @dataclass(frozen=True, slots=True)
 class AutoReplay:
@@ -306,7 +324,9 @@ def is_due(letter: Letter, policy: AutoReplay, now: datetime) -> bool:
     """Say whether it is time for a letter to be replayed by itself: once per job, and after a failure that passes."""
     if letter.state is not LetterState.NEW or letter.replays or not letter.failure.retryable:
         return False
-    return now - letter.last_failure_at >= duration(policy.after)
+    # Nobody who gives a job this leave today has those in mind that failed last month.
+    age, after = now - letter.last_failure_at, duration(policy.after)
+    return after <= age < after + NOT_LATER
 
 
 def is_in_time(deadline_at: datetime | None, now: datetime) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from holdfast.core.errors import ConfigError, HoldfastError, JobNotFound, PayloadInvalid
 from holdfast.core.jobs import Job
-from holdfast.core.letters import Letter
+from holdfast.core.letters import Letter, LetterState
 from holdfast.core.replays import Check, Facts, checks
 from holdfast.core.sealing import ensure_open
 from holdfast.core.stages import StageRow, StageStatus
@@ -37,6 +38,7 @@ class DryRun:
         ids = [letter.job_id for letter in letters]
         behind = await self._schema_is_behind()
         shut = await shut_providers(self._store, [letter.provider for letter in letters])
+        begun = {row.token for row in await self._store.running_plans()}
         jobs = dict(zip(ids, await read_jobs(self._store, ids), strict=True))
         stages: dict[str, list[StageRow]] = {}
         for row in await self._store.stages(ids):
@@ -44,7 +46,8 @@ class DryRun:
         found = []
         for letter in letters:
             facts = self._facts(jobs[letter.job_id], stages.get(letter.job_id, []))
-            facts = replace(facts, shut=shut.get(letter.provider, ""), schema=behind)
+            waits_in = letter.plan if letter.state is LetterState.VALIDATED and letter.plan in begun else None
+            facts = replace(facts, shut=shut.get(letter.provider, ""), schema=behind, plan=waits_in or "")
             found.append((letter, checks(letter, facts, restart=restart)))
         return found
 
@@ -63,7 +66,7 @@ class DryRun:
             raise PayloadInvalid(
                 f"job {letter.name!r} has no argument {unknown[0]!r}; it has {', '.join(spec.shape.names)}"
             )
-        return spec.shape.checked_args(json.dumps({**present, **correct}))
+        return spec.shape.checked_args(_json({**present, **correct}))
 
     async def _schema_is_behind(self) -> str:
         schema = await self._store.schema_state()
@@ -81,10 +84,23 @@ class DryRun:
         return Facts(
             # A type of the application may quote in its refusal what it was given.
             input_refused=self._redact(_why_refused(spec, job.args)),
-            misfits=[self._redact(why) for row in done if (why := _misfit(spec, row))],
+            misfits=[self._redact(why) for row in done if (why := self._misfit(spec, row))],
             finished=[str(row.key) for row in done],
             code_version=self._code_version,
         )
+
+    def _misfit(self, spec: JobSpec, row: StageRow) -> str:
+        """Say why a stored result does not fit the code any more; empty if it does."""
+        stage = spec.stages.get(row.key.name)
+        if stage is None:
+            return (
+                "" if row.key.name in self._registry.stages else f"no stage {row.key.name!r} is declared here"
+            )
+        try:
+            stage.shape.load_result(row.result or "null")
+        except (HoldfastError, ValidationError) as error:
+            return f"the stored result of stage {row.key} does not fit: {_first_line(error)}"
+        return ""
 
 
 async def read_jobs(store: Store, job_ids: Sequence[str]) -> list[Job | None]:
@@ -101,23 +117,19 @@ async def read_jobs(store: Store, job_ids: Sequence[str]) -> list[Job | None]:
     return await asyncio.gather(*map(read, job_ids))
 
 
+def _json(args: Mapping[str, Any]) -> str:
+    """Write arguments down, those among them that Python has and JSON has not."""
+    try:
+        return to_json(args).decode()
+    except PydanticSerializationError as error:
+        raise PayloadInvalid(f"a corrected argument cannot be stored as JSON: {error}") from None
+
+
 def _why_refused(spec: JobSpec, args: str) -> str:
     try:
         spec.shape.checked_args(args)
     except HoldfastError as refusal:
         return str(refusal)
-    return ""
-
-
-def _misfit(spec: JobSpec, row: StageRow) -> str:
-    """Say why a stored result does not fit the code any more; empty if it does, or if the code is not known."""
-    stage = spec.stages.get(row.key.name)
-    if stage is None:
-        return ""
-    try:
-        stage.shape.load_result(row.result or "null")
-    except (HoldfastError, ValidationError) as error:
-        return f"the stored result of stage {row.key} does not fit: {_first_line(error)}"
     return ""
 
 

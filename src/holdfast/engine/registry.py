@@ -85,6 +85,8 @@ class Registry:
         self._aliases: dict[str, JobSpec] = {}
         self.recurring: list[Recurring] = []
         self.providers: dict[str, ProviderSpec] = {}
+        self.stages: set[str] = set()
+        """The names of all stages; a job is known to run some of them before it does."""
 
     def add_provider(self, provider: ProviderSpec) -> None:
         """Declare a provider. A name means one thing in a process."""

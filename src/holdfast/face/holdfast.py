@@ -261,9 +261,9 @@ class Holdfast:
 
         def declare(function: Callable[..., Any]) -> StageFunction[..., Any]:
             policy = policy_of(self._policy, attempts, backoff)
-            return StageFunction(
-                stage_spec(function, name=name, policy=policy, timeout=timeout, provider=provider)
-            )
+            spec = stage_spec(function, name=name, policy=policy, timeout=timeout, provider=provider)
+            self._registry.stages.add(spec.name)
+            return StageFunction(spec)
 
         return StageDecorator(declare)
 

@@ -174,7 +174,8 @@ def _move(
     args: str | None,
 ) -> list[str]:
     """Take steps with the letters that are as they were seen, in the transaction that is open."""
-    wanted = {"seen": json.dumps(list(seen)), "states": json.dumps(sources(steps[0]))}
+    states = json.dumps(sources(steps[0]))
+    wanted = {"seen": json.dumps(list(seen)), "states": states, "planned": plan is not None}
     moved = [row["job_id"] for row in connection.execute(SQL["letters_as_seen"], wanted)]
     if not moved:
         return []

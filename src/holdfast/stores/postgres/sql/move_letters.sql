@@ -1,6 +1,6 @@
 -- Takes steps with the letters that are as they were seen. They are locked in the order of their ids; of two who have
 -- seen the same version, the second waits for the first, and then finds another version. A new plan is stored only if
--- a letter goes with it. Arguments may change because the job of a letter in these states is ended: whoever brings it
+-- a letter goes with it, and none does that waits in one which has begun. What is closed still counts in its plan. Arguments may change because the job of a letter in these states is ended: whoever brings it
 -- back has to wait for its letter.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
@@ -10,13 +10,17 @@ WITH clock AS MATERIALIZED (
       JOIN holdfast.dead_letters AS letter USING (job_id)
      WHERE letter.version = wanted.version
        AND letter.state = ANY ($3::text[])
+       AND ($14::text IS NULL
+            OR letter.state <> 'validated'
+            OR NOT EXISTS (SELECT FROM holdfast.plans WHERE token = letter.plan AND running))
      ORDER BY letter.job_id
        FOR UPDATE OF letter
 ), moved AS (
     UPDATE holdfast.dead_letters AS letter
        SET version = letter.version + 1, updated_at = clock.now, state = $4,
            cause = coalesce($5, letter.cause), evidence = coalesce($6, letter.evidence),
-           safe = coalesce($7, letter.safe), notes = coalesce($8, letter.notes), plan = $9,
+           safe = coalesce($7, letter.safe), notes = coalesce($8, letter.notes),
+           plan = CASE WHEN $4 = 'closed' THEN letter.plan ELSE $9 END,
            corrected = letter.corrected OR $16::text IS NOT NULL
       FROM seen, clock
      WHERE letter.job_id = seen.job_id

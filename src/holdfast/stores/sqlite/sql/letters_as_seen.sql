@@ -1,7 +1,11 @@
--- Of these letters, those that are as somebody has seen them, and in one of these states. [[job_id, version], ...]
+-- Of these letters, those that are as somebody has seen them, and in one of these states; for a new plan, none that
+-- waits in one which has begun. [[job_id, version], ...]
 SELECT DISTINCT letter.job_id
   FROM json_each(:seen) AS seen
  CROSS JOIN holdfast_dead_letters AS letter ON letter.job_id = seen.value ->> 0
  WHERE letter.version = seen.value ->> 1
    AND letter.state IN (SELECT value FROM json_each(:states))
+   AND NOT (:planned
+            AND letter.state = 'validated'
+            AND EXISTS (SELECT 1 FROM holdfast_plans WHERE token = letter.plan AND running = 1))
  ORDER BY letter.job_id

@@ -1,4 +1,4 @@
--- Writes what steps leave on letters; a step that says nothing of a plan takes them out of theirs.
+-- Writes what steps leave on letters; a step that says nothing of a plan takes them out of theirs, unless it closes them.
 UPDATE holdfast_dead_letters
    SET version = version + 1,
        state = :state,
@@ -6,7 +6,7 @@ UPDATE holdfast_dead_letters
        evidence = coalesce(:evidence, evidence),
        safe = coalesce(:safe, safe),
        notes = coalesce(:notes, notes),
-       plan = :plan,
+       plan = CASE WHEN :state = 'closed' THEN plan ELSE :plan END,
        corrected = corrected OR :corrected,
        updated_at = :now
  WHERE job_id IN (SELECT value FROM json_each(:ids))
