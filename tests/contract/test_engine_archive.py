@@ -317,7 +317,7 @@ class Sieve:
     async def get(self, name: str) -> bytes:
         raise ArchiveMissing(f"the archive has no {name!r}")
 
-    async def names(self, prefix: str = "") -> list[str]:
+    async def names(self) -> list[str]:
         return []
 
 

@@ -40,7 +40,7 @@ NOBODY = "nobody works on this one"
 async def waits_of(hold: Holdfast, job_id: str) -> dict[str, StageRow]:
     """Read what is stored of a job's waits."""
     rows = await hold.parts.store.stages([job_id])
-    return {str(row.key): row for row in rows if row.key.name.startswith("@")}
+    return {str(row.key): row for row in rows if row.key.is_wait}
 
 
 # What a job submits.

@@ -74,11 +74,11 @@ class Vault:
             raise ArchiveMissing(f"there is no {name}")
         return self.files[name]
 
-    async def names(self, prefix: str) -> list[str]:
+    async def names(self) -> list[str]:
         """Name all files."""
         if await self._way() in ("away", "answer lost"):
             raise ArchiveUnavailable("the vault is shut")
-        return sorted(name for name in self.files if name.startswith(prefix))
+        return sorted(self.files)
 
     def _check(self, data: bytes) -> None:
         """A manifest tells of records that are there, byte for byte."""
@@ -115,11 +115,9 @@ class Hatch:
             "archive.get", lambda: self._vault.get(name), error=ArchiveUnavailable
         )
 
-    async def names(self, prefix: str = "") -> list[str]:
+    async def names(self) -> list[str]:
         """List the files."""
-        return await self._process.call(
-            "archive.names", lambda: self._vault.names(prefix), error=ArchiveUnavailable
-        )
+        return await self._process.call("archive.names", self._vault.names, error=ArchiveUnavailable)
 
 
 class Wax:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.exhaustion import LEVELS, USUAL, Follow, follows, level_of, table
+from holdfast.core.exhaustion import LEVELS, USUAL, Follow, level_of, table
 from holdfast.core.failures import MEANINGS, ErrorClass, Verdict
 
 WORDS = st.sampled_from(Follow)
@@ -49,7 +49,7 @@ AGREED = {
 @pytest.mark.clause("RET-7")
 @pytest.mark.parametrize("kind", ErrorClass)
 def test_unless_a_job_says_otherwise_the_agreed_table_holds(kind: ErrorClass) -> None:
-    assert " ".join(follows(kind)) == AGREED[kind.value]
+    assert " ".join(USUAL[kind]) == AGREED[kind.value]
 
 
 @pytest.mark.clause("RET-7")
@@ -62,14 +62,14 @@ def test_what_no_retry_mends_is_a_dead_letter_at_once(kind: str) -> None:
 @pytest.mark.parametrize("kind", ErrorClass)
 def test_of_every_class_somebody_hears_as_loudly_as_the_table_says(kind: ErrorClass) -> None:
     assert level_of(kind) in LEVELS
-    assert level_of(kind) is follows(kind)[-1]
+    assert level_of(kind) is USUAL[kind][-1]
 
 
 @pytest.mark.parametrize(
     "kind", [kind for kind, meaning in MEANINGS.items() if meaning.verdict is Verdict.FAIL]
 )
 def test_a_backup_is_asked_after_every_failure_that_counts_against_the_provider(kind: ErrorClass) -> None:
-    assert Follow.BACKUP in follows(kind)
+    assert Follow.BACKUP in USUAL[kind]
 
 
 @pytest.mark.clause("RET-7")
@@ -89,7 +89,7 @@ def test_without_a_table_of_its_own_a_job_has_the_usual_one() -> None:
 def test_one_word_needs_no_list() -> None:
     own = table({"BUG": "review"})
 
-    assert follows(ErrorClass.BUG, own) == (Follow.REVIEW,)
+    assert own[ErrorClass.BUG] == (Follow.REVIEW,)
 
 
 @given(st.lists(WORDS))

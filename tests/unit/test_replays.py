@@ -29,7 +29,6 @@ from holdfast.core.replays import (
     Plan,
     Standing,
     checks,
-    dump_checks,
     is_due,
     is_in_time,
     next_move,
@@ -576,12 +575,6 @@ def test_for_any_other_cause_the_same_code_will_do(cause: Cause) -> None:
 
     assert told(letter, Facts(code_version="1.4"), "version") == (True, "version 1.4")
     assert told(letter, Facts(), "version") == (True, "version unknown")
-
-
-def test_checks_can_be_stored() -> None:
-    found: list[dict[str, Any]] = dump_checks([Check("schema", holds=True, told="the schema fits")])
-
-    assert json.loads(json.dumps(found)) == [{"what": "schema", "holds": True, "told": "the schema fits"}]
 
 
 # Without a person.

@@ -43,8 +43,8 @@ class Shelf:
     async def get(self, name: str) -> bytes:
         return self.files[name]
 
-    async def names(self, prefix: str = "") -> list[str]:
-        return sorted(name for name in self.files if name.startswith(prefix))
+    async def names(self) -> list[str]:
+        return sorted(self.files)
 
 
 class Store:

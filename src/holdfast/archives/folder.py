@@ -38,8 +38,8 @@ class FolderArchive:
         place = self._folder / ensure_name(name)
         return await self._run(lambda: _get(place))
 
-    async def names(self, prefix: str = "") -> list[str]:
-        return await self._run(lambda: _names(self._folder, prefix))
+    async def names(self) -> list[str]:
+        return await self._run(lambda: _names(self._folder))
 
     async def _run(self, function: Callable[[], T]) -> T:
         try:
@@ -74,12 +74,12 @@ def _get(place: Path) -> bytes:
         ) from None
 
 
-def _names(folder: Path, prefix: str) -> list[str]:
+def _names(folder: Path) -> list[str]:
     try:
         found = [entry.name for entry in os.scandir(folder) if entry.is_file()]
     except FileNotFoundError:
         return []
-    return sorted(name for name in found if name.startswith(prefix) and not name.startswith("."))
+    return sorted(name for name in found if not name.startswith("."))
 
 
 def _ensure_folder(folder: Path) -> None:

@@ -41,8 +41,8 @@ class ObjectArchive:
         ensure_name(name)
         return await self._run(lambda: self._get(name))
 
-    async def names(self, prefix: str = "") -> list[str]:
-        return await self._run(lambda: self._names(prefix))
+    async def names(self) -> list[str]:
+        return await self._run(self._names)
 
     async def _run(self, function: Callable[[], T]) -> T:
         # In a thread of ours, not with the client's coroutines: after those, its own threads may abort the
@@ -72,11 +72,9 @@ class ObjectArchive:
                     f"the archive {self._url!r} has no {name!r}; check that it is the right bucket and prefix"
                 ) from error
 
-    def _names(self, prefix: str) -> list[str]:
-        # The service is asked for all of them: its client takes a prefix for the name of a folder.
+    def _names(self) -> list[str]:
         with self._translated():
-            found = [entry["path"] for entry in self._store().list_with_delimiter()["objects"]]
-        return sorted(name for name in found if name.startswith(prefix))
+            return sorted(entry["path"] for entry in self._store().list_with_delimiter()["objects"])
 
     def _read(self, name: str) -> bytes:
         return bytes(self._store().get(name).bytes())

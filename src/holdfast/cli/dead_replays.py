@@ -18,7 +18,7 @@ from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
 from holdfast.core.errors import ConfigError, LetterNotFound
 from holdfast.core.letters import LetterState
 from holdfast.core.limits import Rate
-from holdfast.core.replays import PACE, Phase, dump_checks
+from holdfast.core.replays import PACE, Phase
 from holdfast.engine.desk import Planned, Progress
 from holdfast.face import Holdfast
 
@@ -110,7 +110,7 @@ def _planned_json(planned: Planned, missing: list[str]) -> dict[str, Any]:
         "ready": planned.ready,
         "refused": planned.refused,
         "missing": missing,
-        "checks": {job_id: dump_checks(found) for job_id, found in planned.checks.items()},
+        "checks": {job_id: [check._asdict() for check in found] for job_id, found in planned.checks.items()},
     }
 
 

@@ -3,9 +3,9 @@
 Every such job leaves a dead letter with a ticket. The table says who hears of it, and how loudly, and whether the
 backup of its provider is asked before.
 
->>> [str(word) for word in follows(ErrorClass.CONNECT_FAILED)]
+>>> [str(word) for word in USUAL[ErrorClass.CONNECT_FAILED]]
 ['backup', 'alert']
->>> [str(word) for word in follows(ErrorClass.CONNECT_FAILED, table({"CONNECT_FAILED": "page"}))]
+>>> [str(word) for word in table({"CONNECT_FAILED": "page"})[ErrorClass.CONNECT_FAILED]]
 ['page']
 """
 
@@ -71,11 +71,6 @@ def table(given: Mapping[str, str | Iterable[str]] | None = None) -> Table:
     """
     own = {_class(kind): _words(kind, words) for kind, words in (given or {}).items()}
     return {**USUAL, **own}
-
-
-def follows(kind: ErrorClass, own: Table = USUAL) -> tuple[Follow, ...]:
-    """Tell what follows when a job has no attempt left after a failure of this *kind*."""
-    return own[kind]
 
 
 def level_of(kind: ErrorClass, own: Table = USUAL) -> Follow:

@@ -53,6 +53,7 @@ _S = LetterState
 OPEN = (_S.NEW, _S.TRIAGED, _S.REMEDIATED, _S.VALIDATED)
 """The states in which somebody still has to do something."""
 
+# Closed as well, and by no person: its owner has retried the job, or its late result was accepted.
 _GIVEN_UP = frozenset({_S.DISCARDED, _S.CLOSED})
 
 GRAPH: Mapping[LetterState, frozenset[LetterState]] = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.core.durations import Length, duration
 from holdfast.core.errors import PlanStale
@@ -289,11 +289,6 @@ def _version(letter: Letter, now: str) -> Check:
     return Check(
         "version", before != now, told if before != now else f"{told}: deploy the repaired code first"
     )
-
-
-def dump_checks(found: Sequence[Check]) -> list[dict[str, Any]]:
-    """Give checks as JSON values."""
-    return [check._asdict() for check in found]
 
 
 AUTOMATIC = "automatic replay"

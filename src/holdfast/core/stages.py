@@ -28,6 +28,15 @@ class StageKey(NamedTuple):
     name: str
     call: str
 
+    @property
+    def is_wait(self) -> bool:
+        """Whether it is a wait, and none of the job's own stages.
+
+        >>> StageKey("@sleep", "#1").is_wait, StageKey("fetch", "#1").is_wait
+        (True, False)
+        """
+        return self.name.startswith("@")
+
     def __str__(self) -> str:
         return self.name if self.call == "#1" else f"{self.name}[{self.call}]"
 

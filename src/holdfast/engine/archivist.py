@@ -137,7 +137,7 @@ class Archivist:
         If that fails, raise an alarm before the error.
         """
         try:
-            records = await self._records_of([job_id for job_id, _ in seen])
+            records = await self._records_for_a_file([job_id for job_id, _ in seen])
             if records:  # somebody else may have been quicker
                 await self._put(records)
         except FAILURES as error:
@@ -149,7 +149,7 @@ class Archivist:
         kept = {record["letter"]["job_id"] for record in records}
         return [one for one in seen if one[0] in kept]
 
-    async def _records_of(self, job_ids: Sequence[str]) -> list[Mapping[str, Any]]:
+    async def _records_for_a_file(self, job_ids: Sequence[str]) -> list[Mapping[str, Any]]:
         """Read letters and their jobs until a file is full: each job may have a megabyte of arguments, and of results."""
         records: list[Mapping[str, Any]] = []
         size = 0
@@ -182,7 +182,7 @@ class Archivist:
         """
         newest: dict[str, dict[str, Any]] = {}
         job_ids = [letter_id(job_id) for job_id in job_ids]
-        for record in await self._all_records(frozenset(job_ids)):
+        for record in await self._archived_records(frozenset(job_ids)):
             job_id = record["letter"]["job_id"]
             if job_id not in newest or _age(newest[job_id]) < _age(record):
                 newest[job_id] = record
@@ -207,15 +207,15 @@ class Archivist:
                     self._journal.error("manifest not read", manifest=name, message=str(error))
         return found
 
-    async def _all_records(self, job_ids: frozenset[str]) -> list[dict[str, Any]]:
+    async def _archived_records(self, job_ids: frozenset[str]) -> list[dict[str, Any]]:
         """Read all that the archive has of these jobs: one that came back, and failed again, is there twice."""
         found: list[dict[str, Any]] = []
         for manifest in await self.manifests():
             if any(entry.job_id in job_ids for entry in manifest.letters):
-                found += await self._records(manifest, job_ids)
+                found += await self._records_in(manifest, job_ids)
         return found
 
-    async def _records(self, manifest: Manifest, job_ids: frozenset[str]) -> list[dict[str, Any]]:
+    async def _records_in(self, manifest: Manifest, job_ids: frozenset[str]) -> list[dict[str, Any]]:
         sealer = await self._sealer()
         records = unpack(await self._archive().get(manifest.name), manifest)
         return [

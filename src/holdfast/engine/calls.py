@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.core.breakers import Outcome
-from holdfast.core.exhaustion import Follow, follows
+from holdfast.core.exhaustion import Follow
 from holdfast.core.failures import Failure
 from holdfast.core.providers import ProviderSpec, outcome_of, provider_of
 from holdfast.core.transitions import hold
@@ -126,7 +126,7 @@ class Calls:
         provider is not back. The latter costs no attempt: without a backup, the job is held.
         """
         spared = await self._told(permit, failure)
-        follows_last = last and Follow.BACKUP in follows(failure.error_class, self._attempt.exhaustion)
+        follows_last = last and Follow.BACKUP in self._attempt.exhaustion[failure.error_class]
         if spared or (follows_last and outcome_of(failure) in BAD):
             backup = await self._permits.ask_backup(permit.provider, permit.asking)
             if isinstance(backup, Permit):

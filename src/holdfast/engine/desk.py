@@ -181,7 +181,7 @@ class Desk:
         them with *pace* letters a second. With *restart* finished stages run again.
         """
         draft = self._draft(actor=actor, restart=restart, canary=canary, pace=pace)
-        step = self._worded(validate(safe, draft.token, actor=actor))
+        step = self._redacted(validate(safe, draft.token, actor=actor))
         looked_at = [
             each
             async for page in self._pages(wanted)
@@ -275,7 +275,7 @@ class Desk:
 
     async def _step(self, wanted: Wanted, step: Step, *, dry_run: bool, args: str | None = None) -> Moved:
         """Take a step with each letter that allows it. Raises `StepRefused` if one was meant, and does not."""
-        step = self._worded(step)
+        step = self._redacted(step)
         done: list[str] = []
         refused: dict[str, str] = {}
         async for page in self._pages(wanted):
@@ -291,7 +291,7 @@ class Desk:
             self._tell(step, done)
         return Moved(done, refused)
 
-    def _worded(self, step: Step) -> Step:
+    def _redacted(self, step: Step) -> Step:
         """Take out of somebody's words what nobody should read: people paste what a service has said."""
         redact = self._parts.redactor
         return replace(
@@ -334,11 +334,7 @@ def _changed(job_id: str) -> str:
 
 def _tries(letter: Letter, rows: Sequence[StageRow]) -> list[StageTries]:
     """Tell how many attempts each stage had; a job without stages is one stage of its own."""
-    tries = [
-        StageTries(str(row.key), row.status.value, row.attempt)
-        for row in rows
-        if not row.key.name.startswith("@")
-    ]
+    tries = [StageTries(str(row.key), row.status.value, row.attempt) for row in rows if not row.key.is_wait]
     if letter.stage is None or letter.stage not in {each.stage for each in tries}:
         tries.append(StageTries(letter.stage or "(the job itself)", StageStatus.FAILED.value, letter.attempt))
     return tries

@@ -80,7 +80,7 @@ class DryRun:
         spec = self._registry.get(job.name)
         if spec is None:
             return Facts(declared=False, code_version=self._code_version)
-        done = [row for row in rows if row.status is StageStatus.DONE and not row.key.name.startswith("@")]
+        done = [row for row in rows if row.status is StageStatus.DONE and not row.key.is_wait]
         return Facts(
             # A type of the application may quote in its refusal what it was given.
             input_refused=self._redact(_why_refused(spec, job.args)),

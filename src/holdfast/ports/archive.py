@@ -21,8 +21,8 @@ class Archive(Protocol):
         """Return what was put under *name*. Raises `ArchiveMissing`, or `ArchiveUnavailable`."""
         ...
 
-    async def names(self, prefix: str = "") -> list[str]:
-        """Return the names that begin with *prefix*, sorted. Raises `ArchiveUnavailable`."""
+    async def names(self) -> list[str]:
+        """Return all names, sorted. Raises `ArchiveUnavailable`."""
         ...
 
 

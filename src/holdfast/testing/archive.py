@@ -23,8 +23,8 @@ class FleetingArchive:
             raise ArchiveMissing(f"the archive has nothing under {name!r}")
         return self._kept[name]
 
-    async def names(self, prefix: str = "") -> list[str]:
-        return sorted(name for name in self._kept if name.startswith(prefix))
+    async def names(self) -> list[str]:
+        return sorted(self._kept)
 
 
 def letters_here(letters: LetterOptions, archive: Archive) -> LetterOptions:
