@@ -277,7 +277,7 @@ async def test_a_job_younger_than_the_limit_is_not_even_looked_at(
 LOOP = {
     "running_plans": (),
     "standing": (TOKEN,),
-    "next_letters": (TOKEN, 9),
+    "letters_to_replay": (TOKEN, 9),
     "take_tickets": (9, "1 minute"),
     "groups_told": (["a"], "1 hour"),
     "deaths_within": ("1 day",),

@@ -100,7 +100,7 @@ class PostgresLetters(PostgresKeeping):
     async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
         moved = [row.token, row.version, plan.dump(), plan.is_running]
         async with self._connections.borrow() as connection, connection.transaction():
-            if not await connection.fetch(self._sql["swap_plan"], *moved):
+            if not await connection.fetch(self._sql["advance_plan"], *moved):
                 return None
             ready = await self._lock_ready(connection, row.token, take) if take > 0 else []
             if not ready:
@@ -110,12 +110,12 @@ class PostgresLetters(PostgresKeeping):
 
     async def _lock_ready(self, connection: "Connection", token: str, take: int) -> list[str]:
         """Lock the letters of a plan whose turn it is, and their jobs; name those that can go."""
-        turn = [row["job_id"] for row in await connection.fetch(self._sql["next_letters"], token, take)]
+        turn = [row["job_id"] for row in await connection.fetch(self._sql["letters_to_replay"], token, take)]
         failed = {row["id"] for row in await connection.fetch(self._sql["lock_failed"], turn)}
         ready = [row["job_id"] for row in await connection.fetch(self._sql["lock_planned"], token, turn)]
         strays = [job_id for job_id in ready if job_id not in failed]
         if strays:
-            await connection.execute(self._sql["close_strays"], strays)
+            await connection.execute(self._sql["close_letters"], strays)
         return [job_id for job_id in ready if job_id in failed]
 
     async def original_args(self, job_id: str) -> str | None:

@@ -3,7 +3,8 @@ WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), moved AS (
     UPDATE holdfast.dead_letters
-       SET version = version + 1, updated_at = clock.now, state = 'closed', plan = NULL, notes = 'its job is not failed any more'
+       SET version = version + 1, updated_at = clock.now, state = 'closed', plan = NULL,
+           notes = 'its job is not failed any more'
       FROM clock
      WHERE job_id = ANY ($1::uuid[])
     RETURNING job_id
