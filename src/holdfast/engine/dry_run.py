@@ -104,7 +104,7 @@ class DryRun:
 
 
 async def read_jobs(store: Store, job_ids: Sequence[str]) -> list[Job | None]:
-    """Read the jobs of letters, side by side. One may be gone: its letter is closed, or has just left for the archive."""
+    """Read the jobs of letters, side by side. One may be gone: purged, or just archived with its letter."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def read(job_id: str) -> Job | None:

@@ -72,8 +72,8 @@ class LetterStore(Protocol):
     ) -> list[str]:
         """Take *steps*, one after the other, with each letter that is as it was seen; name those.
 
-        The first step has to follow from the letter's state. With *plan*, a new one whose token the last step names, that
-        is stored with them. With *args*, of one letter, its job gets other arguments, and those that
+        The first step has to follow from the letter's state. With *plan*, a new one whose token the last step names,
+        that is stored with them. With *args*, of one letter, its job gets other arguments, and those that
         it was submitted with are kept. All of it is one transaction.
         """
         ...
@@ -140,8 +140,8 @@ class LetterStore(Protocol):
         """Read all there is of these letters and their jobs, as `restore_letters` takes it.
 
         A record has `letter`, `steps` and, if the job is still failed, `job` and `events`. What belongs to users is in
-        `private`: the arguments that the job was submitted with, if it has others now, and of a job that is still failed
-        its arguments, results, stages and signals. Instants are ISO 8601, so that it fits every store.
+        `private`: the arguments that the job was submitted with, if it has others now, and of a job that is still
+        failed its arguments, results, stages and signals. Instants are ISO 8601, so that it fits every store.
         """
         ...
 
