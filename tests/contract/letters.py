@@ -158,10 +158,15 @@ async def in_letter_state(hold: Holdfast, job_id: str, state: LetterState) -> Le
     return await letter_of(hold, job_id)
 
 
-async def tell_tickets(hold: Holdfast, *, patience: float = PATIENCE) -> None:
-    """Tell the tickets that are due, as a worker would."""
+def a_teller(hold: Holdfast, *, patience: float = PATIENCE, **parts: Any) -> Teller:
+    """Make the teller of a worker, which remembers who has heard what."""
     store: Any = hold.parts.store
-    await Teller(replace(hold.parts, store=store.behind), patience=patience).run_once()
+    return Teller(replace(hold.parts, store=store.behind, **parts), patience=patience)
+
+
+async def tell_tickets(hold: Holdfast, *, patience: float = PATIENCE) -> None:
+    """Tell the tickets that are due, as a worker that has just begun would."""
+    await a_teller(hold, patience=patience).run_once()
 
 
 async def replay_automatically(hold: Holdfast) -> None:

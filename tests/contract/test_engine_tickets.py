@@ -4,13 +4,18 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 
 from holdfast import ConfigError, ErrorClass, Holdfast, JobFunction, Permanent, Retryable, Ticket, TicketKind
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from holdfast.engine.telling import BATCH, LEASE
+from holdfast.telemetry.figures import Figures
+from tests.contract.conftest import Database, DatabaseClock, FakeClock, Journal
 from tests.contract.letters import (
     A_MINUTE_LATER,
+    a_teller,
     all_failed,
     failed,
     opened,
@@ -22,6 +27,9 @@ from tests.contract.services import Service, until
 from tests.contract.steps import PATIENCE
 
 DAY = timedelta(days=1, seconds=1)
+NINE_SECONDS = timedelta(seconds=9)
+AN_HOUR_LATER = timedelta(minutes=64, seconds=1)
+"""When a hook is called again that did not hear of a ticket however often."""
 
 
 @pytest.fixture
@@ -150,6 +158,182 @@ async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody
         await tell_tickets(hold)
 
     assert sorted(stumbled) == sorted(2 * [f"{job_id}:1" for job_id in ids])
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_that_somebody_does_not_hear_is_logged_and_counted_once_by_all_workers(
+    database: Database, journal: Journal, service: Service, clock: DatabaseClock
+) -> None:
+    figures = Figures()
+    async with opened(database, journal, metrics=figures) as hold:
+
+        @hold.on_ticket
+        def deaf(_: Ticket) -> None:
+            raise RuntimeError("the pager is off")
+
+        service.error = Permanent("no such essay")
+        await failed(hold, grade_of(hold, service), 1)
+        workers = [a_teller(hold), a_teller(hold)]
+        for tries in range(4):
+            await workers[tries % 2].run_once()
+            await clock.advance(AN_HOUR_LATER)
+
+    assert len(journal.lines("ticket not told")) == 4
+    assert len(journal.lines("ticket")) == 1
+    assert figures.value("tickets", level="review") == 1
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_whose_worker_died_before_it_was_told_is_logged_by_another(
+    hold: Holdfast, grade: JobFunction[[int], int], journal: Journal, clock: DatabaseClock
+) -> None:
+    job_id = await failed(hold, grade, 1)
+    store: Any = hold.parts.store
+    assert await store.behind.take_tickets(limit=9, lease=timedelta(minutes=1))
+
+    await clock.advance(A_MINUTE_LATER)
+    await tell_tickets(hold)
+
+    assert [line["job_id"] for line in journal.lines("ticket")] == [job_id]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_whoever_has_heard_a_ticket_is_not_called_again_because_somebody_else_has_not(
+    hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock
+) -> None:
+    heard: list[str] = []
+    stumbled: list[str] = []
+    hold.on_ticket(lambda ticket: heard.append(ticket.id))
+
+    @hold.on_ticket
+    async def stumbles(ticket: Ticket) -> None:
+        stumbled.append(ticket.id)
+        if len(stumbled) <= 3:
+            raise RuntimeError("the pager is off")
+
+    ticket_id = f"{await failed(hold, grade, 1)}:1"
+    worker = a_teller(hold)
+    for _ in range(6):
+        await worker.run_once()
+        await clock.advance(AN_HOUR_LATER)
+
+    assert heard == [ticket_id]
+    assert stumbled == [ticket_id] * 4
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_another_worker_does_not_know_who_has_heard_a_ticket_and_tells_everybody(
+    hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock
+) -> None:
+    heard: list[str] = []
+    hold.on_ticket(lambda ticket: heard.append(ticket.id))
+
+    @hold.on_ticket
+    def deaf(_: Ticket) -> None:
+        raise RuntimeError("the pager is off")
+
+    ticket_id = f"{await failed(hold, grade, 1)}:1"
+    await tell_tickets(hold)
+    await clock.advance(A_MINUTE_LATER)
+    await tell_tickets(hold)
+
+    assert heard == [ticket_id] * 2
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_page_and_a_full_archive_do_not_wait_behind_reviews(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    told: list[Ticket] = []
+    hold.on_ticket(told.append)
+    grade = grade_of(hold, service)
+    service.error = Permanent("no")
+    async with hold.worker(poll=0.05):
+        await all_failed(hold, [await grade.submit(number) for number in range(BATCH)])
+        service.error = KeyError("essay")
+        await all_failed(hold, [await grade.submit(BATCH)])
+    facts = {"title": "the disk is full", "level": "alert"}
+    await hold.parts.store.raise_alarm(TicketKind.ARCHIVE, facts)
+
+    await tell_tickets(hold)
+
+    assert [ticket.level for ticket in told] == ["page", "alert", *["review"] * (BATCH - 2)]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_pages_that_nobody_can_be_told_keep_no_review_from_being_told(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
+    reviewed: list[str] = []
+
+    @hold.on_ticket
+    def pager(ticket: Ticket) -> None:
+        if ticket.level == "page":
+            raise RuntimeError("the pager is off")
+        reviewed.append(ticket.id)
+
+    grade = grade_of(hold, service)
+    async with hold.worker(poll=0.05):
+        service.error = Permanent("no")
+        ids = await all_failed(hold, [await grade.submit(number) for number in range(2)])
+        service.error = KeyError("essay")
+        await all_failed(hold, [await grade.submit(number) for number in range(BATCH, 2 * BATCH + 2)])
+    for _ in range(4):
+        await tell_tickets(hold)
+        await clock.advance(timedelta(seconds=30))
+
+    assert sorted(reviewed) == [f"{job_id}:1" for job_id in ids]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_is_told_to_all_at_once_so_that_nobody_waits_for_another(
+    hold: Holdfast, grade: JobFunction[[int], int]
+) -> None:
+    together = asyncio.Barrier(3)
+    heard: list[str] = []
+
+    async def meets_the_others(ticket: Ticket) -> None:
+        await together.wait()
+        heard.append(ticket.id)
+
+    for _ in range(together.parties):
+        hold.on_ticket(partial(meets_the_others))
+    ticket_id = f"{await failed(hold, grade, 1)}:1"
+
+    await tell_tickets(hold)
+
+    assert heard == [ticket_id] * together.parties
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_nobody_else_is_given_tickets_while_a_worker_tells_them_slowly(
+    hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, journal: Journal
+) -> None:
+    store: Any = hold.parts.store
+    watch = FakeClock()
+    heard: list[str] = []
+
+    @hold.on_ticket
+    async def slow(ticket: Ticket) -> None:
+        heard.append(ticket.id)
+        watch.at += NINE_SECONDS
+        await clock.advance(NINE_SECONDS)
+        assert await store.behind.take_tickets(limit=BATCH, lease=LEASE) == [], "the lease was over"
+
+    async with hold.worker(poll=0.05):
+        ids = await all_failed(hold, [await grade.submit(number) for number in range(BATCH)])
+    worker = a_teller(hold, clock=watch)
+    begun = watch.at
+    await worker.run_once()
+    assert (len(heard), watch.at - begun < LEASE) == (6, True)
+    await worker.run_once()
+    assert len(heard) == 6, "what was not reached is due at the end of its lease"
+    await clock.advance(A_MINUTE_LATER)
+    await worker.run_once()
+
+    assert journal.lines("ticket not told") == []
+    assert sorted(heard) == [f"{job_id}:1" for job_id in ids]
+    assert sorted(line["job_id"] for line in journal.lines("ticket")) == ids
 
 
 @pytest.mark.clause("DLQ-4")

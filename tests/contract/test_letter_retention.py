@@ -474,12 +474,13 @@ async def test_a_job_that_outlived_its_letter_raises_a_ticket_when_it_fails_agai
     await store.retry(job_id)
     await archived(store, job_id)
     [ticket] = await store.take_tickets(limit=9, lease=DAY)
+    await store.tickets_logged([ticket.id])
     await store.tickets_told([ticket.id])
 
     await failed(store, await claimed(store))
 
     [again] = await store.take_tickets(limit=9, lease=DAY)
-    assert (again.job_id, dict(again.facts)) == (job_id, {})
+    assert (again.job_id, dict(again.facts), again.logged) == (job_id, {}, False)
 
 
 async def test_nothing_is_left_of_a_letter_that_was_forgotten(store: Store, clock: DatabaseClock) -> None:

@@ -1,13 +1,14 @@
 """Each failure raises a ticket, which somebody takes and tells once; an alarm raises one for each time that it comes to it."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from holdfast import ErrorClass
+from holdfast import ErrorClass, Failure
 from holdfast.ports import Store
 from holdfast.ports.letters import TicketRow
-from tests.builders import a_job
+from tests.builders import a_failure, a_job
 from tests.contract.burials import a_failure_at, a_letter, a_replay, completed, failed
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import a_completed_job, submitted
@@ -15,6 +16,11 @@ from tests.contract.steps import a_completed_job, submitted
 TELLING = timedelta(minutes=1)
 SOON = timedelta(seconds=20)
 HOUR = timedelta(hours=1)
+
+
+def a_failure_of(level: str | None) -> Failure:
+    """Make a failure as a worker leaves it whose table names *level*; without one, as an older worker does."""
+    return replace(a_failure(), context={"level": level} if level else {})
 
 
 async def taken(store: Store, limit: int = 9) -> list[TicketRow]:
@@ -40,7 +46,7 @@ async def test_each_failure_of_a_job_has_a_ticket_of_its_own(store: Store) -> No
 
     tickets = await taken(store)
 
-    assert [(ticket.id, ticket.kind) for ticket in tickets] == [
+    assert sorted((ticket.id, ticket.kind) for ticket in tickets) == [
         (f"{job_id}:1", "dead letter"),
         (f"{job_id}:2", "escalated"),
     ]
@@ -73,6 +79,53 @@ async def test_the_oldest_tickets_are_taken_first_and_no_more_than_asked_for(
 
     assert [ticket.job_id for ticket in await taken(store, limit=2)] == ids[:2]
     assert [ticket.job_id for ticket in await taken(store, limit=2)] == ids[2:]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_the_most_urgent_tickets_are_taken_first_whatever_came_before(store: Store) -> None:
+    levels = ["review", "nothing a database knows", "page", None, "alert"]
+    ids = {await a_letter(store, failure=a_failure_of(level)): level for level in levels}
+    await store.raise_alarm("archive failed", {})
+
+    tickets = [await taken(store, limit=1) for _ in range(6)]
+
+    told = [ids[ticket.job_id] if ticket.job_id else ticket.kind for [ticket] in tickets]
+    assert told == ["page", "nothing a database knows", None, "alert", "archive failed", "review"]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_the_most_urgent_tickets_come_first_among_those_that_are_taken_together(store: Store) -> None:
+    quiet, loud = [await a_letter(store, failure=a_failure_of(level)) for level in ("review", "page")]
+
+    assert [ticket.job_id for ticket in await taken(store)] == [loud, quiet]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_what_is_escalated_is_as_urgent_as_a_page(store: Store) -> None:
+    alert = await a_letter(store, failure=a_failure_of("alert"))
+    again = await a_letter(store, failure=a_failure_at("shop:pay", ErrorClass.BUG))
+    await store.tickets_told([f"{again}:1"])
+    await failed(store, await a_replay(store, again), a_failure_at("shop:pay", ErrorClass.BUG))
+
+    assert [ticket.id for ticket in await taken(store)] == [f"{again}:2", f"{alert}:1"]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_urgent_tickets_that_nobody_hears_step_aside_for_the_others(
+    store: Store, clock: DatabaseClock
+) -> None:
+    pages = [await a_letter(store, failure=a_failure_of("page")) for _ in range(3)]
+    reviews = [await a_letter(store, failure=a_failure_of("review")) for _ in range(3)]
+    heard: list[str | None] = []
+
+    for _ in range(12):
+        tickets = await taken(store, limit=2)
+        told = [ticket for ticket in tickets if ticket.job_id not in pages]
+        heard += [ticket.job_id for ticket in told]
+        await store.tickets_told([ticket.id for ticket in told])
+        await clock.advance(TELLING)
+
+    assert heard == reviews
 
 
 @pytest.mark.clause("DLQ-4")
@@ -111,6 +164,20 @@ async def test_a_ticket_that_nobody_hears_is_due_again_each_time_after_twice_as_
         assert await taken(store) == []
         await clock.advance(2 * SOON)
         assert await taken(store) == [ticket]
+
+
+@pytest.mark.clause("DLQ-4")
+async def test_a_ticket_that_is_in_a_log_says_so_to_whoever_takes_it_next(
+    store: Store, other_store: Store, clock: DatabaseClock
+) -> None:
+    logged, unlogged = sorted([await a_letter(store), await a_letter(store)])
+    assert [ticket.logged for ticket in await taken(store)] == [False, False]
+    await store.tickets_logged([f"{logged}:1"])
+    await clock.advance(2 * TELLING)
+
+    again = await taken(other_store)
+
+    assert {ticket.job_id: ticket.logged for ticket in again} == {logged: True, unlogged: False}
 
 
 @pytest.mark.clause("DLQ-4")

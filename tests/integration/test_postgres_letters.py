@@ -274,6 +274,32 @@ async def test_a_job_younger_than_the_limit_is_not_even_looked_at(
     assert [node["Actual Rows"] for node in walked] == [0]
 
 
+TICKETS = """
+INSERT INTO holdfast.tickets (id, kind, rank, raised_at, due_at)
+SELECT n::text, 'dead letter', n % 3, now, now + CASE WHEN n < 30 THEN interval '-1 hour' ELSE interval '1 hour' END
+  FROM generate_series(0, 9999) AS n, holdfast.clock
+"""
+
+
+async def test_whoever_takes_tickets_looks_at_none_that_is_put_off_and_sorts_what_is_taken_alone(
+    postgres_dsn: str, store: PostgresStore
+) -> None:
+    connection = await connect(postgres_dsn)
+    await connection.execute(TICKETS)
+    await connection.execute("ANALYZE holdfast.tickets")
+
+    plan = await carry_out(connection, "take_tickets", 15, "1 minute")
+
+    await connection.execute("DELETE FROM holdfast.tickets")
+    await connection.close()
+    [walk] = [node for node in plan.nodes("Index Scan") if node["Index Name"] == "tickets_due"]
+    assert walk["Actual Rows"] == 15
+    assert "rank" in walk["Index Cond"]
+    assert "due_at" in walk["Index Cond"]
+    assert walk.get("Rows Removed by Filter", 0) == 0
+    assert plan.most_sorted == 15
+
+
 LOOP = {
     "running_plans": (),
     "standing": (TOKEN,),

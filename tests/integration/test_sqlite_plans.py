@@ -286,6 +286,23 @@ def test_a_question_without_a_batch_takes_few_steps(crowded: sqlite3.Connection,
     assert steps(crowded, asking(name, {"now": NOW, "worker": "worker"})) < 1_000
 
 
+_TICKETS = f"""{_COUNTER}
+    INSERT INTO holdfast_tickets (id, kind, rank, raised_at, facts, due_at)
+    SELECT {_ID}, 'dead letter', n % 3, 0, '{{}}', {NOW} + CASE WHEN n < 30 THEN -1 ELSE 1 END FROM numbers"""
+
+
+@pytest.mark.parametrize(("limit", "due"), [(15, 15), (40, 30)])
+def test_whoever_takes_tickets_looks_at_none_that_is_put_off(tmp_path: Path, limit: int, due: int) -> None:
+    with closing(with_schema(tmp_path / "jobs.db")) as connection:
+        connection.execute(_TICKETS, {"first": 0, "end": 10_000})
+        ask = asking("due_tickets", {"now": NOW, "limit": limit})
+
+        ranks = [int(row["id"], 16) % 3 for row in ask(connection)]
+
+        assert (len(ranks), ranks) == (due, sorted(ranks))
+        assert steps(connection, ask) < 1_500
+
+
 def asking(name: str, values: dict[str, Any]) -> Work:
     """Carry out a statement with those of *values* that it names."""
     named = {key: values[key] for key in re.findall(r":(\w+)", SQL[name])}

@@ -2,8 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Sequence
-from datetime import timedelta
+from collections.abc import Awaitable, Iterable, Sequence, Set
+from datetime import datetime, timedelta
 
 from holdfast.core.exhaustion import LEVELS, USUAL, Follow, Table
 from holdfast.core.letters import LetterFilter
@@ -13,16 +13,46 @@ from holdfast.engine.parts import Parts
 from holdfast.ports.letters import TicketRow
 
 BATCH = 10
-"""Tickets that are taken together: few enough that hooks which hang leave their lease in force."""
+"""Tickets that are taken together: few enough that all of them can be told within their lease, though hooks hang."""
 
 LEASE = timedelta(seconds=60)
 """How long whoever has taken tickets has for telling them; then somebody else does it."""
 
 PATIENCE = 5.0
-"""Seconds that one hook may take for one ticket."""
+"""Seconds that hooks may take for one ticket, which is told to all of them at once."""
+
+IN_TIME = LEASE.total_seconds() - 2 * PATIENCE
+"""Seconds after which no ticket is begun any more: what hooks may take is left of the lease, and as much for the store."""
 
 QUIET = timedelta(days=1)
 """How long a group is not told of again, where one ticket stands for all letters of a group."""
+
+REMEMBERED = 10_000
+"""Tickets that somebody has not heard, of which a worker remembers who has."""
+
+
+class Heard:
+    """Who has heard which ticket, of the latest so many: nobody is called again because somebody else was deaf.
+
+    It is forgotten with its process. Whoever tells the ticket then tells it to everybody.
+    """
+
+    def __init__(self, size: int = REMEMBERED) -> None:
+        self._size = size
+        self._by_ticket: dict[tuple[str, datetime], set[int]] = {}
+
+    def knows(self, hook: Hook, ticket: Ticket) -> bool:
+        # By its time, too: a job whose letter was deleted, and that fails again, has a ticket of the same name.
+        return id(hook) in self._by_ticket.get((ticket.id, ticket.raised_at), ())
+
+    def note(self, hook: Hook, ticket: Ticket) -> None:
+        self._by_ticket.setdefault((ticket.id, ticket.raised_at), set()).add(id(hook))
+        if len(self._by_ticket) > self._size:
+            del self._by_ticket[next(iter(self._by_ticket))]
+
+    def forget(self, tickets: Iterable[Ticket]) -> None:
+        for ticket in tickets:
+            self._by_ticket.pop((ticket.id, ticket.raised_at), None)
 
 
 class Teller:
@@ -33,33 +63,46 @@ class Teller:
         self._journal = parts.journal
         self._metrics = parts.metrics
         self._dice = parts.dice
+        self._clock = parts.clock
         self._executor = parts.executor
         self._options = parts.letters
         self._describe = parts.describe
         self._patience = patience
         self._registry = parts.registry
         self._hanging: set[int] = set()
+        self._heard = Heard()
 
     async def run_once(self) -> float:
         """Tell what is due; return the seconds until it is worth looking again."""
+        until = self._clock.monotonic() + IN_TIME  # from before the lease begins
         rows = await self._store.take_tickets(limit=BATCH, lease=LEASE)
         if rows:
-            await self._tell_all(await self._worded(rows))
+            logged = {row.id for row in rows if row.logged}
+            await self._tell_all(await self._worded(rows), logged, until=until)
         if len(rows) == BATCH:
             return 0
         return self._options.looks_every.total_seconds() * (0.5 + self._dice.roll())
 
-    async def _tell_all(self, tickets: Sequence[Ticket]) -> None:
+    async def _tell_all(self, tickets: Sequence[Ticket], logged: Set[str], *, until: float) -> None:
+        """Tell tickets, and note it; those that cannot be begun in time are due again when their lease is over."""
         quiet = await self._told_by_their_group(tickets)
         loud = [ticket for ticket in tickets if ticket.id not in quiet]
-        for ticket in loud:  # the log first: a hook may hang
+        fresh = [ticket for ticket in loud if ticket.id not in logged]
+        for ticket in fresh:  # the log first: a hook may hang
             self._log(ticket)
-        heard = [ticket.id for ticket in loud if await self._tell(ticket)]
+        heard = [ticket for ticket in loud if self._clock.monotonic() < until and await self._tell(ticket)]
+        missed = [ticket for ticket in loud if ticket not in heard]
         # Where the one that stands for its group was not heard, another has to: none of them is told yet.
-        missed = {ticket.fingerprint for ticket in loud if ticket.id not in heard}
-        spared = [ticket.id for ticket in tickets if ticket.id in quiet and ticket.fingerprint not in missed]
-        await self._store.tickets_told(heard)
+        open_groups = {ticket.fingerprint for ticket in missed}
+        spared = [
+            ticket.id for ticket in tickets if ticket.id in quiet and ticket.fingerprint not in open_groups
+        ]
+        await self._store.tickets_told([ticket.id for ticket in heard])
         await self._store.tickets_told(spared, quiet=True)
+        self._heard.forget(heard)
+        if logged_now := [ticket.id for ticket in missed if ticket in fresh]:
+            # When it is logged, and not before: if this worker dies, another has to do it.
+            await self._store.tickets_logged(logged_now)
 
     async def _worded(self, rows: Sequence[TicketRow]) -> list[Ticket]:
         ids = tuple(row.job_id for row in rows if row.job_id is not None)
@@ -108,10 +151,14 @@ class Teller:
         self._metrics.count("tickets", level=ticket.level.value)
 
     async def _tell(self, ticket: Ticket) -> bool:
-        """Tell one ticket to everybody; false if somebody has to hear of it again."""
-        wrong = [await self._call(hook, ticket) for hook in self._options.hooks]
-        for error in filter(None, wrong):
-            self._journal.error("ticket not told", ticket=ticket.id, message=self._describe(error))
+        """Tell one ticket to everybody who has not heard it; false if somebody has to hear of it again."""
+        missing = [hook for hook in self._options.hooks if not self._heard.knows(hook, ticket)]
+        wrong = await asyncio.gather(*(self._call(hook, ticket) for hook in missing))
+        for hook, error in zip(missing, wrong, strict=True):
+            if error is None:
+                self._heard.note(hook, ticket)
+            else:
+                self._journal.error("ticket not told", ticket=ticket.id, message=self._describe(error))
         return not any(wrong)
 
     async def _call(self, hook: Hook, ticket: Ticket) -> BaseException | None:

@@ -29,6 +29,8 @@ class TicketRow(NamedTuple):
     job_id: str | None
     fingerprint: str | None
     facts: Mapping[str, Any]
+    logged: bool = False
+    """Whether it is in a log already."""
 
 
 Seen = tuple[str, int]
@@ -104,7 +106,7 @@ class LetterStore(Protocol):
         ...
 
     async def take_tickets(self, *, limit: int, lease: timedelta) -> list[TicketRow]:
-        """Take tickets that are due; nobody else gets them for as long as the *lease*.
+        """Take tickets that are due, the most urgent first; nobody else gets them for as long as the *lease*.
 
         One that was not told by then is due again, each time after twice as long, up to 64 leases.
         """
@@ -112,6 +114,10 @@ class LetterStore(Protocol):
 
     async def tickets_told(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
         """Note that these tickets were told to whoever had to hear of them; if *quiet*, by another of their group."""
+        ...
+
+    async def tickets_logged(self, ticket_ids: Sequence[str]) -> None:
+        """Note that these tickets are in a log, so that whoever takes them next leaves them out there."""
         ...
 
     async def groups_told(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:

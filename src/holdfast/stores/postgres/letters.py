@@ -129,6 +129,9 @@ class PostgresLetters(PostgresKeeping):
     async def tickets_told(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
         await self._connections.fetch(self._sql["tickets_told"], list(ticket_ids), quiet)
 
+    async def tickets_logged(self, ticket_ids: Sequence[str]) -> None:
+        await self._connections.fetch(self._sql["tickets_logged"], list(ticket_ids))
+
     async def groups_told(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:
         rows = await self._connections.fetch(self._sql["groups_told"], list(fingerprints), within)
         return {row["fingerprint"] for row in rows}

@@ -111,13 +111,20 @@ class SqliteLetters(SqliteKeeping):
             return []  # nearly always: nobody's write lock is asked for
         rows = await self._locked(partial(_take_tickets, limit=limit, lease=micros_of(lease)))
         found = [with_instants(row) for row in rows]
-        return [TicketRow(**{**row, "facts": json.loads(row["facts"])}) for row in found]
+        return [
+            TicketRow(**{**row, "facts": json.loads(row["facts"]), "logged": bool(row["logged"])})
+            for row in found
+        ]
 
     async def tickets_told(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
         values = {"ids": json.dumps(list(ticket_ids)), "quiet": quiet}
         await self._locked(
             lambda connection, now: connection.execute(SQL["tickets_told"], {**values, "now": now})
         )
+
+    async def tickets_logged(self, ticket_ids: Sequence[str]) -> None:
+        ids = json.dumps(list(ticket_ids))
+        await self._locked(lambda connection, _: connection.execute(SQL["tickets_logged"], {"ids": ids}))
 
     async def groups_told(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:
         values = {"fingerprints": json.dumps(list(fingerprints)), "since": self._ago(within)}

@@ -63,11 +63,14 @@ CREATE TABLE holdfast.plans (
 
 CREATE INDEX plans_running ON holdfast.plans (token) WHERE running;
 
--- What a person must be told; whoever tells it puts `due_at` off meanwhile. One that is `quiet` was left to another
--- ticket of its group. A ticket that was not told outlives its letter, and then has all there is to tell in `facts`.
+-- What a person must be told; whoever tells it puts `due_at` off meanwhile. One that is `logged` is in a worker's log
+-- already, and one that is `quiet` was left to another ticket of its group. A ticket that was not told outlives its
+-- letter, and then has all there is to tell in `facts`. Its `rank` says how urgent it is: 0 a page, 1 an alert, or
+-- nobody has said it, 2 a review.
 CREATE TABLE holdfast.tickets (
     id           text PRIMARY KEY,
     kind         text NOT NULL,
+    rank         smallint NOT NULL DEFAULT 1 CHECK (rank IN (0, 1, 2)),
     raised_at    timestamptz NOT NULL,
     job_id       uuid,
     fingerprint  text,
@@ -75,10 +78,11 @@ CREATE TABLE holdfast.tickets (
     due_at       timestamptz NOT NULL,
     told_at      timestamptz,
     tries        integer NOT NULL DEFAULT 0,
+    logged       boolean NOT NULL DEFAULT false,
     quiet        boolean NOT NULL DEFAULT false
 );
 
-CREATE INDEX tickets_due ON holdfast.tickets (due_at) WHERE told_at IS NULL;
+CREATE INDEX tickets_due ON holdfast.tickets (rank, due_at, id) WHERE told_at IS NULL;
 CREATE INDEX tickets_told ON holdfast.tickets (fingerprint, told_at) WHERE told_at IS NOT NULL AND NOT quiet;
 CREATE INDEX tickets_by_job ON holdfast.tickets (job_id);
 
@@ -115,6 +119,7 @@ DECLARE
     place      text;
     message    text := '';
     retryable  boolean := true;
+    level      text;
     past       record;
     buried     record;
 BEGIN
@@ -125,6 +130,7 @@ BEGIN
         class := coalesce(told ->> 'error_class', class);
         place := nullif(told ->> 'fingerprint', '');
         retryable := coalesce((told ->> 'retryable')::boolean, retryable);
+        level := told #>> '{context,level}';
         message := coalesce(told ->> 'message', message);
     EXCEPTION WHEN data_exception THEN
         message := 'its failure cannot be read by the database';
@@ -168,12 +174,14 @@ BEGIN
             json_build_object('error_class', class, 'generation', NEW.generation)::text);
 
     -- One of that name is left from a letter that was deleted. If it was told, it told of an earlier failure.
-    INSERT INTO holdfast.tickets AS ticket (id, kind, raised_at, job_id, fingerprint, due_at)
+    INSERT INTO holdfast.tickets AS ticket (id, kind, rank, raised_at, job_id, fingerprint, due_at)
     VALUES (NEW.id::text || ':' || buried.deaths, CASE WHEN buried.escalated THEN 'escalated' ELSE 'dead letter' END,
+            CASE WHEN buried.escalated OR level = 'page' THEN 0 WHEN level = 'review' THEN 2 ELSE 1 END,
             NEW.finished_at, NEW.id, buried.fingerprint, NEW.finished_at)
     ON CONFLICT (id) DO UPDATE
-       SET kind = excluded.kind, raised_at = excluded.raised_at, fingerprint = excluded.fingerprint, facts = '{}',
-           due_at = excluded.due_at, told_at = NULL, tries = 0, quiet = false
+       SET kind = excluded.kind, rank = excluded.rank, raised_at = excluded.raised_at,
+           fingerprint = excluded.fingerprint, facts = '{}',
+           due_at = excluded.due_at, told_at = NULL, tries = 0, logged = false, quiet = false
      WHERE ticket.told_at IS NOT NULL;
     RETURN NULL;
 END

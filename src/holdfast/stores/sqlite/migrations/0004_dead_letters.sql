@@ -60,11 +60,13 @@ CREATE TABLE holdfast_plans (
 CREATE INDEX holdfast_plans_running ON holdfast_plans (token) WHERE running = 1;
 
 -- What a person must be told of. Whoever tells it moves `due_at` on, so that nobody else does meanwhile. One that is
--- `quiet` was left to another ticket of its group. A ticket that was not told outlives its letter, and then has all there
--- is to tell in `facts`.
+-- `logged` is in a worker's log already, and one that is `quiet` was left to another ticket of its group. A ticket that
+-- was not told outlives its letter, and then has all there is to tell in `facts`. Its `rank` says how urgent it is: 0 a
+-- page, 1 an alert, or nobody has said it, 2 a review.
 CREATE TABLE holdfast_tickets (
     id           TEXT PRIMARY KEY,
     kind         TEXT NOT NULL,
+    rank         INTEGER NOT NULL DEFAULT 1 CHECK (rank IN (0, 1, 2)),
     raised_at    INTEGER NOT NULL,
     job_id       TEXT,
     fingerprint  TEXT,
@@ -72,10 +74,11 @@ CREATE TABLE holdfast_tickets (
     due_at       INTEGER NOT NULL,
     told_at      INTEGER,
     tries        INTEGER NOT NULL DEFAULT 0,
+    logged       INTEGER NOT NULL DEFAULT 0,
     quiet        INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
-CREATE INDEX holdfast_tickets_due ON holdfast_tickets (due_at, id) WHERE told_at IS NULL;
+CREATE INDEX holdfast_tickets_due ON holdfast_tickets (rank, due_at, id) WHERE told_at IS NULL;
 CREATE INDEX holdfast_tickets_told ON holdfast_tickets (fingerprint, told_at) WHERE told_at IS NOT NULL AND quiet = 0;
 CREATE INDEX holdfast_tickets_of_job ON holdfast_tickets (job_id) WHERE job_id IS NOT NULL;
 
@@ -157,19 +160,25 @@ BEGIN
      WHERE job_id = NEW.id;
 
     -- One of that name is left from a letter that was deleted. If it was told, it told of an earlier failure.
-    INSERT INTO holdfast_tickets (id, kind, raised_at, job_id, fingerprint, facts, due_at)
-    SELECT job_id || ':' || deaths, CASE WHEN escalated THEN 'escalated' ELSE 'dead letter' END, NEW.finished_at,
-           job_id, fingerprint, '{}', NEW.finished_at
+    INSERT INTO holdfast_tickets (id, kind, rank, raised_at, job_id, fingerprint, facts, due_at)
+    SELECT job_id || ':' || deaths, CASE WHEN escalated THEN 'escalated' ELSE 'dead letter' END,
+           CASE WHEN escalated OR NEW.failure ->> '$.context.level' = 'page' THEN 0
+                WHEN NEW.failure ->> '$.context.level' = 'review' THEN 2
+                ELSE 1
+           END,
+           NEW.finished_at, job_id, fingerprint, '{}', NEW.finished_at
       FROM holdfast_dead_letters
      WHERE job_id = NEW.id
         ON CONFLICT (id) DO UPDATE
        SET kind = excluded.kind,
+           rank = excluded.rank,
            raised_at = excluded.raised_at,
            fingerprint = excluded.fingerprint,
            facts = '{}',
            due_at = excluded.due_at,
            told_at = NULL,
            tries = 0,
+           logged = 0,
            quiet = 0
      WHERE holdfast_tickets.told_at IS NOT NULL;
 END;

@@ -1,6 +1,7 @@
--- What has to be told, the longest due first.
-SELECT id, kind, raised_at, job_id, fingerprint, facts
+-- What has to be told, the most urgent first, and of those the longest due. The ranks are named so that the index is
+-- read in order, and nothing of what is put off.
+SELECT id, kind, raised_at, job_id, fingerprint, facts, logged
   FROM holdfast_tickets INDEXED BY holdfast_tickets_due
- WHERE told_at IS NULL AND due_at <= :now
- ORDER BY due_at, id
+ WHERE told_at IS NULL AND rank IN (0, 1, 2) AND due_at <= :now
+ ORDER BY rank, due_at, id
  LIMIT :limit
