@@ -24,7 +24,8 @@ from holdfast import (
     TicketKind,
 )
 from holdfast.core.archiving import RECORDS, is_manifest, manifest_name, unpack
-from holdfast.engine.archivist import BATCH, EVERY, TURN, Archivist
+from holdfast.engine.archivist import BATCH, EVERY, TURN
+from holdfast.engine.restoring import Restorer
 from tests import invariants
 from tests.acceptance.harness.replays import InvoiceCrew
 
@@ -141,7 +142,7 @@ async def test_the_10_001st_letter_sends_the_oldest_into_the_archive_from_where_
             with pytest.raises(JobNotFound):
                 await hold.read(oldest)
 
-            assert await hold.dead.restore([oldest]) == [oldest]
+            assert await hold.dead.restore(oldest) == ([oldest], {})
             assert (await hold.read(oldest)).status is Status.FAILED
             desk.broken.clear()
             assert await desk.repaired(oldest) is LetterState.VERIFIED
@@ -267,10 +268,10 @@ def _names(folder: Path) -> list[str]:
 
 async def manifests_hold(hold: Holdfast) -> set[str]:
     """Name the jobs whose letters the archive holds, each in a file that is whole."""
-    archivist, archive = Archivist(hold.parts), hold.parts.letters.archive
+    restorer, archive = Restorer(hold.parts), hold.parts.letters.archive
     assert archive is not None
     held: set[str] = set()
-    for manifest in await archivist.manifests():
+    for manifest in await restorer.manifests():
         unpack(await archive.get(manifest.name), manifest)
         held |= {entry.job_id for entry in manifest.letters}
     return held
@@ -278,8 +279,9 @@ async def manifests_hold(hold: Holdfast) -> set[str]:
 
 async def restored(hold: Holdfast, job_ids: Sequence[str]) -> set[str]:
     """Bring letters back, several people at once."""
-    shares = [job_ids[start::AT_ONCE] for start in range(AT_ONCE)]
-    return {job_id for share in await asyncio.gather(*map(hold.dead.restore, shares)) for job_id in share}
+    shares = [LetterFilter(job_ids=tuple(job_ids[start::AT_ONCE])) for start in range(AT_ONCE)]
+    moved = await asyncio.gather(*map(hold.dead.restore, shares))
+    return {job_id for share in moved for job_id in share.done}
 
 
 def rows_of(world: World) -> Counter[tuple[str, ...]]:

@@ -179,10 +179,28 @@ async def test_names_are_sorted(archive: Archive) -> None:
     assert await archive.names() == ["letters-1.gz", "letters-10.gz", "letters-2.gz", "other"]
 
 
-async def test_an_archive_that_nobody_wrote_to_is_empty(archive: Archive) -> None:
-    assert await archive.names() == []
+async def test_an_archive_has_nothing_that_nobody_put(archive: Archive) -> None:
+    await archive.put("other", b"x")
+
     with pytest.raises(ArchiveMissing, match=r"has no 'one'; check that it is the right"):
         await archive.get("one")
+
+
+async def test_a_bucket_that_nobody_wrote_to_is_empty(server: ObjectServer, threads: Threads) -> None:
+    assert await ObjectArchive(server.new_bucket(), executor=threads).names() == []
+
+
+async def test_a_folder_that_is_not_there_is_not_taken_for_an_empty_one(
+    folder: Path, threads: Threads
+) -> None:
+    """Its disk may not be mounted, or this process may run in another folder."""
+    archive = FolderArchive(folder, executor=threads)
+
+    with pytest.raises(ArchiveUnavailable, match=r"there is no folder .*/archive' yet, .* is mounted"):
+        await archive.names()
+
+    await archive.put("one", b"x")
+    assert await archive.names() == ["one"]
 
 
 async def test_the_same_bytes_may_be_put_again(archive: Archive) -> None:

@@ -15,14 +15,17 @@ import pytest
 from holdfast import (
     ArchiveDamaged,
     ArchiveMissing,
+    ArchiveUnavailable,
     ConfigError,
     Holdfast,
     JobFunction,
     JobNotFound,
+    LetterFilter,
     LetterNotFound,
     LetterState,
     Retention,
     Status,
+    StepRefused,
     Ticket,
     TicketKind,
 )
@@ -47,7 +50,7 @@ from tests.contract.letters import (
     two_stages,
 )
 from tests.contract.services import Service, down
-from tests.contract.steps import a_failed_job, claimed
+from tests.contract.steps import PATIENCE, a_failed_job, claimed
 from tests.contract.test_codec import Lock
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -194,8 +197,9 @@ async def test_a_restored_letter_is_replayed_where_its_job_failed(
     with pytest.raises(JobNotFound):
         await hold.read(job_id)
 
-    assert await hold.dead.restore([job_id]) == [job_id]
-    assert await hold.dead.restore([job_id]) == [], "it is there"
+    assert await hold.dead.restore(job_id) == ([job_id], {})
+    with pytest.raises(StepRefused, match="is in the database already, and was left alone"):
+        await hold.dead.restore(job_id)
     restored = await letter_of(hold, job_id)
     assert (restored.generation, restored.replays, restored.deaths) == (2, 1, 2)
     assert restored.failure == before.failure
@@ -249,7 +253,7 @@ async def test_a_worker_of_before_the_archive_can_write_nothing_after_it(
     old = await a_failed_job(store, a_job(name="greet"))
     await clock.advance(HOUR)
     assert await hold.dead.archive() == 1
-    await hold.dead.restore([old.id])
+    await hold.dead.restore(old.id)
     await hold.dead.replay(await planned(hold, old.id), actor="ann")
     await move_plans(hold)
     new = await claimed(store)
@@ -336,7 +340,71 @@ async def test_what_was_not_read_back_or_cannot_be_sealed_counts_as_not_archived
     await tell_tickets(hold)
 
     assert (await letter_of(hold, job_id)).state is LetterState.NEW
-    assert [ticket.kind for ticket in told] == [TicketKind.DEAD_LETTER, TicketKind.ARCHIVE]
+    assert [ticket.kind for ticket in told] == [TicketKind.ARCHIVE, TicketKind.DEAD_LETTER]
+
+
+class Odd(Sieve):
+    """An archive that somebody else wrote, and that raises what nobody expects."""
+
+    async def put(self, name: str, data: bytes) -> None:
+        raise PermissionError("token of ann@example.org has expired")
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_whatever_an_archive_raises_is_told_and_keeps_nothing_else_from_leaving(
+    opening: Opening, service: Service, clock: DatabaseClock, journal: Journal
+) -> None:
+    told: list[Ticket] = []
+    async with opening(retention=replace(KEPT, finished=HOUR)) as hold:
+        hold.on_ticket(told.append)
+        review = two_stages(hold, Service(), service)
+        async with hold.worker(poll=0.05):
+            finished = await review.submit(1)
+            await finished.result(timeout=PATIENCE)
+        service.error = down()
+        job_id = await failed(hold, review, 2)
+        await clock.advance(HOUR)
+        hold.parts = replace(hold.parts, letters=replace(hold.parts.letters, archive=Odd()))
+
+        await keep_house(hold, clock)
+        await tell_tickets(hold)
+
+        assert (await letter_of(hold, job_id)).state is LetterState.NEW
+        with pytest.raises(JobNotFound):
+            await finished.read()
+        [alarm] = [ticket for ticket in told if ticket.kind is TicketKind.ARCHIVE]
+        assert alarm.title.startswith("dead letters cannot be archived, and are kept: token of [email:")
+        assert {line["letters"] for line in journal.lines("archive failed")} == {1}
+        with pytest.raises(PermissionError):
+            await hold.dead.archive()
+
+
+@pytest.mark.clause("DLQ-3")
+async def test_the_alarm_is_over_when_letters_were_archived_or_none_has_had_its_time(
+    hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path
+) -> None:
+    told: list[Ticket] = []
+    hold.on_ticket(told.append)
+
+    async def alarms_after_another_turn() -> int:
+        await keep_house(hold, clock)
+        await tell_tickets(hold)
+        return sum(ticket.kind is TicketKind.ARCHIVE for ticket in told)
+
+    folder.write_text("in the way")
+    job_id = await failed(hold, review, 1)
+    await clock.advance(HOUR)
+    assert await alarms_after_another_turn() == 1
+
+    assert await hold.dead.archive(older_than="1000d") == 0
+    assert await alarms_after_another_turn() == 1, "it has not been tried"
+
+    async with hold.worker(poll=0.05):
+        await hold.retry(job_id)
+        await all_failed(hold, [hold.handle(job_id)])
+    assert await alarms_after_another_turn() == 1, "no letter is old enough"
+    await clock.advance(HOUR)
+    assert await alarms_after_another_turn() == 2, "so that was over"
 
 
 @pytest.mark.clause("DLQ-3")
@@ -376,7 +444,7 @@ async def test_what_is_archived_cannot_be_read_without_the_key(
 
     stored = records(folder)
     assert (job_id in stored, "midnight" in stored) == (True, False)
-    await hold.dead.restore([job_id])
+    await hold.dead.restore(job_id)
     assert json.loads((await hold.read(job_id)).args) == {"text": "once upon a midnight dreary"}
 
 
@@ -394,9 +462,9 @@ async def test_a_new_key_seals_and_what_was_sealed_before_opens_behind_it(
         new = await failed(hold, slow(hold), "while I nodded, nearly napping")
         await clock.advance(HOUR)
         await hold.dead.archive()
-        await hold.dead.restore([old])
+        await hold.dead.restore(old)
     async with opening_with(opening, NEW_KEY, monkeypatch) as hold:
-        await hold.dead.restore([new])
+        await hold.dead.restore(new)
         texts = [json.loads((await hold.read(job_id)).args)["text"] for job_id in (old, new)]
 
     assert texts == ["once upon a midnight dreary", "while I nodded, nearly napping"]
@@ -414,7 +482,7 @@ async def test_what_was_sealed_with_a_key_that_is_not_given_does_not_open(
         with pytest.raises(
             ArchiveDamaged, match="give the key that it was sealed with, after the present one"
         ):
-            await hold.dead.restore([job_id])
+            await hold.dead.restore(job_id)
 
 
 @pytest.mark.clause("DLQ-3")
@@ -435,7 +503,7 @@ async def test_arguments_that_a_codec_has_encoded_survive_the_archive(
         stored = (await store.get(job_id)).args
         await clock.advance(HOUR)
         assert await hold.dead.archive() == 1
-        await hold.dead.restore([job_id])
+        await hold.dead.restore(job_id)
         assert (await store.get(job_id)).args == stored
         assert "butler" not in stored
         token = await planned(hold, job_id)
@@ -457,7 +525,7 @@ async def test_a_dry_run_says_so_when_a_letter_came_back_without_its_job(
     await clock.advance(HOUR)
     assert await hold.dead.archive() == 1
     assert await hold.parts.store.purge_finished(older_than=timedelta(minutes=1), limit=9) == 1
-    assert await hold.dead.restore([job_id]) == [job_id]
+    assert await hold.dead.restore(job_id) == ([job_id], {})
 
     refused = (await hold.dead.plan(job_id, safe="keyed", actor="ann")).refused
 
@@ -475,14 +543,59 @@ async def test_a_letter_is_restored_by_its_jobs_id_however_that_is_spelled(
     await clock.advance(HOUR)
     assert await hold.dead.archive() == 1
 
-    assert await hold.dead.restore([spelled.format(job_id.upper())]) == [job_id]
+    assert await hold.dead.restore(spelled.format(job_id.upper())) == ([job_id], {})
 
 
-async def test_what_the_archive_does_not_have_cannot_be_restored(hold: Holdfast) -> None:
+@pytest.mark.clause("DLQ-3")
+@pytest.mark.clause("OPS-2")
+async def test_letters_that_left_together_come_back_together(
+    hold: Holdfast, review: JobFunction[[int], int], folder: Path, journal: Journal
+) -> None:
+    async with hold.worker(poll=0.05):
+        ids = await all_failed(hold, [await review.submit(number) for number in range(6)])
+    assert [await hold.dead.archive(beyond=kept) for kept in (4, 2, 0)] == [2, 2, 2]
+    damaged = sorted(folder.glob("*.gz"))[1]
+    damaged.write_bytes(b"worms")
+    lost = [each.letter.job_id for each in await hold.dead.archived() if each.file == damaged.name]
+    of_review = LetterFilter(name="review")
+
+    look = await hold.dead.restore(of_review, dry_run=True)
+    assert (sorted(look.done + lost), await hold.dead.list(ALL)) == (ids, [])
+    first = await hold.dead.restore(replace(of_review, limit=1))
+    then = await hold.dead.restore(of_review)
+
+    assert sorted(first.done + then.done) == sorted(look.done)
+    assert [len(moved.done) for moved in (first, then)] == [1, 3]
+    assert sorted(then.refused) == sorted(lost)
+    assert all("is damaged" in why for why in then.refused.values())
+    assert {line["file"] for line in journal.lines("archive file not read")} == {damaged.name}
+    with pytest.raises(ArchiveDamaged):
+        await hold.dead.restore(lost[0])
+    assert await hold.dead.restore(LetterFilter(name="another")) == ([], {})
+
+
+async def test_what_the_archive_does_not_have_cannot_be_restored(hold: Holdfast, folder: Path) -> None:
+    folder.mkdir()
     unknown = a_job().id
     with pytest.raises(LetterNotFound, match=f"the archive has no dead letter of job {unknown}"):
-        await hold.dead.restore([unknown])
+        await hold.dead.restore(unknown)
     with pytest.raises(LetterNotFound, match="there is no dead letter of job '42'; a job's id is a UUID"):
-        await hold.dead.restore(["42"])
-    with pytest.raises(ConfigError, match="job_ids='42' is no list; give the ids of the jobs in one"):
         await hold.dead.restore("42")
+    with pytest.raises(ConfigError, match=r"no filter; name several jobs with LetterFilter\(job_ids=…\)"):
+        await hold.dead.restore(["42"])  # type: ignore[arg-type] # as somebody may who has several
+
+
+async def test_an_archive_that_is_gone_is_not_taken_for_one_without_the_letter(
+    hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path
+) -> None:
+    job_id = await failed(hold, review, 1)
+    await clock.advance(HOUR)
+    assert await hold.dead.archive() == 1
+    mounted = folder.rename(folder.with_name("elsewhere"))
+
+    for ask in (hold.dead.archived, partial(hold.dead.restore, job_id)):
+        with pytest.raises(ArchiveUnavailable, match="check the path, and that its disk is mounted"):
+            await ask()
+
+    mounted.rename(folder)
+    assert await hold.dead.restore(job_id) == ([job_id], {})

@@ -282,7 +282,7 @@ async def test_everything_about_dead_letters_is_counted(
         job_id = await letters.failed(hold, grade)
         await letters.tell_tickets(hold)
         await hold.dead.archive(beyond=0)
-        await hold.dead.restore([job_id])
+        await hold.dead.restore(job_id)
         broken[0] = False
         async with hold.worker(poll=0.05):
             await (await grade.options(key="k").submit()).result(timeout=PATIENCE)

@@ -222,6 +222,8 @@ async def test_what_belongs_to_users_is_in_the_private_part_of_a_record(
     assert (private["args"], private["original_args"]) == ('{"n":2}', '{"n":1}')
     assert [row["result"] for row in private["stages"]] == ['"pagé"', None]
     assert [row["data"] for row in private["signals"]] == ['"now"']
+    assert [(row["owner"], row["name"], row["key"]) for row in private["keys"]] == [("ada", "review", "k1")]
+    assert private["versions"] == []
     assert sorted(record) == ["events", "job", "letter", "steps"]
     assert "pag" not in json.dumps(record)
     assert record["letter"]["escalated"] is False
@@ -503,6 +505,80 @@ async def test_the_key_of_a_job_that_was_archived_is_still_taken(store: Store) -
     [answer] = await store.submit([a_job(key="k1")])
 
     assert (answer.id, answer.existing) == (job_id, True)  # type: ignore[union-attr]
+
+
+BY = pytest.mark.parametrize(
+    "what",
+    [
+        {"key": "k1"},
+        {"subject": "essay-1", "version": 3},
+        {"key": "k1", "subject": "essay-1", "version": 3},
+    ],
+    ids=["key", "version", "both"],
+)
+
+
+@pytest.mark.clause("DLQ-3")
+@BY
+async def test_nothing_runs_twice_for_the_key_of_a_job_that_was_restored(
+    store: Store, clock: DatabaseClock, tmp_path: Path, what: dict[str, Any]
+) -> None:
+    job_id = await a_letter(store, a_job(**what))
+    records = await archived(store, job_id)
+    await clock.advance(100 * DAY)
+    assert await store.purge_keys(older_than=90 * DAY, limit=9) > 0
+    other = SqliteFile(str(tmp_path / "other.db")).new_store()
+    await other.open()
+    try:
+        for place in (store, other):
+            assert await place.restore_letters(records) == [job_id]
+
+            [answer] = await place.submit([a_job(**what)])
+
+            assert (answer.id, answer.existing) == (job_id, True)  # type: ignore[union-attr]
+            assert await place.purge_keys(older_than=timedelta(0), limit=9) == 0
+            [again] = await archived(place, job_id)
+            assert again["private"] == records[0]["private"]
+    finally:
+        await other.close()
+
+
+@pytest.mark.clause("DLQ-3")
+@BY
+async def test_a_job_whose_key_another_has_by_now_is_restored_without_it_and_its_history_says_so(
+    store: Store, clock: DatabaseClock, what: dict[str, Any]
+) -> None:
+    job_id = await a_letter(store, a_job(**what))
+    records = await archived(store, job_id)
+    await clock.advance(100 * DAY)
+    await store.purge_keys(older_than=90 * DAY, limit=9)
+    [other] = await submitted(store, a_job(**what))
+
+    assert await store.restore_letters(records) == [job_id]
+
+    [answer] = await store.submit([a_job(**what)])
+    assert (answer.id, answer.existing) == (other, True)  # type: ignore[union-attr]
+    [warning] = [event for event in await store.events(job_id) if event.kind == "warning"]
+    assert warning.meta == {"reason": "restored without its key, which is another job's by now"}
+    [again] = await archived(store, job_id)
+    assert (again["private"]["keys"], again["private"]["versions"]) == ([], [])
+
+
+async def test_a_key_that_was_not_purged_is_still_that_of_the_job_that_comes_back(store: Store) -> None:
+    job_id = await a_letter(store, a_job(key="k1", subject="essay-1", version=3))
+
+    assert await store.restore_letters(await archived(store, job_id)) == [job_id]
+
+    assert "warning" not in [event.kind for event in await store.events(job_id)]
+
+
+async def test_what_was_archived_before_keys_went_along_comes_back(store: Store) -> None:
+    job_id = await a_letter(store, a_job(key="k1"))
+    [record] = await archived(store, job_id)
+    for part in ("keys", "versions"):
+        del record["private"][part]
+
+    assert await store.restore_letters([record]) == [job_id]
 
 
 async def test_jobs_that_ended_long_ago_are_purged_with_all_that_belongs_to_them(

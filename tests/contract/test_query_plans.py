@@ -89,6 +89,7 @@ VALUES = {
     **dict.fromkeys(("status", "before", "late_at"), None),
     **dict.fromkeys(("old", "new", "at_risk"), 0),
     **dict.fromkeys(("seen", "states", "steps", "fingerprints", "job_ids"), "[]"),
+    "planned": 1,
     **dict.fromkeys(("cause", "evidence", "safe", "plan", "notes", "args", "token", "kind", "facts"), ""),
     **dict.fromkeys(
         ("restart", "same_deadline", "running", "corrected", "with_job", "take", "since", "quiet"), 0

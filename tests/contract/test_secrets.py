@@ -258,7 +258,7 @@ async def test_what_is_sealed_in_the_archive_is_not_lost(
         leaky = declare(hold)
         job_id = await failed(hold, leaky, 0, "message", CORPUS[0].text)
         assert await hold.dead.archive(older_than="1us") == 1
-        await hold.dead.restore([job_id])
+        await hold.dead.restore(job_id)
 
         assert list(leaks([(await hold.read(job_id)).args])) == [CORPUS[0].name]
 

@@ -202,7 +202,7 @@ async def restore_letters(story: Story) -> None:
     assert sorted(away(story)) == sorted(jobs)
 
     async def act(app: App) -> None:
-        await app.hold.dead.restore(jobs)
+        await app.hold.dead.restore(LetterFilter(job_ids=tuple(jobs)))
 
     await story.client(or_shut(act))
     if story.ended_well and story.calm:
@@ -246,7 +246,7 @@ def away(story: Story) -> list[str]:
 async def brought_back(story: Story) -> None:
     """Have healthy people restore all that is in the archive alone; the registrar compares it with what it was."""
     for job_id in away(story):
-        await story.hold.dead.restore([job_id])
+        await story.hold.dead.restore(job_id)
     assert not away(story), f"deleted, and not restored: {away(story)}"
     story.books = await invariants.read_world(story.world.url)
 

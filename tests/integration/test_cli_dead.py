@@ -232,6 +232,9 @@ async def test_letters_that_do_not_allow_a_step_are_named_and_the_others_take_it
         ("remediate", NO_SUCH_JOB, "--evidence", "x", "--actor", "ann", "--correct", "amount=hunter2"),
         ("remediate", NO_SUCH_JOB, "--evidence", "x", "--actor", "ann", "--correct-file", "absent.json"),
         ("restore",),
+        ("restore", "--limit", "3"),
+        ("restore", NO_SUCH_JOB, "--name", "charge"),
+        ("restore", NO_SUCH_JOB, "--all"),
     ],
     ids=lambda words: " ".join(words[:3]),
 )
@@ -421,17 +424,45 @@ async def test_letters_leave_for_the_archive_and_come_back(scene: Scene) -> None
     done = scene.run("archive", "--beyond", "1")
     left = await scene.states()
     held = scene.json("restore", "--list")
-    absent = scene.run("restore", first, NO_SUCH_JOB)
-    back = scene.run("restore", first)
+    look_back = scene.run("restore", first, "--dry-run")
+    back = scene.run("restore", NO_SUCH_JOB, first)
     again = scene.run("restore", first)
 
     assert (look.stdout, done.stdout) == ("would be archived\t1\n", "archived\t1\n")
     assert set(left) == {second}
     assert [(entry["id"], entry["name"]) for entry in held] == [(first, "charge")]
-    assert (absent.returncode, absent.stdout) == (1, "")
-    assert (back.returncode, back.stdout) == (0, f"{first}\trestored\n")
-    assert again.returncode == 1
+    assert (look_back.returncode, look_back.stdout) == (0, f"{first}\twould be restored\n")
+    assert (back.returncode, back.stdout) == (1, f"{first}\trestored\n")
+    assert back.stderr == f"holdfast: the archive has no dead letter of job {NO_SUCH_JOB}\n"
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"holdfast: job {first} is in the database already, and was left alone\n"
     assert set(await scene.states()) == {first, second}
+
+
+@pytest.mark.clause("OPS-1")
+async def test_many_letters_come_back_by_a_filter(scene: Scene) -> None:
+    second, first = await scene.failed("charge", -1, -2)
+    [graded] = await scene.failed("grade", 1)
+    scene.run("archive", "--beyond", "0")
+
+    held = scene.json("restore", "--list", "--name", "charge", "--limit", "1")
+    look = scene.run("restore", "--all", "--dry-run")
+    left = await scene.states()
+    one = scene.run("restore", "--name", "charge", "--limit", "1")
+    rest = scene.json("restore", "--fingerprint", held[0]["fingerprint"])
+    none = scene.run("restore", "--name", "charge")
+    everything = scene.run("restore", "--all")
+
+    assert [entry["name"] for entry in held] == ["charge"]
+    assert (look.stderr, left) == ("holdfast: 3 would be restored\n", {})
+    assert (one.returncode, one.stdout, one.stderr) == (0, "", "holdfast: 1 restored\n")
+    assert [(answer["done"], answer["detail"]) for answer in rest] == [(True, "restored")]
+    assert (none.returncode, none.stderr) == (
+        0,
+        "holdfast: no letter is as the filter says; nothing was done\n",
+    )
+    assert everything.stderr == "holdfast: 1 restored\n"
+    assert set(await scene.states()) == {first, second, graded}
 
 
 async def test_what_cannot_be_archived_is_kept_and_that_is_said(scene: Scene) -> None:
@@ -458,3 +489,11 @@ async def test_more_letters_than_fit_a_page_are_counted_while_it_goes_on(tmp_pat
         "holdfast: 501 discarded",
     ]
     assert set((await scene.states()).values()) == {LetterState.DISCARDED}
+
+    scene.run("archive", "--beyond", "0")
+    back = scene.run("restore", "--all")
+    assert back.stderr.splitlines() == [
+        "holdfast: 500 of 501 letters",
+        "holdfast: 501 of 501 letters",
+        "holdfast: 501 restored",
+    ]

@@ -10,7 +10,7 @@ from holdfast.core.archiving import dump_manifest, manifest_name, manifest_of, p
 from holdfast.core.errors import ArchiveUnavailable
 from holdfast.core.letters import LetterFilter, LetterState
 from holdfast.core.replays import Move, Phase, Plan, Standing, is_due, start
-from holdfast.engine import archivist, automatic, desk
+from holdfast.engine import archivist, automatic, desk, restoring
 from holdfast.engine.archivist import Archivist
 from holdfast.engine.automatic import AutoReplayer
 from holdfast.engine.telling import BATCH, LEASE, Teller
@@ -276,7 +276,7 @@ BUGS = (
         "an-old-letter-is-restored",
         "There is one in the archive; take it.",
         ("DLQ-3",),
-        (Swap(archivist, "_age", _whichever),),
+        (Swap(restoring, "_age", _whichever),),
     ),
     Bug(
         "generation-restarts-at-restore",

@@ -66,7 +66,7 @@ class Operators:
         """Bring back what the archive has, one letter at a time."""
         async with self._hold:
             for job_id in job_ids:
-                await self._dead.restore([job_id])
+                await self._dead.restore(job_id)
 
     async def _act(self) -> None:
         deeds: list[Callable[[], Awaitable[Any]]] = [
@@ -161,7 +161,7 @@ class Operators:
 
     async def _restore(self) -> None:
         if self._registrar.away:
-            await self._dead.restore([self._chance.choice(sorted(self._registrar.away))])
+            await self._dead.restore(self._chance.choice(sorted(self._registrar.away)))
 
     def _who(self) -> str:
         return self._chance.choice(("ann", "bob"))

@@ -88,7 +88,7 @@ async def test_the_archive_of_a_simulation_is_gone_with_it(sim: Simulation) -> N
 
     assert await hold.dead.archive() == 2
     assert [letter.job_id for letter in await hold.dead.list()] == [jobs[-1].id]
-    assert sorted(await hold.dead.restore([jobs[0].id])) == [jobs[0].id]
+    assert await hold.dead.restore(jobs[0].id) == ([jobs[0].id], {})
 
 
 @simulated(hold)

@@ -45,7 +45,7 @@ def test_an_archive_that_cannot_be_used_is_a_warning_that_says_what_to_do() -> N
     unreachable = of_archive("the bucket is not there; make it", can_seal=True)
     assert (unreachable.health, unreachable.detail) == (
         Health.WARN,
-        "the bucket is not there; make it. Until then letters are kept",
+        "the bucket is not there; make it. What cannot be archived is kept",
     )
     assert "holdfast[archive]" in of_archive(None, can_seal=False).detail
 

@@ -78,7 +78,11 @@ def _names(folder: Path) -> list[str]:
     try:
         found = [entry.name for entry in os.scandir(folder) if entry.is_file()]
     except FileNotFoundError:
-        return []
+        # Not an empty archive: one whose disk is not mounted looks the same, and may hold the only copy of a letter.
+        raise ArchiveUnavailable(
+            f"there is no folder {str(folder)!r} yet, which is made with the first letter that is archived; "
+            "if there was one, check the path, and that its disk is mounted"
+        ) from None
     return sorted(name for name in found if not name.startswith("."))
 
 

@@ -182,7 +182,7 @@ def of_archive(refusal: str | None, *, can_seal: bool) -> Check:
             "nothing can be sealed, so nothing is archived and letters are kept: pip install 'holdfast[archive]'",
         )
     if refusal is not None:
-        return _warn("archive", f"{refusal}. Until then letters are kept")
+        return _warn("archive", f"{refusal}. What cannot be archived is kept")
     return _ok("archive", "answers")
 
 

@@ -10,11 +10,12 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core.errors import ArchiveDamaged
+from holdfast.core.errors import ArchiveDamaged, ConfigError
+from holdfast.core.letters import LetterFilter
 
 FORMAT = 1
 RECORDS = ".jsonl.gz"
@@ -164,6 +165,32 @@ def load_manifest(data: bytes) -> Manifest:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(what, f"it lacks something: {error!r}") from error
+
+
+KNOWN = ("job_ids", "name", "fingerprint", "limit")
+"""What an archive can be asked by: a manifest says no more of a letter."""
+
+
+def ensure_known(wanted: LetterFilter) -> None:
+    """Raise `ConfigError` if a filter is about what no manifest says."""
+    asked = [field.name for field in fields(wanted) if getattr(wanted, field.name) is not None]
+    unknown = [name for name in asked if name not in KNOWN]
+    if unknown:
+        raise ConfigError(
+            f"the archive does not tell letters apart by {', '.join(unknown)}; ask by {', '.join(KNOWN[:-1])}"
+        )
+
+
+def chosen(letters: Iterable[LetterEntry], wanted: LetterFilter) -> list[LetterEntry]:
+    """Give those of *letters* that a filter means; its limit is left to others."""
+    job_ids = None if wanted.job_ids is None else frozenset(wanted.job_ids)
+    return [
+        letter
+        for letter in letters
+        if (job_ids is None or letter.job_id in job_ids)
+        and wanted.name in (None, letter.name)
+        and wanted.fingerprint in (None, letter.fingerprint)
+    ]
 
 
 def _entry(letter: Mapping[str, Any]) -> LetterEntry:

@@ -2,33 +2,21 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import count, islice
 from typing import Any
 
 from holdfast.core.archiving import (
     LetterEntry,
-    Manifest,
     dump_manifest,
-    is_manifest,
-    load_manifest,
     manifest_name,
     manifest_of,
     pack,
     seal_record,
     unpack,
-    unseal_record,
 )
-from holdfast.core.errors import (
-    ArchiveDamaged,
-    ArchiveMissing,
-    ArchiveUnavailable,
-    ConfigError,
-    LetterNotFound,
-)
+from holdfast.core.errors import StoreUnavailable
 from holdfast.core.exhaustion import Follow
-from holdfast.core.letters import letter_id
 from holdfast.core.tickets import TicketKind
 from holdfast.engine.parts import Parts
 from holdfast.ports.archive import Archive, Sealer
@@ -53,8 +41,6 @@ BREATH = 0.05
 """Seconds between two batches, in which others write."""
 
 DAY = timedelta(days=1)
-FAILURES = (ArchiveUnavailable, ArchiveDamaged, ArchiveMissing, ConfigError)
-"""What may come of archiving; the letters are kept then."""
 
 
 class Archivist:
@@ -72,10 +58,18 @@ class Archivist:
         if await self._has_turn():
             await self._watch()
             if self._options.archive is not None:
-                with suppress(*FAILURES):  # it was told, and is tried again at the next turn
-                    await self.archive(batches=MOST_BATCHES)
+                await self._archive_in_turn()
             await self._purge()
         return EVERY.total_seconds() * (0.5 + self._parts.dice.roll())
+
+    async def _archive_in_turn(self) -> None:
+        """Archive what is due. If that fails, whatever else has had its time still leaves."""
+        try:
+            await self.archive(batches=MOST_BATCHES)
+        except StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - it was told, and is tried again at the next turn
+            return
 
     async def _has_turn(self) -> bool:
         now, marks = await self._store.schedule_marks([TURN])
@@ -109,18 +103,26 @@ class Archivist:
 
         By the retention, or those *older_than* or *beyond* what is given; all of them, or so many *batches*. If the
         archive fails, what was not archived is kept, an alarm is raised, and the error goes to the caller; the alarm is
-        cleared when archiving works again. Raises `ConfigError` if there is no archive.
+        cleared when letters were archived again, or none has had its time. Raises `ConfigError` if there is no archive.
         """
         self._archive()  # whoever has none hears of it, and no alarm
         done = 0
-        for _ in islice(count(), batches):
-            seen = await self._due(older_than, beyond, BATCH)
-            gone = await self._store.forget_letters(await self._put_away(seen)) if seen else []
-            if not gone:
-                break
-            done += len(gone)
-            await asyncio.sleep(BREATH)
-        await self._store.clear_alarm(TicketKind.ARCHIVE)
+        seen: list[Seen] = []
+        try:
+            for _ in islice(count(), batches):
+                seen = await self._due(older_than, beyond, BATCH)
+                gone = await self._store.forget_letters(await self._put_away(seen)) if seen else []
+                if not gone:
+                    break
+                done += len(gone)
+                await asyncio.sleep(BREATH)
+        except StoreUnavailable:  # it is not the archive that fails, and an alarm has no place to be kept
+            raise
+        except Exception as error:  # whatever it is, these letters stay until somebody looks
+            await self._tell_failure(error, letters=len(seen))
+            raise
+        if done or (not seen and older_than is None and beyond is None):
+            await self._store.clear_alarm(TicketKind.ARCHIVE)
         if done:
             self._metrics.count("letters_archived", done)
             self._journal.info("archived", letters=done)
@@ -132,22 +134,19 @@ class Archivist:
         return await self._store.letters_to_archive(older_than=older_than, beyond=beyond, limit=limit)
 
     async def _put_away(self, seen: Sequence[Seen]) -> list[Seen]:
-        """Put as many of these letters into the archive as fit into one file, and name them.
-
-        If that fails, raise an alarm before the error.
-        """
-        try:
-            records = await self._records_for_a_file([job_id for job_id, _ in seen])
-            if records:  # somebody else may have been quicker
-                await self._put(records)
-        except FAILURES as error:
-            told = self._parts.redactor(str(error))
-            self._journal.error("archive failed", letters=len(seen), message=told)
-            title = f"dead letters cannot be archived, and are kept: {told}"
-            await self._store.raise_alarm(TicketKind.ARCHIVE, {"title": title, "level": Follow.ALERT})
-            raise
+        """Put as many of these letters into the archive as fit into one file, and name them."""
+        records = await self._records_for_a_file([job_id for job_id, _ in seen])
+        if records:  # somebody else may have been quicker
+            await self._put(records)
         kept = {record["letter"]["job_id"] for record in records}
         return [one for one in seen if one[0] in kept]
+
+    async def _tell_failure(self, error: Exception, *, letters: int) -> None:
+        """Have somebody hear that letters cannot be archived, and why."""
+        told = self._parts.redactor(str(error) or type(error).__name__)
+        self._journal.error("archive failed", letters=letters, message=told)
+        title = f"dead letters cannot be archived, and are kept: {told}"
+        await self._store.raise_alarm(TicketKind.ARCHIVE, {"title": title, "level": Follow.ALERT})
 
     async def _records_for_a_file(self, job_ids: Sequence[str]) -> list[Mapping[str, Any]]:
         """Read letters and their jobs until a file is full: each job may have a megabyte of arguments, and of results."""
@@ -175,61 +174,8 @@ class Archivist:
         # The manifest comes last: whatever has one is whole.
         await archive.put(manifest_name(manifest.name), dump_manifest(manifest))
 
-    async def restore(self, job_ids: Sequence[str]) -> list[str]:
-        """Bring letters back from the archive, with their jobs as they were; name those that came back.
-
-        Raises `LetterNotFound` if the archive has no letter of one of these jobs.
-        """
-        newest: dict[str, dict[str, Any]] = {}
-        job_ids = [letter_id(job_id) for job_id in job_ids]
-        for record in await self._archived_records(frozenset(job_ids)):
-            job_id = record["letter"]["job_id"]
-            if job_id not in newest or _age(newest[job_id]) < _age(record):
-                newest[job_id] = record
-        for job_id in job_ids:
-            if job_id not in newest:
-                raise LetterNotFound(f"the archive has no dead letter of job {job_id}")
-        restored = await self._store.restore_letters(list(newest.values()))
-        if restored:
-            self._metrics.count("letters_restored", len(restored))
-            self._journal.info("restored", letters=len(restored))
-        return restored
-
-    async def manifests(self) -> list[Manifest]:
-        """Read what the archive holds. A manifest that cannot be read is told of, and does not hide the others."""
-        archive = self._archive()
-        found = []
-        for name in await archive.names():
-            if is_manifest(name):
-                try:
-                    found.append(load_manifest(await archive.get(name)))
-                except ArchiveDamaged as error:
-                    self._journal.error("manifest not read", manifest=name, message=str(error))
-        return found
-
-    async def _archived_records(self, job_ids: frozenset[str]) -> list[dict[str, Any]]:
-        """Read all that the archive has of these jobs: one that came back, and failed again, is there twice."""
-        found: list[dict[str, Any]] = []
-        for manifest in await self.manifests():
-            if any(entry.job_id in job_ids for entry in manifest.letters):
-                found += await self._records_in(manifest, job_ids)
-        return found
-
-    async def _records_in(self, manifest: Manifest, job_ids: frozenset[str]) -> list[dict[str, Any]]:
-        sealer = await self._sealer()
-        records = unpack(await self._archive().get(manifest.name), manifest)
-        return [
-            unseal_record(record, sealer.unseal)
-            for entry, record in zip(manifest.letters, records, strict=True)
-            if entry.job_id in job_ids
-        ]
-
     def _archive(self) -> Archive:
-        if self._options.archive is None:
-            raise ConfigError(
-                "there is no archive; name a folder or a bucket: Holdfast(archive=…) or ARCHIVE_URL"
-            )
-        return self._options.archive
+        return self._options.named_archive()
 
     async def _sealer(self) -> Sealer:
         return self._options.sealer_of(await self._store.redaction_key())
@@ -255,14 +201,6 @@ class Archivist:
         if total:
             self._metrics.count(name, total)
             self._journal.info("purged", what=name.removesuffix("_purged"), count=total)
-
-
-def _age(record: Mapping[str, Any]) -> tuple[int, int]:
-    """Tell which of two records of a job is the later one.
-
-    Not by the names of their files: clocks are set back, and a worker may be slow to write what it has read long ago.
-    """
-    return record["letter"]["generation"], record["letter"]["version"]
 
 
 def _weight(record: Mapping[str, Any]) -> int:

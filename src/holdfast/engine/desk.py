@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from holdfast.core.archiving import LetterEntry
 from holdfast.core.errors import ConfigError, StepRefused
 from holdfast.core.letters import (
     Cause,
@@ -30,6 +29,7 @@ from holdfast.core.stages import StageRow, StageStatus
 from holdfast.engine.archivist import Archivist
 from holdfast.engine.dry_run import DryRun, read_jobs
 from holdfast.engine.parts import Parts
+from holdfast.engine.restoring import Archived, Restorer, Told
 
 PAGE = 500
 """Letters that are read, or moved, together."""
@@ -93,13 +93,6 @@ class Progress(NamedTuple):
     standing: Standing
 
 
-class Archived(NamedTuple):
-    """A letter in the archive, and the file that holds it."""
-
-    letter: LetterEntry
-    file: str
-
-
 class Desk:
     """What an operator does with dead letters."""
 
@@ -107,6 +100,7 @@ class Desk:
         self._parts = parts
         self._store = parts.store
         self._archivist = Archivist(parts)
+        self._restorer = Restorer(parts)
         self._dry_run = DryRun(parts)
 
     async def letters(self, wanted: LetterFilter) -> list[Letter]:
@@ -261,17 +255,18 @@ class Desk:
         move = self._archivist.due if dry_run else self._archivist.archive
         return await move(older_than=older_than, beyond=beyond)
 
-    async def archived(self) -> list[Archived]:
-        """List what is in the archive, file by file."""
-        return [
-            Archived(entry, manifest.name)
-            for manifest in await self._archivist.manifests()
-            for entry in manifest.letters
-        ]
+    async def archived(self, wanted: LetterFilter) -> list[Archived]:
+        """List what is in the archive, file by file; without a limit all of it."""
+        return await self._restorer.archived(wanted)
 
-    async def restore(self, job_ids: Sequence[str]) -> list[str]:
-        """Bring letters back from the archive, with their jobs; name those that came back."""
-        return await self._archivist.restore(job_ids)
+    async def restore(self, wanted: Wanted, *, dry_run: bool = False, told: Told | None = None) -> Moved:
+        """Bring letters back from the archive, with their jobs. Raises why not, if one was meant and is not back."""
+        meant = LetterFilter(job_ids=(wanted,)) if isinstance(wanted, str) else wanted
+        done, refused = await self._restorer.restore(meant, dry_run=dry_run, told=told)
+        if isinstance(wanted, str):
+            for error in refused.values():
+                raise error
+        return Moved(done, {job_id: str(error) for job_id, error in refused.items()})
 
     async def _step(self, wanted: Wanted, step: Step, *, dry_run: bool, args: str | None = None) -> Moved:
         """Take a step with each letter that allows it. Raises `StepRefused` if one was meant, and does not."""

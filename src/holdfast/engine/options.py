@@ -62,3 +62,11 @@ class LetterOptions:
     """Makes the sealer of the archive, of the store's own key if no other was given."""
     looks_every: timedelta = timedelta(seconds=2)
     """How often a worker looks for plans and tickets."""
+
+    def named_archive(self) -> Archive:
+        """Give the archive. Raises `ConfigError` if none was named."""
+        if self.archive is None:
+            raise ConfigError(
+                "there is no archive; name a folder or a bucket: Holdfast(archive=…) or ARCHIVE_URL"
+            )
+        return self.archive

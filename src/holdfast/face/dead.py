@@ -1,18 +1,19 @@
 """Dead letters as an operator handles them: `hold.dead`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.durations import Length, duration
 from holdfast.core.errors import ConfigError
 from holdfast.core.letters import Cause, Group, Letter, LetterFilter
 from holdfast.core.replays import PACE
-from holdfast.engine.desk import Archived, Dossier, Moved, Planned, Progress, Wanted
+from holdfast.engine.desk import Dossier, Moved, Planned, Progress, Wanted
 from holdfast.face.sync import Portal, in_sync
 
 if TYPE_CHECKING:
     import builtins
 
+    from holdfast.engine.restoring import Archived
     from holdfast.face.holdfast import Holdfast
 
 
@@ -124,15 +125,27 @@ class DeadLetters:
         age = None if older_than is None else duration(older_than)
         return await (await self._hold._desk()).archive(older_than=age, beyond=beyond, dry_run=dry_run)
 
-    async def archived(self) -> "builtins.list[Archived]":
-        """List what is in the archive. Raises `ArchiveUnavailable` if that is away."""
-        return await (await self._hold._desk()).archived()
+    async def archived(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Archived]":  # noqa: B008 - a frozen value
+        """List what is in the archive, all of it if nothing else is *wanted*.
 
-    async def restore(self, job_ids: Sequence[str]) -> "builtins.list[str]":
-        """Bring letters back from the archive, with their jobs; name those that came back."""
-        if isinstance(job_ids, str) or not isinstance(job_ids, Iterable):
-            raise ConfigError(f"job_ids={job_ids!r} is no list; give the ids of the jobs in one")
-        return await (await self._hold._desk()).restore(job_ids)
+        The archive knows letters by `job_ids`, `name` and `fingerprint` alone; asked for anything else it raises
+        `ConfigError`. Raises `ArchiveUnavailable` if it is away.
+        """
+        return await (await self._hold._desk()).archived(wanted)
+
+    async def restore(
+        self, wanted: Wanted, *, dry_run: bool = False, told: Callable[[int, int], object] | None = None
+    ) -> Moved:
+        """Bring letters back from the archive, with their jobs, if they are not in the database.
+
+        A filter is one that `archived` takes. *told* hears now and then how many letters were looked at, and of how
+        many. Raises `ArchiveUnavailable` if the archive is away; what came back before that stays.
+        """
+        if not isinstance(wanted, str | LetterFilter):
+            raise ConfigError(
+                f"{wanted!r} is no job's id and no filter; name several jobs with LetterFilter(job_ids=…)"
+            )
+        return await (await self._hold._desk()).restore(wanted, dry_run=dry_run, told=told)
 
     list_sync = in_sync(list)  # noqa: A003 - the method above is meant
     groups_sync = in_sync(groups)

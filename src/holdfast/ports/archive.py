@@ -22,7 +22,7 @@ class Archive(Protocol):
         ...
 
     async def names(self) -> list[str]:
-        """Return all names, sorted. Raises `ArchiveUnavailable`."""
+        """Return all names, sorted. Raises `ArchiveUnavailable`, also if its place is gone."""
         ...
 
 

@@ -147,7 +147,7 @@ class LetterStore(Protocol):
 
         A record has `letter`, `steps` and, if the job is still failed, `job` and `events`. What belongs to users is in
         `private`: the arguments that the job was submitted with, if it has others now, and of a job that is still
-        failed its arguments, results, stages and signals. Instants are ISO 8601, so that it fits every store.
+        failed its arguments, results, stages and signals, and the key or version that it was submitted with. Instants are ISO 8601, so that it fits every store.
         """
         ...
 
@@ -163,7 +163,8 @@ class LetterStore(Protocol):
         """Put letters and jobs back as they were, each whole or not at all; name them.
 
         One whose job, or letter, is there is left alone. A letter counts as new for its retention, and its version is
-        the next: whoever has seen it before it was archived cannot delete it.
+        the next: whoever has seen it before it was archived cannot delete it. A job has its key and its version again,
+        unless another was submitted with them since; its history says so then.
         """
         ...
 

@@ -35,7 +35,12 @@ STAGE = _named(
 )
 EVENT = _named("at kind meta")
 SIGNAL = _named("number name data sent_at")
+KEY = _named("owner name key fingerprint created_at")
+VERSION = _named("owner name subject version fingerprint created_at")
 """The columns that a record has of each table."""
+
+KEY_LOST = '{"reason":"restored without its key, which is another job\'s by now"}'
+"""What the history of a restored job says whose key, or version, was submitted anew while the job was away."""
 
 
 def letter_from(row: Row) -> Letter:
@@ -135,6 +140,8 @@ class Kept(NamedTuple):
     stages: Sequence[Columns] = ()
     events: Sequence[Columns] = ()
     signals: Sequence[Columns] = ()
+    keys: Sequence[Columns] = ()
+    versions: Sequence[Columns] = ()
 
 
 def record_from(kept: Kept) -> dict[str, Any]:
@@ -152,6 +159,8 @@ def record_from(kept: Kept) -> dict[str, Any]:
             **_plain(kept.job, RESULTS),
             "stages": [_plain(row, STAGE) for row in kept.stages],
             "signals": [_plain(row, SIGNAL) for row in kept.signals],
+            "keys": [_plain(row, KEY) for row in kept.keys],
+            "versions": [_plain(row, VERSION) for row in kept.versions],
         }
     return record
 
@@ -172,6 +181,8 @@ def kept_from(record: Mapping[str, Any]) -> Kept:
         stages=[_read(row, STAGE) for row in private.get("stages", ())],
         events=[_read(row, EVENT) for row in record.get("events", ())],
         signals=[_read(row, SIGNAL) for row in private.get("signals", ())],
+        keys=[_read(row, KEY) for row in private.get("keys", ())],
+        versions=[_read(row, VERSION) for row in private.get("versions", ())],
     )
 
 

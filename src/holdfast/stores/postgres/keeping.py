@@ -10,7 +10,14 @@ from uuid import UUID
 
 from holdfast.core.letters import letter_id
 from holdfast.ports.letters import Seen
-from holdfast.stores.letter_rows import Columns, Kept, facts_from, kept_from, record_from
+from holdfast.stores.letter_rows import (
+    KEY_LOST,
+    Columns,
+    Kept,
+    facts_from,
+    kept_from,
+    record_from,
+)
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
 from holdfast.stores.postgres.purging import Walk
 from holdfast.stores.sqlfiles import Statements
@@ -18,7 +25,7 @@ from holdfast.stores.sqlfiles import Statements
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection
 
-PARTS = ("letters", "jobs", "steps", "stages", "events", "signals")
+PARTS = ("letters", "jobs", "steps", "stages", "events", "signals", "keys", "versions")
 """Where a letter's record comes from. The letter is first: it is locked, so that the others tell of the same moment."""
 
 
@@ -88,8 +95,19 @@ class PostgresKeeping:
                     *map(_json, (kept.stages, kept.signals, kept.events)),
                     timeout=LONG_ANSWER,
                 )
+                await self._take_keys(connection, kept)
             values = [_json(kept.letter), _json(kept.steps), kept.original_args]
             return bool(await connection.fetch(self._sql["restore_letter"], *values))
+
+    async def _take_keys(self, connection: "Connection", kept: Kept) -> None:
+        """Have nothing run a second time for the key of a job that is back; if it has another job by now, say so."""
+        job_id = kept.letter["job_id"]
+        taken = await connection.fetch(self._sql["restore_keys"], job_id, _json(kept.keys))
+        for row in kept.versions:
+            await connection.execute(self._sql["lock_subject"], row["owner"], row["name"], row["subject"])
+        taken += await connection.fetch(self._sql["restore_versions"], job_id, _json(kept.versions))
+        if len(taken) < len(kept.keys) + len(kept.versions):
+            await connection.execute(self._sql["warn"], [job_id], KEY_LOST)
 
     async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
         return await self._finished_walk.purge(self._connections, older_than, limit)

@@ -11,6 +11,7 @@ from holdfast.core.letters import letter_id
 from holdfast.ports import Clock
 from holdfast.ports.letters import Seen
 from holdfast.stores.letter_rows import (
+    KEY_LOST,
     Columns,
     Kept,
     facts_from,
@@ -136,6 +137,8 @@ def _kept_one(connection: sqlite3.Connection, job_id: str) -> Kept | None:
         stages=_rows(connection, "kept_stages", job_id),
         events=_rows(connection, "events", job_id),
         signals=_rows(connection, "kept_signals", job_id),
+        keys=_rows(connection, "kept_keys", job_id),
+        versions=_rows(connection, "kept_versions", job_id),
     )
 
 
@@ -186,6 +189,7 @@ def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
         return False
     if kept.job is not None:
         _restore_job(connection, kept, kept.job)
+        _take_keys(connection, kept, now)
     for statement in (
         *OF_A_LETTER,
         "forget_new_tickets",
@@ -205,6 +209,17 @@ def _restore_job(connection: sqlite3.Connection, kept: Kept, job: Columns) -> No
     rows = {"restore_stage": kept.stages, "restore_event": kept.events, "restore_signal": kept.signals}
     for statement, found in rows.items():
         connection.executemany(SQL[statement], [{**_stored(row), "id": job["id"]} for row in found])
+
+
+def _take_keys(connection: sqlite3.Connection, kept: Kept, now: int) -> None:
+    """Have nothing run a second time for the key of a job that is back; if it has another job by now, say so."""
+    job_id = kept.letter["job_id"]
+    taken = 0
+    for statement, rows in (("restore_key", kept.keys), ("restore_version", kept.versions)):
+        for row in rows:
+            taken += connection.execute(SQL[statement], {**_stored(row), "id": job_id}).rowcount
+    if taken < len(kept.keys) + len(kept.versions):
+        connection.execute(SQL["warn"], {"ids": json.dumps([job_id]), "meta": KEY_LOST, "now": now})
 
 
 def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int) -> int:

@@ -1,5 +1,6 @@
--- All at once, before anything else, and in the order in which workers take them: every statement asks the clock.
-LOCK TABLE holdfast.meta, holdfast.finished IN ACCESS EXCLUSIVE MODE;
+-- All at once, before anything else, and in the order in which submitters and workers take them: every statement asks
+-- the clock.
+LOCK TABLE holdfast.job_keys, holdfast.meta, holdfast.finished IN ACCESS EXCLUSIVE MODE;
 
 -- What failed jobs leave, and what people do with it. One letter for each job, however often that fails: `version`
 -- grows with each change, and whoever takes a step names the version that they have seen.
@@ -51,6 +52,9 @@ CREATE TABLE holdfast.letter_steps (
     meta    text NOT NULL,
     PRIMARY KEY (job_id, seq)
 );
+
+-- Whose key goes to the archive with its job, and comes back with it.
+CREATE INDEX job_keys_of_job ON holdfast.job_keys (job_id);
 
 -- Replays as planned, and how far they have come: changed by whoever has read the present version.
 CREATE TABLE holdfast.plans (

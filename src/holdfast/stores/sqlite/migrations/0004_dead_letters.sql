@@ -48,6 +48,9 @@ CREATE TABLE holdfast_letter_steps (
     PRIMARY KEY (job_id, seq)
 ) WITHOUT ROWID;
 
+-- Whose key goes to the archive with its job, and comes back with it.
+CREATE INDEX holdfast_job_keys_of_job ON holdfast_job_keys (job_id);
+
 -- Which letters are replayed together, and how far that has come: changed by whoever has read the present version.
 CREATE TABLE holdfast_plans (
     token       TEXT PRIMARY KEY,
