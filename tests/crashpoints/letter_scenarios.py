@@ -246,7 +246,7 @@ def away(story: Story) -> list[str]:
 async def brought_back(story: Story) -> None:
     """Have healthy people restore all that is in the archive alone; the registrar compares it with what it was."""
     for job_id in away(story):
-        await story.hold.dead.restore(job_id)
+        await story.hold.dead.restore(LetterFilter(job_ids=(job_id,)))
     assert not away(story), f"deleted, and not restored: {away(story)}"
     story.books = await invariants.read_world(story.world.url)
 

@@ -12,6 +12,7 @@ from holdfast.core.letters import LetterFilter, LetterState
 from holdfast.core.replays import Move, Phase, Plan, Standing, is_due, start
 from holdfast.engine import archivist, automatic, desk, restoring
 from holdfast.engine.archivist import Archivist
+from holdfast.engine.attempt import Attempt
 from holdfast.engine.automatic import AutoReplayer
 from holdfast.engine.telling import BATCH, LEASE, Teller
 from holdfast.stores.sqlite import letters
@@ -231,6 +232,12 @@ BUGS = (
         "Mark it first, or somebody else tells of it as well.",
         ("DLQ-4",),
         (Swap(Teller, "run_once", _told_and_then_tell),),
+    ),
+    Bug(
+        "children-again-with-every-generation",
+        "A new generation is a new job, and submits what a job submits.",
+        ("OPS-2",),
+        (Swap(Attempt, "origin", property(lambda self: self.claim.generation)),),
     ),
     Bug(
         "told-to-the-deaf",

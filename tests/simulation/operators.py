@@ -66,7 +66,7 @@ class Operators:
         """Bring back what the archive has, one letter at a time."""
         async with self._hold:
             for job_id in job_ids:
-                await self._dead.restore(job_id)
+                await self._dead.restore(LetterFilter(job_ids=(job_id,)))  # whoever is refused is still away
 
     async def _act(self) -> None:
         deeds: list[Callable[[], Awaitable[Any]]] = [
