@@ -179,7 +179,7 @@ def killers_were_begun_within_their_budget(world: World, seen: Seen) -> None:
 def children_were_submitted_once(world: World) -> None:
     """What a job submits is submitted once, however often it runs, in all generations that keep its finished stages."""
     names = {row["id"]: row["name"] for row in world.jobs}
-    restarted = {row["job_id"] for row in world.stages if row["name"] == RESTARTED}
+    restarted = {row["id"] for row in world.stages if row["name"] == RESTARTED}
     origins = {row["id"]: row["generation"] if row["id"] in restarted else 1 for row in world.jobs}
     numbers = {row["id"]: json.loads(row["args"]).get("number", 0) for row in world.payloads}
     allowed: Counter[int] = Counter()
