@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers import PostgresServer, PrivatePostgres, ServerMissingError, in_ci, open_postgres
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from tests.servers import Prepare
 
 pytest_plugins = ["tests.conformance_plugin"]
+
+# A machine that is busy makes no test fail.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

@@ -453,7 +453,7 @@ class Replaying(RuleBasedStateMachine):
         assert self.plan.phase is Phase.STOPPED or VALIDATED not in self.letters
 
 
-Replaying.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Replaying.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
 test_a_plan_keeps_its_word_whatever_jobs_and_people_do_meanwhile = Replaying.TestCase
 
 
