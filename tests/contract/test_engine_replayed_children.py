@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast import Holdfast, JobFailed, JobFilter, JobFunction, LetterState, Status
+from holdfast import Holdfast, JobFailed, JobFilter, JobFunction, LetterState, Permanent, Status, current
 from tests.contract.conftest import Database, DatabaseClock, Journal
 from tests.contract.letters import ALL, failed, letter_of, opened, planned, replayed
 from tests.contract.services import Service, down
@@ -147,3 +147,24 @@ async def test_a_job_and_what_it_waits_for_can_be_replayed_in_one_plan(
         assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED
 
     assert len(outside.bank.calls) == before + 1
+
+
+async def test_what_a_replay_submits_itself_and_fails_stays_failed(hold: Holdfast) -> None:
+    @hold.job("pay")
+    async def pay(generation: int) -> None:
+        raise Permanent("no")
+
+    @hold.job("order")
+    async def order() -> None:
+        if current().generation == 1:
+            raise Permanent("not yet")
+        await (await pay.submit(current().generation)).result()
+
+    job_id = await failed(hold, order)
+    async with hold.worker(poll=0.05):
+        await hold.retry(job_id)
+        with pytest.raises(JobFailed, match="no"):
+            await hold.handle(job_id).result(timeout=PATIENCE)
+
+    [child] = await hold.find(JobFilter(name="pay"))
+    assert (child.status, child.generation) == (Status.FAILED, 1)

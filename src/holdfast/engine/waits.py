@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from holdfast.core.errors import ConfigError, JobNotFound, ResultTimeout, SignalTimeout, StateRefused
 from holdfast.core.failures import ErrorClass, Failure
-from holdfast.core.jobs import End, Signal, known_id
+from holdfast.core.jobs import End, Job, Signal, known_id
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import FOR_EVER, StageWrite, park
@@ -119,7 +120,7 @@ class Waits:
         until = FOR_EVER.total_seconds() if timeout is None else _until(await self._begun(place), timeout)
         end = await self._known(job_id)
         if end.status is Status.FAILED and self._attempt.has_child(job_id):
-            end = await self._brought_back(job_id)
+            end = await self._brought_back(end)
         if end.status is Status.FAILED:
             return await self._end(place, StageStatus.FAILED, failure=end.failure)
         if end.status.ended:
@@ -129,22 +130,30 @@ class Waits:
             await self._park(_Wait(f"waits for job {job_id}", until, job_id))
         return await self._ran_out(place, f"job {job_id} did not end within {timeout}; it goes on")
 
-    async def _brought_back(self, job_id: str) -> End:
+    async def _brought_back(self, end: End) -> End:
         """Bring a job back that an earlier generation has submitted, and that has failed: once in this one.
 
         Which generation of it has failed is written down first: whoever dies in between can tell whether it is done.
         """
-        place = StageKey(f"@again {job_id}", f"#{self._attempt.claim.generation}")
+        claim = self._attempt.claim
+        place = StageKey(f"@again {end.id}", f"#{claim.generation}")
         with self._stages.bustle.under_way():
-            child = await self._patience.insist(lambda _: self._store.get(job_id))
+            child, own = [
+                await self._patience.insist(partial(self._read, each)) for each in (end.id, claim.id)
+            ]
+            if child.created_at >= own.queued_at:
+                return end  # it is of this very generation
             row = self._stages.stored.get(place)
             if row is None:
                 row = await self._end(place, StageStatus.DONE, result=str(child.generation))
             if row.result == str(child.generation):
                 with suppress(StateRefused):  # somebody else was quicker
-                    await self._patience.insist(lambda _: self._store.retry(job_id))
-        self._ends.pop(job_id, None)
-        return await self._known(job_id)
+                    await self._patience.insist(lambda _: self._store.retry(end.id))
+        self._ends.pop(end.id, None)
+        return await self._known(end.id)
+
+    async def _read(self, job_id: str, _: int) -> Job:
+        return await self._store.get(job_id)
 
     async def _write_down(self, place: StageKey) -> StageRow:
         """Keep with the job how another one ended, which may be deleted long before this one has."""
