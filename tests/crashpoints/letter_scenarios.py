@@ -42,6 +42,9 @@ ARCHIVED = Lettering(looks_every=SELDOM, archives=True)
 TOLD_AGAIN = LEASE.total_seconds()
 """Seconds after which it is another one's turn to tell of what nobody has heard."""
 
+A_TRY = 7.0
+"""Seconds after which whoever tells a ticket knows that nobody has heard it, be it that they hang."""
+
 A_TURN = 61.0
 """Seconds after which it is somebody's turn to archive."""
 
@@ -141,6 +144,25 @@ async def tell_of_tickets(story: Story) -> None:
     await story.play_out()
 
     assert len(ears.heard) >= 2, "somebody has to hear of each group"
+
+
+@scenario
+async def tell_the_deaf(story: Story) -> None:
+    """That a ticket is in a worker's log does not count as told, and nobody who takes over logs it without an end."""
+    story.has_letters(Lettering(looks_every=SELDOM), clerks=True)
+    ears = story.world.auditor.registrar.ears
+    assert ears is not None
+    ears.deaf = 1.0
+    story.patience = 4 * TOLD_AGAIN
+    await dead(story, 1, "doomed")
+
+    await story.worker()
+    await asyncio.sleep(A_TRY)
+    story.stop()
+    ears.deaf = 0.0
+    await story.play_out()
+
+    assert ears.heard, "somebody has to hear of it"
 
 
 # The archive.
