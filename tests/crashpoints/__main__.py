@@ -1,12 +1,12 @@
 """Walk over every crash point: strike each scenario at each call to the outside, and recover.
 
     python -m tests.crashpoints                        the whole walk; one line of JSON last
-    python -m tests.crashpoints --turn 1               a quarter of it: each moment is struck once, the faults take turns
+    python -m tests.crashpoints --turn 1               an eighth of it: each call is struck once, in turn by each way
     python -m tests.crashpoints --scenario stages      one scenario; --call, --fault and --moment narrow it further
     python -m tests.crashpoints --scenario stages --call 17 --fault crash --moment before --trace
 
 A call has a number, in the order in which the victim makes its calls when nothing befalls it. Each is
-struck by every fault, before it did anything and after it did all of it; the turns 1 to 4 divide that
+struck by every fault, before it did anything and after it did all of it; the turns 1 to 8 divide that
 walk. The last line tells how many scenarios, calls and runs there were, and how many runs broke a
 promise; exit 1 if any did.
 """
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.crashpoints.blows import FAULTS, Strike
 from tests.crashpoints.every_scenario import SCENARIOS
-from tests.crashpoints.walk import Outcome, play, play_each, strikes_at, strikes_in_turn
+from tests.crashpoints.walk import TURNS, Outcome, play, play_each, strikes_at, strikes_in_turn
 from tests.simulation.processes import Moment
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--call", type=int)
     parser.add_argument("--fault", choices=FAULTS)
     parser.add_argument("--moment", choices=list(Moment))
-    parser.add_argument("--turn", type=int, choices=range(1, 1 + len(FAULTS)))
+    parser.add_argument("--turn", type=int, choices=range(1, 1 + TURNS))
     parser.add_argument("--trace", action="store_true", help="show all that happened")
     return parser.parse_args()
 

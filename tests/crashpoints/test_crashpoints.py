@@ -15,8 +15,8 @@ from holdfast.ports import Store
 from holdfast.ports.letters import LetterStore
 from holdfast.ports.providers import ProviderStore
 from holdfast.stores.sqlite import store
-from tests.crashpoints.blows import FAULTS, Spot, Strike
-from tests.crashpoints.walk import play, play_each, strikes_at, strikes_in_turn
+from tests.crashpoints.blows import Spot, Strike
+from tests.crashpoints.walk import TURNS, play, play_each, strikes_at, strikes_in_turn
 from tests.simulation.processes import Fault, Moment
 
 if TYPE_CHECKING:
@@ -76,13 +76,14 @@ def walk(*options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any
 @pytest.mark.clause("OPS-1", "sqlite")
 @pytest.mark.clause("OPS-2", "sqlite")
 def test_no_promise_is_broken_at_any_crash_point() -> None:
-    """A quarter of the whole walk, which is `make crashpoints`: every moment of every call, struck once."""
+    """An eighth of the whole walk, which is `make crashpoints`: every call, struck once."""
     done, told = walk("--turn", "1")
 
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
     assert told["violations"] == 0
     assert told["scenarios"] >= 12
-    assert told["runs"] == told["scenarios"] + told["moments"]
+    assert told["scenarios"] + 0.98 * told["port_calls"] <= told["runs"]
+    assert told["runs"] <= told["scenarios"] + told["port_calls"]
     # What a loop has under way when its victim stops has a beginning and no end.
     assert 0 <= 2 * told["port_calls"] - told["moments"] <= told["scenarios"] // 10
     assert set(told["calls_by_port"]) == EVERY_PORT
@@ -91,11 +92,11 @@ def test_no_promise_is_broken_at_any_crash_point() -> None:
 def test_the_turns_divide_the_whole_walk() -> None:
     passed = play("stages", None).passed
 
-    turns = [list(strikes_in_turn(passed, turn)) for turn in range(1, 1 + len(FAULTS))]
+    turns = [list(strikes_in_turn(passed, turn)) for turn in range(1, 1 + TURNS)]
 
     assert sorted(chain(*turns)) == sorted(strikes_at(passed))
     for turn in turns:
-        assert {strike.fault for strike in turn if strike.spot.moment is Moment.BEFORE} == set(FAULTS)
+        assert len({(strike.spot.moment, strike.fault) for strike in turn}) == TURNS
 
 
 def test_a_broken_fence_is_found_and_can_be_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:

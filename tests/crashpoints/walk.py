@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -11,6 +13,7 @@ from tests.crashpoints.blows import FAULTS, Spot, Strike
 from tests.crashpoints.every_scenario import SCENARIOS
 from tests.crashpoints.story import Story
 from tests.simulation import promises
+from tests.simulation.processes import Moment
 from tests.simulation.shapes import shapes_made_once
 from tests.simulation.simulation import fresh_folder, unheard_dead
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 SEED = 1
+TURNS = len(Moment) * len(FAULTS)
+"""In so many ways a call can be struck."""
 
 
 @dataclass
@@ -52,10 +57,12 @@ def strikes_at(passed: Sequence[Spot]) -> Iterator[Strike]:
 
 
 def strikes_in_turn(passed: Sequence[Spot], turn: int) -> Iterator[Strike]:
-    """One blow at each spot, another fault each time; the turns 1 to 4 together are all blows."""
-    for place, spot in enumerate(sorted(passed)):
-        # Every round begins one fault later: else what comes before a call would only ever meet two of them.
-        yield Strike(spot, FAULTS[(place + place // len(FAULTS) + turn) % len(FAULTS)])
+    """One blow at each call, in another way each time; all turns together are all blows."""
+    for place, (_, spots) in enumerate(groupby(sorted(passed), key=attrgetter("call"))):
+        ways = list(strikes_at(list(spots)))
+        # Every round begins one way later: else calls that come in pairs would only ever meet half of the ways.
+        way = (place + place // TURNS + turn) % TURNS
+        yield from ways[way : way + 1]
 
 
 def _play(scenario: str, strike: Strike | None, seed: int) -> Outcome:

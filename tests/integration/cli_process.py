@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +15,6 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 from holdfast import Holdfast, Job
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 T = TypeVar("T")
@@ -191,6 +191,11 @@ class Running:
         return int(line.split()[1]) / 1024
 
 
+def _heeds_ctrl_c() -> None:
+    """Undo what a shell does to whatever it starts in the background: there SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def a_process(*words: str, cwd: Path, settings: Mapping[str, str] | None = None) -> Iterator[Running]:
     """Run a command while the block runs."""
@@ -201,6 +206,7 @@ def a_process(*words: str, cwd: Path, settings: Mapping[str, str] | None = None)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_heeds_ctrl_c,  # noqa: PLW1509 - it does nothing that a lock could be needed for
     )
     try:
         yield Running(process)
