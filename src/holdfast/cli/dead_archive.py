@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.answers import Answer, canonical, tell
+from holdfast.cli.answers import Answer, tell
 from holdfast.cli.asking import asked
 from holdfast.cli.counting import Tell, counted
 from holdfast.cli.exits import say
 from holdfast.cli.lengths import length
 from holdfast.cli.output import JsonOption, show_fields, show_json
-from holdfast.cli.selecting import NOTHING_FOUND, FingerprintOption, NameOption
+from holdfast.cli.selecting import NOTHING_FOUND, FingerprintOption, NameOption, once
 from holdfast.cli.tables import Column, Room, show_table
 from holdfast.cli.taking import taking
 from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
@@ -75,7 +75,7 @@ def meant(
     """Give the filter that these options make. Raises `ConfigError` for ids together with one."""
     if job_ids and (name or fingerprint):
         raise ConfigError("ids of jobs, and a filter, exclude each other; give one of them")
-    ids = tuple(dict.fromkeys(map(canonical, job_ids))) if job_ids else None
+    ids = once(job_ids) if job_ids else None
     return LetterFilter(job_ids=ids, name=name, fingerprint=fingerprint, limit=limit)
 
 

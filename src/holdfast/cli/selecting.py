@@ -91,7 +91,7 @@ def selected(
         raise ConfigError("ids of jobs, and a filter or --all, exclude each other; give one of them")
     if not job_ids and not everything and not is_narrowed:
         raise ConfigError(f"no letter is named: give the ids of jobs, or any of {_narrowing()}, or --all")
-    return Selection(_once(job_ids or ()), wanted)
+    return Selection(once(job_ids or ()), wanted)
 
 
 def _narrowing() -> str:
@@ -100,5 +100,6 @@ def _narrowing() -> str:
     return f"{', '.join(names)} or {last}"
 
 
-def _once(job_ids: Sequence[str]) -> tuple[str, ...]:
+def once(job_ids: Sequence[str]) -> tuple[str, ...]:
+    """Give ids as they are stored, each once."""
     return tuple(dict.fromkeys(map(canonical, job_ids)))

@@ -30,7 +30,7 @@ class StageKey(NamedTuple):
 
     @property
     def is_wait(self) -> bool:
-        """Whether it is a wait, and none of the job's own stages.
+        """Whether the engine wrote it for a wait, or to mark something: it is none of the job's own stages.
 
         >>> StageKey("@sleep", "#1").is_wait, StageKey("fetch", "#1").is_wait
         (True, False)

@@ -43,7 +43,10 @@ WITH clock AS MATERIALIZED (
            json_strip_nulls(json_build_object('generation', generation + 1, 'plan', $3::text, 'actor', $4::text))::text
       FROM failed, clock
 ), forgotten AS (
-    DELETE FROM holdfast.stages USING failed WHERE job_id = failed.id AND ($5 OR (stages.status <> 'done' AND stages.name <> '@restarted'))
+    DELETE FROM holdfast.stages
+     USING failed
+     WHERE job_id = failed.id
+       AND ($5 OR (stages.status <> 'done' AND stages.name <> '@restarted'))
 ), moved AS (
     UPDATE holdfast.dead_letters AS letter
        SET version = letter.version + 1, updated_at = clock.now, plan = $3,
