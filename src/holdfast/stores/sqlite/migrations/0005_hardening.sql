@@ -1,0 +1,1 @@
+-- What hardening under load needs. Each part says what it is for.
