@@ -18,7 +18,6 @@ from holdfast.core.breakers import (
     heard,
     lets_through,
     release,
-    take_trial,
 )
 from holdfast.core.limits import LEASE, Quota, Rate, Share
 from holdfast.core.transitions import Requeue, hold
@@ -60,10 +59,6 @@ def _remember_all(gate: Gate, breaker: Breaker, report: Report, now: float) -> G
     failed = report.outcome is Outcome.FAILURE
     seen = (*gate.seen, Seen(now, failed, report.slow))[-breaker.window :]
     return replace(gate, seen=seen, denials=gate.denials if failed else 0)
-
-
-def _keep_for_an_hour(gate: Gate, breaker: Breaker, now: float, *, slot: str, lease: float) -> Gate | None:
-    return take_trial(gate, breaker, now, slot=slot, lease=_AN_HOUR)
 
 
 async def _everybody_pays(self: Any, permit: Permit, failure: Any) -> bool:
@@ -154,7 +149,7 @@ BUGS = (
         "trial-slot-never-returned",
         "Whoever took a slot gives it back.",
         ("BRK-3",),
-        (Swap(lines, "take_trial", _keep_for_an_hour),),
+        (Swap(breakers, "TRIAL_LEASE", _AN_HOUR),),
     ),
     Bug(
         "trial-costs-an-attempt",

@@ -15,6 +15,7 @@ from tests.simulation.letter_jobs import UNHEARD
 from tests.simulation.vault import WAYS
 
 SEEDS = int(os.environ.get("HOLDFAST_SIM_SEEDS", "200"))
+FIRST = int(os.environ.get("HOLDFAST_SIM_FIRST", "1"))
 
 EVERY_KIND = {"crash", "pause", "error", "cancel", "slow", "disk", "lost hint", "taken down", "shutdown: stop",
               "shutdown: cancel", "shutdown: kill", "clock: set forward", "clock: set back"}  # fmt: skip
@@ -56,7 +57,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 @pytest.mark.clause("OPS-2", "sqlite")
 @pytest.mark.clause("OPS-3", "sqlite")
 def test_no_promise_is_broken_in_any_simulated_world() -> None:
-    done = simulation("--seeds", str(SEEDS))
+    done = simulation("--seeds", str(SEEDS), "--first", str(FIRST))
 
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
     told = last_line(done)

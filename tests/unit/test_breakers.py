@@ -79,7 +79,7 @@ def told(
 
 
 def with_trial(gate: Gate, slot: str = "a 1", now: float = NOW, breaker: Breaker = BREAKER) -> Gate:
-    taken = take_trial(gate, breaker, now, slot=slot, lease=LEASE)
+    taken = take_trial(gate, breaker, now, slot=slot)
     assert taken is not None
     return taken
 
@@ -238,7 +238,7 @@ def test_the_least_a_breaker_can_be_is_allowed() -> None:
 def test_an_open_gate_lets_nobody_through_before_its_cooldown_is_over() -> None:
     assert way(OPEN, BREAKER, NOW + COOLDOWN - 0.001) is Way.NONE
     assert way(OPEN, BREAKER, NOW + COOLDOWN - 0.001, released=True) is Way.NONE
-    assert take_trial(OPEN, BREAKER, NOW, slot="a 1", lease=LEASE) is None
+    assert take_trial(OPEN, BREAKER, NOW, slot="a 1") is None
     assert way(OPEN, BREAKER, NOW + COOLDOWN) is Way.TRIAL
 
 
@@ -275,7 +275,7 @@ def test_what_comes_after_the_opening_within_one_report_is_dropped() -> None:
 def test_fifty_workers_at_the_end_of_the_cooldown_get_three_trials_between_them() -> None:
     gate, slots = HALF_OPEN, 0
     for worker in range(50):
-        taken = take_trial(gate, BREAKER, NOW, slot=f"{worker}", lease=LEASE)
+        taken = take_trial(gate, BREAKER, NOW, slot=f"{worker}")
         gate, slots = taken or gate, slots + (taken is not None)
 
     assert slots == 3
@@ -329,8 +329,8 @@ def test_a_trial_that_says_nothing_frees_its_slot_without_a_verdict() -> None:
 def test_the_slot_of_a_trial_whose_worker_died_goes_to_another_and_its_late_verdict_is_dropped() -> None:
     full = with_trial(with_trial(with_trial(HALF_OPEN, "dead 1"), "b 1"), "c 1")
     later = NOW + LEASE
-    full = keep_trials(full, {"b 1", "c 1"}, later - 1, lease=LEASE)
-    assert take_trial(full, BREAKER, later - 0.001, slot="d 1", lease=LEASE) is None
+    full = keep_trials(full, {"b 1", "c 1"}, later - 1)
+    assert take_trial(full, BREAKER, later - 0.001, slot="d 1") is None
 
     gate = with_trial(full, "d 1", later)
 
@@ -344,7 +344,7 @@ def test_a_trial_whose_lease_ran_out_is_too_old_to_judge_by_even_if_nobody_took_
     later = NOW + LEASE
 
     assert judged(gate, "a 1", BAD, later) == (gate, [])
-    assert keep_trials(gate, {"a 1"}, later, lease=LEASE) == gate
+    assert keep_trials(gate, {"a 1"}, later) == gate
     assert with_trial(gate, "a 1", later).trials == (Trial("a 1", later + LEASE),), "it is taken anew"
 
 
@@ -352,7 +352,7 @@ def test_a_trial_that_takes_long_keeps_its_slot_while_its_worker_lives() -> None
     gate, now = with_trial(with_trial(HALF_OPEN, "a 1"), "b 1"), NOW
     for _ in range(20):
         now += LEASE / 3
-        gate = keep_trials(gate, {"a 1"}, now, lease=LEASE)
+        gate = keep_trials(gate, {"a 1"}, now)
 
     gate, changes = judged(gate, "a 1", GOOD, now)
 
@@ -363,14 +363,30 @@ def test_a_trial_that_takes_long_keeps_its_slot_while_its_worker_lives() -> None
 def test_a_lease_is_extended_in_good_time_and_not_each_time() -> None:
     gate = with_trial(HALF_OPEN)
 
-    assert keep_trials(gate, {"a 1"}, NOW + 1, lease=LEASE) == gate
-    assert keep_trials(gate, {"a 1"}, NOW + 6, lease=LEASE).trials == (Trial("a 1", NOW + 16),)
+    assert keep_trials(gate, {"a 1"}, NOW + 1) == gate
+    assert keep_trials(gate, {"a 1"}, NOW + 6).trials == (Trial("a 1", NOW + 16),)
+
+
+@pytest.mark.clause("BRK-3")
+def test_a_slot_that_no_call_has_is_free_even_if_the_clock_was_set_back_under_it() -> None:
+    gate, earlier = with_trial(HALF_OPEN, "dead 1"), NOW - 40
+    assert way(gate, Breaker(trials=1), earlier) is Way.TRIAL
+
+    gate = take_trial(gate, Breaker(trials=1), earlier, slot="b 1") or HALF_OPEN
+
+    assert gate.trials == (Trial("b 1", earlier + LEASE),)
+
+
+def test_a_call_that_is_under_way_keeps_its_slot_when_the_clock_is_set_back() -> None:
+    gate = keep_trials(with_trial(HALF_OPEN), {"a 1"}, NOW - 40)
+
+    assert gate.trials == (Trial("a 1", NOW - 40 + LEASE),)
 
 
 def test_asked_again_under_the_same_name_it_is_the_same_slot() -> None:
     gate = with_trial(HALF_OPEN)
 
-    assert take_trial(gate, BREAKER, NOW + 1, slot="a 1", lease=LEASE) == gate
+    assert take_trial(gate, BREAKER, NOW + 1, slot="a 1") == gate
 
 
 def test_other_workers_may_have_declared_fewer_trials() -> None:
@@ -387,7 +403,7 @@ def test_after_a_pause_or_a_block_one_trial_decides(gate: Gate) -> None:
     trying = with_trial(gate, "a 1", until)
     opened, changes = judged(trying, "a 1", GOOD, until)
 
-    assert take_trial(trying, BREAKER, until, slot="b 1", lease=LEASE) is None
+    assert take_trial(trying, BREAKER, until, slot="b 1") is None
     assert lets_through(opened)
     assert kinds(changes) == ["tried", "closed"]
 
@@ -497,7 +513,7 @@ class Workers(RuleBasedStateMachine):
     @rule(choice=st.integers(0))
     def keep(self, choice: int) -> None:
         slot = sorted(self.leases)[choice % len(self.leases)]
-        self.gate = keep_trials(self.gate, {slot}, self.now, lease=LEASE)
+        self.gate = keep_trials(self.gate, {slot}, self.now)
         if self.now < self.leases[slot] < self.now + LEASE / 2:
             self.leases[slot] = self.now + LEASE
 
@@ -682,7 +698,7 @@ def test_a_gate_that_was_shut_later_than_now_was_shut_by_a_clock_that_went_back(
 
 
 def test_a_trial_that_was_lent_its_slot_for_too_long_has_it_from_a_clock_that_went_back() -> None:
-    lent = replace(HALF_OPEN, trials=tuple(Trial(f"a {number}", NOW + 61) for number in range(3)))
+    lent = replace(HALF_OPEN, trials=tuple(Trial(f"a {number}", NOW + LEASE + 1) for number in range(3)))
 
     assert way(lent, BREAKER, NOW) is Way.TRIAL
     assert judged(lent, "a 1", BAD, NOW) == (lent, [])

@@ -26,8 +26,8 @@ LONGEST_PAUSE = 300.0
 SHORTEST_PAUSE = 1.0
 """Seconds that a provider is left alone which asked for it without saying how long."""
 
-LONGEST_LEASE = 60.0
-"""Seconds for which a trial's slot is lent at most, before it is lent anew."""
+TRIAL_LEASE = 10.0
+"""Seconds for which a trial keeps its slot, unless its worker extends the lease."""
 
 DENIALS = 3
 """Refused credentials in a row after which the provider is blocked: one may be a job's own."""
@@ -226,27 +226,33 @@ def way(gate: Gate, breaker: Breaker, now: float, *, released: bool = False) -> 
     return Way.FREE if gate.ramp is None or released or _is_free(gate) else Way.NONE
 
 
-def take_trial(gate: Gate, breaker: Breaker, now: float, *, slot: str, lease: float) -> Gate | None:
+def take_trial(gate: Gate, breaker: Breaker, now: float, *, slot: str) -> Gate | None:
     """Take a trial's slot, or tell that there is none. Asked again under the same name, it is the same slot."""
     under_way = alive(gate, now)
     if any(trial.id == slot for trial in under_way):
         return gate
     if way(gate, breaker, now) is not Way.TRIAL:
         return None
-    return replace(gate, trials=(*under_way, Trial(slot, now + lease)), probes=max(0, gate.probes - 1))
+    return replace(gate, trials=(*under_way, Trial(slot, now + TRIAL_LEASE)), probes=max(0, gate.probes - 1))
 
 
-def keep_trials(gate: Gate, slots: Collection[str], now: float, *, lease: float) -> Gate:
+def keep_trials(gate: Gate, slots: Collection[str], now: float) -> Gate:
     """Extend the leases of trials that are under way, in good time. One that ran out is lost: its call is too old to judge by."""
     return replace(
         gate,
         trials=tuple(
-            trial._replace(expires=now + lease)
-            if trial.id in slots and 0 < trial.expires - now < lease / 2
+            trial._replace(expires=now + TRIAL_LEASE)
+            if trial.id in slots and _is_due_for_extension(trial, now)
             else trial
             for trial in gate.trials
         ),
     )
+
+
+def _is_due_for_extension(trial: Trial, now: float) -> bool:
+    """Whether half of the lease is over, or the clock was set back under it."""
+    left = trial.expires - now
+    return 0 < left < TRIAL_LEASE / 2 or left > TRIAL_LEASE
 
 
 def next_move(gate: Gate, now: float) -> float | None:
@@ -287,8 +293,9 @@ def _room(gate: Gate, breaker: Breaker, now: float) -> int:
 
 def alive(gate: Gate, now: float) -> tuple[Trial, ...]:
     """The trials that still have their slots."""
-    # One that was lent for longer than anything is, by a clock that went back, has ended, too.
-    return tuple(trial for trial in gate.trials if now < trial.expires <= now + LONGEST_LEASE)
+    # A lease that seems longer than any is one from before the clock was set back. Its worker extends it if the call
+    # is still under way; otherwise it would block the slot for as long as the clock was set back.
+    return tuple(trial for trial in gate.trials if now < trial.expires <= now + TRIAL_LEASE)
 
 
 def heard(gate: Gate, breaker: Breaker, reports: Iterable[Report], now: float) -> tuple[Gate, list[Change]]:

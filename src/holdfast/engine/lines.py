@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from holdfast.core.breakers import (
+    TRIAL_LEASE,
     Cause,
     Change,
     Gate,
@@ -170,7 +171,7 @@ class Line:
         slot = f"{self._worker} {self._taken}"
 
         def take(state: ProviderState, now: float) -> tuple[ProviderState, Ticket | None, Sequence[Told]]:
-            gate = take_trial(state.gate, self.spec.breaker, now, slot=slot, lease=LEASE)
+            gate = take_trial(state.gate, self.spec.breaker, now, slot=slot)
             if gate is None:
                 return state, None, ()
             return replace(state, gate=gate), Ticket(gate.generation, slot), ()
@@ -180,7 +181,7 @@ class Line:
         if ticket is not None:
             self._trials.add(slot)
             self._metrics.count("provider_trials", provider=self.name)
-            self._soon(LEASE / 3)
+            self._soon(TRIAL_LEASE / 3)
         return ticket
 
     def report(self, ticket: Ticket, outcome: Outcome, seconds: float) -> None:
@@ -378,7 +379,7 @@ class Line:
 
         def step(state: ProviderState, now: float) -> tuple[ProviderState, _Answer, Sequence[Told]]:
             gate, changes = heard(state.gate, self.spec.breaker, reports, now)
-            gate = keep_trials(gate, self._trials, now, lease=LEASE)
+            gate = keep_trials(gate, self._trials, now)
             if not changes and is_as_calm(state.gate, gate, self.spec.breaker, now):
                 gate = state.gate
             state, retries = replace(state, gate=gate).give_retries(
