@@ -85,7 +85,12 @@ class Settings(BaseSettings):
         "letter", description="Whether each dead letter is told of, or one for a group with the same cause"
     )
     ticket_webhook_url: str | None = Field(None, description="Where each ticket is posted, as JSON")
-    ticket_webhook_secret: str | None = Field(None, description="What those posts are signed with")
+    ticket_webhook_secret: str | None = Field(
+        None, description="What those posts are signed with; several by commas while a key is rotated"
+    )
+    ticket_webhook_allow: str | None = Field(
+        None, description="Hosts and networks, by commas, that may be reached although they are not public"
+    )
     log_level: str = Field(
         "INFO", pattern="(?i)^(debug|info|warning|error)$", description="Least level that is logged"
     )

@@ -21,6 +21,7 @@ from tests.contract.conftest import Database, DatabaseClock, FakeClock, Journal
 from tests.contract.letters import A_MINUTE_LATER, failed, opened, tell_tickets
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+LOOPBACK = ("127.0.0.0/8",)
 KEY = b"a secret of thirty-two characters"
 TICKET = Ticket("job-1:1", TicketKind.DEAD_LETTER, Follow.PAGE, "job grade failed", NOON, "job-1", "0123abcd")
 
@@ -79,7 +80,7 @@ def in_base64(key: bytes) -> str:
 async def test_a_ticket_is_posted_as_json_and_signed(
     receiver: Receiver, written: Callable[[bytes], str]
 ) -> None:
-    await TicketWebhook(receiver.url, secret=written(KEY), clock=FakeClock(NOON))(TICKET)
+    await TicketWebhook(receiver.url, secrets=[written(KEY)], allow=LOOPBACK, clock=FakeClock(NOON))(TICKET)
 
     [post] = receiver.posts
     told = json.loads(post.body)
@@ -96,7 +97,7 @@ async def test_a_ticket_is_posted_as_json_and_signed(
 
 
 async def test_without_a_secret_nothing_is_signed(receiver: Receiver) -> None:
-    await TicketWebhook(receiver.url, clock=FakeClock(NOON))(TICKET)
+    await TicketWebhook(receiver.url, allow=LOOPBACK, clock=FakeClock(NOON))(TICKET)
 
     [post] = receiver.posts
     assert "webhook-signature" not in post.headers
@@ -110,36 +111,38 @@ async def test_what_is_no_success_is_not_taken_for_one_and_nobody_else_hears_of_
     url = receiver.url.replace("//", "//ann:pass-word@") + "?token=s3cret"
 
     with pytest.raises(Retryable) as refused:
-        await TicketWebhook(url, clock=FakeClock(NOON))(TICKET)
+        await TicketWebhook(url, allow=LOOPBACK, clock=FakeClock(NOON))(TICKET)
 
-    assert str(refused.value) == f"the ticket webhook {host_of(receiver.url)} answered {status[:3]}"
+    assert str(refused.value) == f"the webhook {host_of(receiver.url)} answered {status[:3]}"
     assert [post.path for post in receiver.posts] == ["/tickets?token=s3cret"]
 
 
 async def test_an_address_at_which_nobody_is_does_not_tell_its_secrets() -> None:
-    webhook = TicketWebhook("http://ann:pass-word@127.0.0.1:9/x?token=s3cret", clock=FakeClock(NOON))
+    webhook = TicketWebhook(
+        "http://ann:pass-word@127.0.0.1:9/x?token=s3cret", allow=LOOPBACK, clock=FakeClock(NOON)
+    )
 
     with pytest.raises(Retryable) as refused:
         await webhook(TICKET)
 
-    assert str(refused.value) == "the ticket webhook http://127.0.0.1:9 did not answer: ConnectError"
+    assert str(refused.value) == "the webhook http://127.0.0.1:9 did not answer: ConnectError"
     assert not any(secret in repr(webhook) for secret in ("pass-word", "s3cret"))
 
 
 @pytest.mark.parametrize(
-    ("url", "secret", "why"),
+    ("url", "secrets", "why"),
     [
-        ("ftp://ann:pass-word@127.0.0.1/x", None, "begins with http"),
-        ("http:///x", None, "names a host"),
-        ("http://127.0.0.1/x", "whsec_not base64", "has no base64"),
-        ("http://127.0.0.1/x", "", "is empty"),
+        ("ftp://ann:pass-word@127.0.0.1/x", [], "must begin with http"),
+        ("http:///x", [], "name a host"),
+        ("http://127.0.0.1/x", ["whsec_not base64"], "must have base64"),
+        ("http://127.0.0.1/x", ["an old one", ""], "is empty"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once_without_its_secrets(
-    url: str, secret: str | None, why: str
+    url: str, secrets: list[str], why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why) as refused:
-        TicketWebhook(url, secret=secret, clock=FakeClock(NOON))
+        TicketWebhook(url, secrets=secrets, clock=FakeClock(NOON))
 
     assert "pass-word" not in str(refused.value)
     assert "not base64" not in str(refused.value)
@@ -150,6 +153,7 @@ def told_to(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     with monkeypatch.context() as environment:
         environment.setenv("TICKET_WEBHOOK_URL", receiver.url)
         environment.setenv("TICKET_WEBHOOK_SECRET", in_base64(KEY))
+        environment.setenv("TICKET_WEBHOOK_ALLOW", "127.0.0.1")
         yield
 
 
@@ -180,7 +184,7 @@ async def test_a_ticket_that_did_not_arrive_is_told_again_under_the_same_id(
     assert [json.loads(post.body)["jobId"] for post in receiver.posts] == [job_id, job_id]
     assert len({post.headers["webhook-id"] for post in receiver.posts}) == 1
     [line] = journal.lines("ticket not told")
-    assert line["message"] == f"the ticket webhook {host_of(receiver.url)} answered 500"
+    assert line["message"] == f"the webhook {host_of(receiver.url)} answered 500"
 
 
 async def test_the_settings_name_one_webhook_however_often_the_parts_are_put_together(

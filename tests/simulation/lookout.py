@@ -331,7 +331,9 @@ class Lookout:
         slots = Counter(
             slot.rpartition(" ")[0]
             for slot, expires in watched.gate.trials
-            if 0 < expires - commit.at / 1e6 <= SLOT_LEASE  # a longer lease is from before the clock was set back
+            if 0
+            < expires - commit.at / 1e6
+            <= SLOT_LEASE  # a longer lease is from before the clock was set back
         )
         busy = Counter(call.worker for call in watched.under_way)
         for worker, count in slots.items():

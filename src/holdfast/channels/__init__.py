@@ -1,5 +1,6 @@
-"""Channels: ways by which people hear of tickets."""
+"""Channels: ways by which people and other programs are notified."""
 
 from holdfast.channels.tickets import TicketWebhook
+from holdfast.channels.webhook import Webhook
 
-__all__ = ["TicketWebhook"]
+__all__ = ["TicketWebhook", "Webhook"]

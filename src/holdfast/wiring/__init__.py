@@ -87,7 +87,10 @@ def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[H
     """Add the webhook that *settings* name to *hooks*, once: the list is shared with whoever adds to it later."""
     if settings.ticket_webhook_url is not None:
         webhook = TicketWebhook(
-            settings.ticket_webhook_url, secret=settings.ticket_webhook_secret, clock=clock
+            settings.ticket_webhook_url,
+            secrets=_listed(settings.ticket_webhook_secret),
+            allow=_listed(settings.ticket_webhook_allow),
+            clock=clock,
         )
         if webhook not in hooks:
             hooks.append(webhook)
@@ -96,8 +99,12 @@ def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[H
 
 def _sealer(given: str | None, stores_own: bytes) -> Sealer:
     """Seal with the first of the keys given; what was sealed with another, or with the store's own, opens as well."""
-    keys = [] if given is None else [key.strip().encode() for key in given.split(",")]
-    return FernetSealer(*keys, stores_own)
+    return FernetSealer(*(key.encode() for key in _listed(given)), stores_own)
+
+
+def _listed(given: str | None) -> tuple[str, ...]:
+    """Read a setting that has several values, separated by commas."""
+    return () if given is None else tuple(value.strip() for value in given.split(","))
 
 
 def _keyed(codec: Codec) -> Callable[[str], str]:
