@@ -47,7 +47,8 @@ async def read_request(reader: asyncio.StreamReader) -> dict[str, str]:
 
 
 def a_webhook(port: int, **options: Any) -> Webhook:
-    return Webhook(f"http://127.0.0.1:{port}/hook", **{"allow": LOOPBACK, "clock": FakeClock(NOON)} | options)
+    settings: dict[str, Any] = {"allow": LOOPBACK, "clock": FakeClock(NOON)} | options
+    return Webhook(f"http://127.0.0.1:{port}/hook", **settings)
 
 
 async def test_the_body_of_an_answer_is_not_read() -> None:
