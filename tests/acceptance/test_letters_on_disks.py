@@ -272,7 +272,7 @@ async def manifests_hold(hold: Holdfast) -> set[str]:
     assert archive is not None
     held: set[str] = set()
     for manifest in await restorer.manifests():
-        unpack(await archive.get(manifest.name), manifest)
+        unpack(await archive.get(manifest.name, at_most=manifest.bytes), manifest)
         held |= {entry.job_id for entry in manifest.letters}
     return held
 

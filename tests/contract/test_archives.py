@@ -38,6 +38,7 @@ from tests.contract.object_server import MAX_KEYS, ObjectServer, object_server
 from tests.servers import in_ci
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+PLENTY = 10_000_000
 KEY = b"0123456789abcdef0123456789abcdef"
 OTHER_KEY = KEY[::-1]
 
@@ -149,13 +150,13 @@ async def put_letters(archive: Archive, sealer: Sealer) -> None:
     packed = pack([seal_record(a_record(), sealer.seal)])
     manifest = manifest_of(packed, [an_entry()], at=NOON)
     await archive.put(manifest.name, packed.data)
-    await archive.put(manifest_name(manifest.name), dump_manifest(manifest))
+    await archive.put(manifest_name(manifest.name), dump_manifest(manifest, sealer.seal))
 
 
-async def get_letters(archive: Archive) -> list[dict[str, Any]]:
+async def get_letters(archive: Archive, sealer: Sealer) -> list[dict[str, Any]]:
     [name] = [name for name in await archive.names() if is_manifest(name)]
-    manifest = load_manifest(await archive.get(name))
-    return unpack(await archive.get(manifest.name), manifest)
+    manifest = load_manifest(await archive.get(name, at_most=PLENTY), sealer.unseal)
+    return unpack(await archive.get(manifest.name, at_most=manifest.bytes), manifest)
 
 
 def everything_in(folder: Path) -> list[str]:
@@ -169,7 +170,7 @@ async def test_what_was_put_is_there_for_whoever_opens_the_archive(
 ) -> None:
     await archive.put("one", data)
 
-    assert await open_archive(place.url, executor=threads).get("one") == data
+    assert await open_archive(place.url, executor=threads).get("one", at_most=PLENTY) == data
 
 
 async def test_names_are_sorted(archive: Archive) -> None:
@@ -183,7 +184,7 @@ async def test_an_archive_has_nothing_that_nobody_put(archive: Archive) -> None:
     await archive.put("other", b"x")
 
     with pytest.raises(ArchiveMissing, match=r"has no 'one'; check that it is the right"):
-        await archive.get("one")
+        await archive.get("one", at_most=PLENTY)
 
 
 async def test_a_bucket_that_nobody_wrote_to_is_empty(server: ObjectServer, threads: Threads) -> None:
@@ -203,12 +204,20 @@ async def test_a_folder_that_is_not_there_is_not_taken_for_an_empty_one(
     assert await archive.names() == ["one"]
 
 
+async def test_no_more_is_read_than_was_asked_for(archive: Archive) -> None:
+    await archive.put("one", b"12345")
+
+    assert await archive.get("one", at_most=5) == b"12345"
+    with pytest.raises(ArchiveDamaged, match=r"^one is damaged: it has more than the 4 bytes"):
+        await archive.get("one", at_most=4)
+
+
 async def test_the_same_bytes_may_be_put_again(archive: Archive) -> None:
     await archive.put("one", b"first")
 
     await archive.put("one", b"first")
 
-    assert await archive.get("one") == b"first"
+    assert await archive.get("one", at_most=PLENTY) == b"first"
     assert await archive.names() == ["one"]
 
 
@@ -219,7 +228,7 @@ async def test_what_is_there_is_never_replaced(archive: Archive, data: bytes) ->
     with pytest.raises(ArchiveDamaged, match=r"has something else under .* look at it, and move it away"):
         await archive.put("one", data)
 
-    assert await archive.get("one") == b"first"
+    assert await archive.get("one", at_most=PLENTY) == b"first"
     assert await archive.names() == ["one"]
 
 
@@ -229,7 +238,7 @@ async def test_of_many_who_put_one_name_at_once_one_succeeds(archive: Archive) -
     outcomes = await asyncio.gather(*puts, return_exceptions=True)
 
     [winner] = [number for number, outcome in enumerate(outcomes) if outcome is None]
-    assert await archive.get("one") == b"%d" % winner
+    assert await archive.get("one", at_most=PLENTY) == b"%d" % winner
     assert all(isinstance(outcome, ArchiveDamaged) for outcome in outcomes if outcome is not None)
 
 
@@ -238,7 +247,7 @@ async def test_no_name_leads_out_of_the_archive(archive: Archive, name: str) -> 
     with pytest.raises(ValueError, match="is no name in an archive"):
         await archive.put(name, b"x")
     with pytest.raises(ValueError, match="is no name in an archive"):
-        await archive.get(name)
+        await archive.get(name, at_most=PLENTY)
 
 
 async def test_letters_come_back_as_they_were(archive: Archive) -> None:
@@ -246,14 +255,16 @@ async def test_letters_come_back_as_they_were(archive: Archive) -> None:
 
     await put_letters(archive, sealer)
 
-    assert [unseal_record(record, sealer.unseal) for record in await get_letters(archive)] == [a_record()]
+    assert [unseal_record(record, sealer.unseal) for record in await get_letters(archive, sealer)] == [
+        a_record()
+    ]
 
 
 async def test_an_archive_holds_no_secret_in_the_clear(archive: Archive) -> None:
     await put_letters(archive, FernetSealer(KEY))
 
     for name in await archive.names():
-        data = await archive.get(name)
+        data = await archive.get(name, at_most=PLENTY)
         readable = data if is_manifest(name) else gzip.decompress(data)
         assert b"review" in readable
         assert b"hunter2" not in readable
@@ -264,20 +275,27 @@ async def test_bytes_that_changed_in_the_archive_are_not_taken_for_letters(
 ) -> None:
     await put_letters(archive, FernetSealer(KEY))
     [name] = [name for name in await archive.names() if not is_manifest(name)]
-    good = await archive.get(name)
+    good = await archive.get(name, at_most=PLENTY)
 
     place.overwrite(name, good[:-1])
 
     with pytest.raises(ArchiveDamaged, match=r"have not the SHA-256 that its manifest names"):
-        await get_letters(archive)
+        await get_letters(archive, FernetSealer(KEY))
 
 
 async def test_letters_that_another_key_sealed_are_not_opened(archive: Archive) -> None:
     await put_letters(archive, FernetSealer(KEY))
-    [record] = await get_letters(archive)
+    [record] = await get_letters(archive, FernetSealer(KEY))
 
     with pytest.raises(ArchiveDamaged, match=r"sealed with another key, or changed; give the key"):
         unseal_record(record, FernetSealer(OTHER_KEY).unseal)
+
+
+async def test_a_manifest_that_another_key_signed_is_not_read(archive: Archive) -> None:
+    await put_letters(archive, FernetSealer(KEY))
+
+    with pytest.raises(ArchiveDamaged, match=r"sealed with another key, or changed; give the key"):
+        await get_letters(archive, FernetSealer(OTHER_KEY))
 
 
 async def test_a_machine_without_threads_is_an_archive_that_is_away(place: Place) -> None:
@@ -313,7 +331,7 @@ async def test_a_file_in_the_place_of_the_folder_is_told(folder: Path, threads: 
     folder.write_text("not a folder")
     archive = FolderArchive(folder, executor=threads)
 
-    for asked in (archive.put("one", b"x"), archive.get("one"), archive.names()):
+    for asked in (archive.put("one", b"x"), archive.get("one", at_most=PLENTY), archive.names()):
         with pytest.raises(ArchiveUnavailable, match="check that it is a folder"):
             await asked
 
@@ -357,10 +375,10 @@ async def test_a_process_that_is_killed_leaves_no_half_file_under_its_name(
 
     assert await archive.names() == []
     with pytest.raises(ArchiveMissing):
-        await archive.get("one")
+        await archive.get("one", at_most=PLENTY)
 
     await archive.put("one", b"second")
-    assert await archive.get("one") == b"second"
+    assert await archive.get("one", at_most=PLENTY) == b"second"
 
 
 class Disk:
@@ -418,7 +436,7 @@ async def test_a_folder_shows_only_what_was_put(folder: Path, threads: Threads) 
 async def test_a_bucket_that_is_not_there_is_told(server: ObjectServer, threads: Threads) -> None:
     archive = ObjectArchive("s3://nobody-made-it/letters", executor=threads)
 
-    for asked in (archive.put("one", b"x"), archive.get("one"), archive.names()):
+    for asked in (archive.put("one", b"x"), archive.get("one", at_most=PLENTY), archive.names()):
         with pytest.raises(ArchiveUnavailable, match=r"404.*; check that the bucket is there") as told:
             await asked
         assert "\n" not in str(told.value)
@@ -433,7 +451,10 @@ async def test_two_archives_in_one_bucket_do_not_see_each_other(
     await below.put("one", b"below")
 
     assert await above.names() == await below.names() == ["one"]
-    assert (await above.get("one"), await below.get("one")) == (b"above", b"below")
+    assert (await above.get("one", at_most=PLENTY), await below.get("one", at_most=PLENTY)) == (
+        b"above",
+        b"below",
+    )
 
 
 async def test_more_names_than_one_answer_holds_are_all_told(
@@ -484,7 +505,7 @@ async def test_a_folder_is_found_by_its_url(folder: Path, threads: Threads) -> N
     with_space = folder / "dead letters"
     await open_archive(str(with_space), executor=threads).put("one", b"x")
 
-    assert await open_archive(with_space.as_uri(), executor=threads).get("one") == b"x"
+    assert await open_archive(with_space.as_uri(), executor=threads).get("one", at_most=PLENTY) == b"x"
 
 
 @pytest.mark.parametrize(

@@ -318,7 +318,7 @@ class Sieve:
 
     async def put(self, name: str, data: bytes) -> None: ...
 
-    async def get(self, name: str) -> bytes:
+    async def get(self, name: str, *, at_most: int) -> bytes:
         raise ArchiveMissing(f"the archive has no {name!r}")
 
     async def names(self) -> list[str]:

@@ -131,7 +131,7 @@ async def _put_and_believe(self: Any, records: Sequence[Mapping[str, Any]]) -> N
     entries = [archivist._entry(record["letter"]) for record in records]
     manifest = manifest_of(packed, entries, at=now)
     await self._archive().put(manifest.name, packed.data)
-    await self._archive().put(manifest_name(manifest.name), dump_manifest(manifest))
+    await self._archive().put(manifest_name(manifest.name), dump_manifest(manifest, sealer.seal))
 
 
 def _whichever(record: Mapping[str, Any]) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import base64
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.archiving import is_manifest, load_manifest, unpack, unseal_record
+from holdfast.core.archiving import ensure_size, is_manifest, load_manifest, unpack, unseal_record
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavailable
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class Vault:
         return sorted({record["letter"]["job_id"] for record in self._records()})
 
     def _records(self) -> list[dict[str, Any]]:
-        manifests = [load_manifest(data) for name, data in self.files.items() if is_manifest(name)]
+        manifests = [
+            load_manifest(data, Wax().unseal) for name, data in self.files.items() if is_manifest(name)
+        ]
         sealer = Wax()
         return [
             unseal_record(record, sealer.unseal)
@@ -66,13 +68,13 @@ class Vault:
         if way == "answer lost":
             raise ArchiveUnavailable("the vault was shut in the last moment")
 
-    async def get(self, name: str) -> bytes:
+    async def get(self, name: str, *, at_most: int) -> bytes:
         """Give a file out."""
         if await self._way() in ("away", "answer lost"):
             raise ArchiveUnavailable("the vault is shut")
         if name not in self.files:
             raise ArchiveMissing(f"there is no {name}")
-        return self.files[name]
+        return ensure_size(name, self.files[name], at_most)
 
     async def names(self) -> list[str]:
         """Name all files."""
@@ -82,7 +84,7 @@ class Vault:
 
     def _check(self, data: bytes) -> None:
         """A manifest tells of records that are there, byte for byte."""
-        manifest = load_manifest(data)
+        manifest = load_manifest(data, Wax().unseal)
         kept = self.files.get(manifest.name, b"")
         if hashlib.sha256(kept).hexdigest() != manifest.sha256:
             self._complain(f"there is a manifest of {manifest.name}, and that is not whole")
@@ -109,10 +111,10 @@ class Hatch:
         """Store a file."""
         await self._process.call("archive.put", lambda: self._vault.put(name, data), error=ArchiveUnavailable)
 
-    async def get(self, name: str) -> bytes:
+    async def get(self, name: str, *, at_most: int) -> bytes:
         """Read a file."""
         return await self._process.call(
-            "archive.get", lambda: self._vault.get(name), error=ArchiveUnavailable
+            "archive.get", lambda: self._vault.get(name, at_most=at_most), error=ArchiveUnavailable
         )
 
     async def names(self) -> list[str]:

@@ -43,14 +43,22 @@ def a_manifest(*job_ids: str, at: datetime = NOON) -> Manifest:
     return manifest_of(pack(records), [an_entry(job_id) for job_id in job_ids], at=at)
 
 
-def described(data: bytes, *, letters: int) -> Manifest:
+def described(data: bytes, *, letters: int, unpacked: int = 3) -> Manifest:
     """Describe bytes that `pack` did not make."""
-    packed = Packed(data, hashlib.sha256(data).hexdigest())
+    packed = Packed(data, hashlib.sha256(data).hexdigest(), unpacked)
     return manifest_of(packed, [an_entry()] * letters, at=NOON)
 
 
 def changed(manifest: Manifest, **changes: Any) -> bytes:
-    return json.dumps(json.loads(dump_manifest(manifest)) | changes).encode()
+    """Give a manifest that was signed as it is, with *changes*."""
+    fields = json.loads(dump_manifest(manifest, backwards)) | changes
+    del fields["signature"]
+    return json.dumps(fields | {"signature": backwards(digest(fields))}).encode()
+
+
+def digest(value: object) -> str:
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def backwards(text: str) -> str:
@@ -120,11 +128,26 @@ def test_what_cannot_be_uncompressed_is_damaged(data: bytes) -> None:
         unpack(data, described(data, letters=1))
 
 
-@pytest.mark.parametrize("line", [b"{", b"\xff\xfe\xfd", b"[]", b"1"])
+@pytest.mark.parametrize("line", [b"{", b"\xff\xfe\xfd", b"[]", b"1", b"[" * 100_000])
 def test_a_line_that_is_no_json_object_is_damaged(line: bytes) -> None:
     data = gzip.compress(line + b"\n")
 
     with pytest.raises(ArchiveDamaged, match=r"^letters-\S+ is damaged: it is no JSON"):
+        unpack(data, described(data, letters=1, unpacked=len(line) + 1))
+
+
+@pytest.mark.parametrize("unpacked", [0, 9_999_999, 10_000_001])
+def test_no_more_is_uncompressed_than_there_was(unpacked: int) -> None:
+    bomb = gzip.compress(bytes(10_000_000))
+
+    with pytest.raises(ArchiveDamaged, match=f"it is not the {unpacked:,} bytes that its manifest names"):
+        unpack(bomb, described(bomb, letters=1, unpacked=unpacked))
+
+
+def test_what_stands_behind_the_records_is_noticed() -> None:
+    data = gzip.compress(b"{}\n") + b"more"
+
+    with pytest.raises(ArchiveDamaged, match="it is not the 3 bytes"):
         unpack(data, described(data, letters=1))
 
 
@@ -152,6 +175,16 @@ def test_nothing_private_stays_readable() -> None:
 def test_a_record_without_a_sealed_part_is_damaged(record: dict[str, Any]) -> None:
     with pytest.raises(ArchiveDamaged, match=r"has nothing sealed in it; take it from a copy"):
         unseal_record(record, backwards)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"letter": {"n": 2}}, {"job": {}}, {"sealed": backwards('{"private":{}}')}]
+)
+def test_a_readable_part_that_is_not_the_one_it_was_sealed_with_is_damaged(changes: dict[str, Any]) -> None:
+    sealed = seal_record({"letter": {"n": 1}, "private": {"n": 2}}, backwards)
+
+    with pytest.raises(ArchiveDamaged, match="is not the one that it was sealed with"):
+        unseal_record(sealed | changes, backwards)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null"])
@@ -190,23 +223,25 @@ def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
 def test_a_manifest_comes_back_as_it_was() -> None:
     manifest = a_manifest("job-1", "job-2")
 
-    again = load_manifest(dump_manifest(manifest))
+    again = load_manifest(dump_manifest(manifest, backwards), backwards)
 
     assert again == manifest
     assert again.bytes == len(pack([{"letter": {"job_id": job}} for job in ("job-1", "job-2")]).data)
 
 
 def test_a_manifest_can_be_read_by_a_person() -> None:
-    text = dump_manifest(a_manifest("job-1")).decode()
+    text = dump_manifest(a_manifest("job-1"), backwards).decode()
 
-    assert '"last_failure_at": "2026-05-01T12:00:00+00:00"' in text.split("\n")[9]
+    assert '"last_failure_at": "2026-05-01T12:00:00+00:00"' in text.split("\n")[10]
     assert text.endswith("}\n")
 
 
-@pytest.mark.parametrize("format_", [2, None, "1"])
+@pytest.mark.parametrize("format_", [1, 3, None, "2"])
 def test_a_manifest_of_another_format_asks_for_another_version(format_: object) -> None:
-    with pytest.raises(ArchiveDamaged, match=r"this version reads 1; upgrade the library"):
-        load_manifest(changed(a_manifest("job-1"), format=format_))
+    with pytest.raises(
+        ArchiveDamaged, match=r"this version reads 2; use the version of the library that wrote it"
+    ):
+        load_manifest(changed(a_manifest("job-1"), format=format_), backwards)
 
 
 @pytest.mark.parametrize(
@@ -221,17 +256,28 @@ def test_a_manifest_of_another_format_asks_for_another_version(format_: object) 
         {"name": "../../etc/passwd"},
         {"sha256": None},
         {"bytes": "many"},
+        {"unpacked": None},
     ],
 )
 def test_a_manifest_that_lacks_something_is_damaged(changes: dict[str, Any]) -> None:
     with pytest.raises(ArchiveDamaged, match=r"^a manifest of the archive is damaged: it lacks something"):
-        load_manifest(changed(a_manifest("job-1"), **changes))
+        load_manifest(changed(a_manifest("job-1"), **changes), backwards)
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"\xff"])
+@pytest.mark.parametrize(
+    "changes", [{"sha256": "0" * 64}, {"letters": []}, {"signature": None}, {"signature": "x"}, {"more": 1}]
+)
+def test_a_manifest_that_was_changed_after_it_was_signed_is_damaged(changes: dict[str, Any]) -> None:
+    fields = json.loads(dump_manifest(a_manifest("job-1"), backwards)) | changes
+
+    with pytest.raises(ArchiveDamaged, match="its signature is not of this text"):
+        load_manifest(json.dumps(fields).encode(), backwards)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 100_000])
 def test_what_is_no_manifest_is_damaged(data: bytes) -> None:
     with pytest.raises(ArchiveDamaged, match=r"^a manifest of the archive is damaged: it is no JSON"):
-        load_manifest(data)
+        load_manifest(data, backwards)
 
 
 def test_what_a_manifest_says_of_its_size_is_for_people() -> None:

@@ -56,13 +56,13 @@ class Shelf:
         entries = [LetterEntry(job_id, name, f"at {name}", failed_at) for job_id in job_ids or (JOB,)]
         manifest = manifest_of(packed, entries, at=at)
         self.files[manifest.name] = packed.data
-        self.files[manifest_name(manifest.name)] = dump_manifest(manifest)
+        self.files[manifest_name(manifest.name)] = dump_manifest(manifest, Wax().seal)
         return manifest.name
 
     async def put(self, name: str, data: bytes) -> None:
         self.files[name] = data
 
-    async def get(self, name: str) -> bytes:
+    async def get(self, name: str, *, at_most: int) -> bytes:
         if self.is_away:
             raise ArchiveUnavailable("it is shut")
         if name not in self.files:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.core.archiving import ensure_name
+from holdfast.core.archiving import ensure_name, ensure_size
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavailable
 from holdfast.ports.world import Executor
 
@@ -34,9 +34,9 @@ class FolderArchive:
         place = self._folder / ensure_name(name)
         await self._run(lambda: _put(place, data))
 
-    async def get(self, name: str) -> bytes:
+    async def get(self, name: str, *, at_most: int) -> bytes:
         place = self._folder / ensure_name(name)
-        return await self._run(lambda: _get(place))
+        return await self._run(lambda: _get(place, at_most))
 
     async def names(self) -> list[str]:
         return await self._run(lambda: _names(self._folder))
@@ -65,13 +65,15 @@ def _put(place: Path, data: bytes) -> None:
     _sync(place.parent)
 
 
-def _get(place: Path) -> bytes:
+def _get(place: Path, at_most: int) -> bytes:
     try:
-        return place.read_bytes()
+        with place.open("rb") as file:
+            data = file.read(at_most + 1)
     except FileNotFoundError:
         raise ArchiveMissing(
             f"the archive {str(place.parent)!r} has no {place.name!r}; check that it is the right folder"
         ) from None
+    return ensure_size(place.name, data, at_most)
 
 
 def _names(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from holdfast.core.archiving import ensure_name
+from holdfast.core.archiving import ensure_name, ensure_size
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavailable, ConfigError
 from holdfast.ports.world import Executor
 
@@ -37,9 +37,9 @@ class ObjectArchive:
         ensure_name(name)
         await self._run(lambda: self._put(name, data))
 
-    async def get(self, name: str) -> bytes:
+    async def get(self, name: str, *, at_most: int) -> bytes:
         ensure_name(name)
-        return await self._run(lambda: self._get(name))
+        return await self._run(lambda: self._get(name, at_most))
 
     async def names(self) -> list[str]:
         return await self._run(self._names)
@@ -61,10 +61,10 @@ class ObjectArchive:
             except AlreadyExistsError:
                 self._ensure_same(name, data)
 
-    def _get(self, name: str) -> bytes:
+    def _get(self, name: str, at_most: int) -> bytes:
         with self._translated():
             try:
-                return self._read(name)
+                return ensure_size(name, self._read(name, at_most + 1), at_most)
             except FileNotFoundError as error:
                 if "NoSuchBucket" in str(error):
                     raise
@@ -76,11 +76,17 @@ class ObjectArchive:
         with self._translated():
             return sorted(entry["path"] for entry in self._store().list_with_delimiter()["objects"])
 
-    def _read(self, name: str) -> bytes:
-        return bytes(self._store().get(name).bytes())
+    def _read(self, name: str, at_most: int) -> bytes:
+        """Read *name*, or as much of it as is asked for."""
+        read = bytearray()
+        for chunk in self._store().get(name):
+            read += chunk
+            if len(read) >= at_most:
+                break
+        return bytes(read[:at_most])
 
     def _ensure_same(self, name: str, data: bytes) -> None:
-        if self._read(name) != data:
+        if self._read(name, len(data) + 1) != data:
             raise ArchiveDamaged(
                 f"the archive has something else under {self._url}/{name} already, which was left as it is; "
                 "look at it, and move it away if it does not belong there"

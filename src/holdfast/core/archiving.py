@@ -2,6 +2,10 @@
 
 A record is a JSON object. What a person needs to recognise a letter is readable; what belongs to the users of the
 application is sealed. The file goes first and its manifest last, so whatever has a manifest is whole.
+
+What is read back may have been changed by anyone who can write to the archive. The manifest is signed, and names the
+size and the digest of its file; the sealed part of a record holds the digest of the readable part. So nothing is
+taken from an archive that the holder of its key did not write.
 """
 
 import gzip
@@ -17,9 +21,12 @@ from typing import Any
 from holdfast.core.errors import ArchiveDamaged, ConfigError
 from holdfast.core.letters import LetterFilter
 
-FORMAT = 1
+FORMAT = 2
 RECORDS = ".jsonl.gz"
 MANIFEST = ".manifest.json"
+LARGEST_MANIFEST = 64_000_000
+"""Bytes that a manifest has at most; it is read before its signature can be checked."""
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -29,6 +36,8 @@ class Packed:
 
     data: bytes
     sha256: str
+    unpacked: int
+    """How many bytes they are when they are uncompressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,7 @@ class Manifest:
     name: str
     sha256: str
     bytes: int
+    unpacked: int
     letters: tuple[LetterEntry, ...]
     format: int = FORMAT
 
@@ -61,6 +71,13 @@ def ensure_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name in an archive; use letters, digits, '.', '-' and '_'")
     return name
+
+
+def ensure_size(name: str, data: bytes, at_most: int) -> bytes:
+    """Give back *data* if it is no more than *at_most* bytes. Raises `ArchiveDamaged`."""
+    if len(data) > at_most:
+        raise _damaged(name, f"it has more than the {at_most:,} bytes that it may have")
+    return data
 
 
 def records_name(sha256: str, *, at: datetime) -> str:
@@ -87,26 +104,31 @@ def is_manifest(name: str) -> bool:
 
 
 def seal_record(record: Mapping[str, Any], seal: Callable[[str], str]) -> dict[str, Any]:
-    """Put `sealed` in the place of `private`, which may be any JSON object.
+    """Put `sealed` in the place of `private`, which may be any JSON object, and have it vouch for the rest.
 
-    >>> seal_record({"letter": {"id": 1}, "private": {"n": 2}}, str.upper)
-    {'letter': {'id': 1}, 'sealed': '{"N":2}'}
+    >>> sorted(seal_record({"letter": {"id": 1}, "private": {"n": 2}}, str.upper))
+    ['letter', 'sealed']
     """
     clear = {key: value for key, value in record.items() if key != "private"}
-    return clear | {"sealed": seal(_json(record["private"]))}
+    return clear | {"sealed": seal(_json({"clear": _digest(clear), "private": record["private"]}))}
 
 
 def unseal_record(record: Mapping[str, Any], unseal: Callable[[str], str]) -> dict[str, Any]:
     """Put `private` back in the place of `sealed`. Raises `ArchiveDamaged`, or what *unseal* raises.
 
-    >>> unseal_record({"letter": {"id": 1}, "sealed": '{"N":2}'}, str.lower)
+    >>> unseal_record(seal_record({"letter": {"id": 1}, "private": {"n": 2}}, str), str)
     {'letter': {'id': 1}, 'private': {'n': 2}}
     """
     sealed = record.get("sealed")
     if not isinstance(sealed, str):
         raise ArchiveDamaged("a record of the archive has nothing sealed in it; take it from a copy")
     clear = {key: value for key, value in record.items() if key != "sealed"}
-    return clear | {"private": _object(unseal(sealed), "what was sealed in the archive")}
+    opened = _object(unseal(sealed), "what was sealed in the archive")
+    if opened.get("clear") != _digest(clear) or "private" not in opened:
+        raise ArchiveDamaged(
+            "the readable part of a record of the archive is not the one that it was sealed with; take it from a copy"
+        )
+    return clear | {"private": opened["private"]}
 
 
 def pack(records: Sequence[Mapping[str, Any]]) -> Packed:
@@ -116,25 +138,22 @@ def pack(records: Sequence[Mapping[str, Any]]) -> Packed:
     """
     if any("private" in record for record in records):
         raise ValueError("a record is not sealed; pass it through seal_record() before it is packed")
-    lines = "".join(_json(record) + "\n" for record in records)
-    data = gzip.compress(lines.encode(), mtime=0)
-    return Packed(data, hashlib.sha256(data).hexdigest())
+    lines = "".join(_json(record) + "\n" for record in records).encode()
+    data = gzip.compress(lines, mtime=0)
+    return Packed(data, hashlib.sha256(data).hexdigest(), len(lines))
 
 
 def manifest_of(packed: Packed, letters: Iterable[LetterEntry], *, at: datetime) -> Manifest:
     """Describe *packed*, whose records are those of *letters*, in this order."""
     name = records_name(packed.sha256, at=at)
-    return Manifest(name, packed.sha256, len(packed.data), tuple(letters))
+    return Manifest(name, packed.sha256, len(packed.data), packed.unpacked, tuple(letters))
 
 
 def unpack(data: bytes, manifest: Manifest) -> list[dict[str, Any]]:
     """Read records back. Raises `ArchiveDamaged` if they are not, byte for byte, what *manifest* describes."""
     if hashlib.sha256(data).hexdigest() != manifest.sha256:
         raise _damaged(manifest.name, f"its {len(data):,} bytes have not the SHA-256 that its manifest names")
-    try:
-        lines = gzip.decompress(data).splitlines()
-    except (OSError, EOFError, zlib.error) as error:
-        raise _damaged(manifest.name, f"it cannot be uncompressed: {error}") from error
+    lines = _decompressed(data, manifest).splitlines()
     if len(lines) != len(manifest.letters):
         raise _damaged(
             manifest.name, f"it holds {len(lines):,} records, its manifest names {len(manifest.letters):,}"
@@ -142,26 +161,47 @@ def unpack(data: bytes, manifest: Manifest) -> list[dict[str, Any]]:
     return [_object(line, manifest.name) for line in lines]
 
 
-def dump_manifest(manifest: Manifest) -> bytes:
-    """Write *manifest* as JSON that a person can read, too."""
+def _decompressed(data: bytes, manifest: Manifest) -> bytes:
+    """Uncompress *data*, but no more of it than there was: a few kilobytes can become gigabytes."""
+    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        text = stream.decompress(data, manifest.unpacked + 1)
+    except zlib.error as error:
+        raise _damaged(manifest.name, f"it cannot be uncompressed: {error}") from error
+    if not stream.eof or stream.unused_data or len(text) != manifest.unpacked:
+        raise _damaged(manifest.name, f"it is not the {manifest.unpacked:,} bytes that its manifest names")
+    return text
+
+
+def dump_manifest(manifest: Manifest, seal: Callable[[str], str]) -> bytes:
+    """Write *manifest* as JSON that a person can read, too, and sign it: *seal* is given its digest."""
     letters = [
         asdict(entry) | {"last_failure_at": entry.last_failure_at.isoformat()} for entry in manifest.letters
     ]
-    return (json.dumps(asdict(manifest) | {"letters": letters}, indent=2) + "\n").encode()
+    fields = asdict(manifest) | {"letters": letters}
+    return (json.dumps(fields | {"signature": seal(_digest(fields))}, indent=2) + "\n").encode()
 
 
-def load_manifest(data: bytes) -> Manifest:
-    """Read a manifest back. Raises `ArchiveDamaged` if it is none, or of a later version of the library."""
+def load_manifest(data: bytes, unseal: Callable[[str], str]) -> Manifest:
+    """Read a manifest back. Raises `ArchiveDamaged` if it is none, was changed, or has another format."""
     what = "a manifest of the archive"
     found = _object(data, what)
     if found.get("format") != FORMAT:
         raise ArchiveDamaged(
-            f"{what} has the format {found.get('format')!r}, this version reads {FORMAT}; upgrade the library"
+            f"{what} has the format {found.get('format')!r}, this version reads {FORMAT}; "
+            "use the version of the library that wrote it"
         )
+    signature = found.pop("signature", None)
+    if not isinstance(signature, str) or unseal(signature) != _digest(found):
+        raise _damaged(what, "its signature is not of this text")
     try:
         letters = tuple(_entry(letter) for letter in found["letters"])
         return Manifest(
-            ensure_name(_text(found["name"])), _text(found["sha256"]), int(found["bytes"]), letters
+            ensure_name(_text(found["name"])),
+            _text(found["sha256"]),
+            int(found["bytes"]),
+            int(found["unpacked"]),
+            letters,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(what, f"it lacks something: {error!r}") from error
@@ -213,10 +253,14 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
+def _digest(value: object) -> str:
+    return hashlib.sha256(_json(value).encode()).hexdigest()
+
+
 def _object(text: str | bytes, what: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(what, f"it is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise _damaged(what, "it is no JSON object")

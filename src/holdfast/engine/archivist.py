@@ -169,10 +169,10 @@ class Archivist:
         )
         manifest = manifest_of(packed, [_entry(record["letter"]) for record in records], at=now)
         await archive.put(manifest.name, packed.data)
-        written = await archive.get(manifest.name)
+        written = await archive.get(manifest.name, at_most=manifest.bytes)
         await self._parts.executor.run(lambda: unpack(written, manifest))  # it can be read as it was written
         # The manifest comes last: whatever has one is whole.
-        await archive.put(manifest_name(manifest.name), dump_manifest(manifest))
+        await archive.put(manifest_name(manifest.name), dump_manifest(manifest, sealer.seal))
 
     def _archive(self) -> Archive:
         return self._options.named_archive()

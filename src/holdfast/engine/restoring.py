@@ -6,6 +6,7 @@ from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from holdfast.core.archiving import (
+    LARGEST_MANIFEST,
     LetterEntry,
     Manifest,
     chosen,
@@ -18,6 +19,7 @@ from holdfast.core.archiving import (
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, HoldfastError, LetterNotFound, StepRefused
 from holdfast.core.letters import LetterFilter, letter_id
 from holdfast.engine.parts import Parts
+from holdfast.ports.archive import Sealer
 
 Told = Callable[[int, int], object]
 """Hears how many letters were looked at, and of how many."""
@@ -82,8 +84,9 @@ class Restorer:
         """
         ensure_known(wanted)
         wanted = _spelled(wanted)
-        shelf = await self._shelf(wanted)
-        outcome = Restored([], _absent(wanted, shelf))
+        manifests, unread = await self._manifests()
+        shelf = _shelf(manifests, wanted)
+        outcome = Restored([], _absent(wanted, shelf, unread))
         looked = 0
         for page in _by_file(shelf):
             room = None if wanted.limit is None else wanted.limit - len(outcome.done)
@@ -107,23 +110,23 @@ class Restorer:
         return list(islice(found, wanted.limit))
 
     async def manifests(self) -> list[Manifest]:
-        """Read what the archive holds. A manifest that cannot be read is told of, and does not hide the others."""
-        archive = self._options.named_archive()
-        found = []
+        """Read what the archive holds. A manifest that cannot be read is logged, and does not hide the others."""
+        found, _ = await self._manifests()
+        return found
+
+    async def _manifests(self) -> tuple[list[Manifest], list[ArchiveDamaged]]:
+        archive, sealer = self._options.named_archive(), await self._sealer()
+        found, unread = [], []
         for name in await archive.names():
             if is_manifest(name):
                 try:
-                    found.append(load_manifest(await archive.get(name)))
+                    found.append(
+                        load_manifest(await archive.get(name, at_most=LARGEST_MANIFEST), sealer.unseal)
+                    )
                 except ArchiveDamaged as error:
                     self._journal.error("manifest not read", manifest=name, message=str(error))
-        return found
-
-    async def _shelf(self, wanted: LetterFilter) -> Shelf:
-        shelf: dict[str, list[Copy]] = {}
-        for manifest in await self.manifests():
-            for letter in chosen(manifest.letters, wanted):
-                shelf.setdefault(letter.job_id, []).append(Copy(manifest, letter))
-        return shelf
+                    unread.append(error)
+        return found, unread
 
     async def _bring(
         self, page: Shelf, wanted: LetterFilter, outcome: Restored, *, room: int | None, dry_run: bool
@@ -166,13 +169,17 @@ class Restorer:
         return found
 
     async def _records(self, manifest: Manifest, page: Shelf) -> list[Found]:
-        sealer = self._options.sealer_of(await self._store.redaction_key())
-        records = unpack(await self._options.named_archive().get(manifest.name), manifest)
+        sealer = await self._sealer()
+        data = await self._options.named_archive().get(manifest.name, at_most=manifest.bytes)
+        records = unpack(data, manifest)
         return [
             Found(letter, unseal_record(record, sealer.unseal))
             for letter, record in zip(manifest.letters, records, strict=True)
             if letter.job_id in page
         ]
+
+    async def _sealer(self) -> Sealer:
+        return self._options.sealer_of(await self._store.redaction_key())
 
     async def _put_back(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         restored = await self._store.restore_letters(records) if records else []
@@ -180,6 +187,14 @@ class Restorer:
             self._metrics.count("letters_restored", len(restored))
             self._journal.info("restored", letters=len(restored))
         return restored
+
+
+def _shelf(manifests: Sequence[Manifest], wanted: LetterFilter) -> Shelf:
+    shelf: dict[str, list[Copy]] = {}
+    for manifest in manifests:
+        for letter in chosen(manifest.letters, wanted):
+            shelf.setdefault(letter.job_id, []).append(Copy(manifest, letter))
+    return shelf
 
 
 def _by_file(shelf: Shelf) -> Iterator[Shelf]:
@@ -223,12 +238,13 @@ def _spelled(wanted: LetterFilter) -> LetterFilter:
     return replace(wanted, job_ids=tuple(map(letter_id, wanted.job_ids)))
 
 
-def _absent(wanted: LetterFilter, shelf: Shelf) -> dict[str, HoldfastError]:
-    return {
-        job_id: LetterNotFound(f"the archive has no dead letter of job {job_id}")
-        for job_id in wanted.job_ids or ()
-        if job_id not in shelf
-    }
+def _absent(wanted: LetterFilter, shelf: Shelf, unread: Sequence[ArchiveDamaged]) -> dict[str, HoldfastError]:
+    """Refuse the ids that no manifest names; one that cannot be read may name them."""
+    absent = [job_id for job_id in wanted.job_ids or () if job_id not in shelf]
+    if unread:
+        hidden = f"manifests that cannot be read: {len(unread)}, the first because {unread[0]}"
+        return {job_id: ArchiveDamaged(f"job {job_id} may be in {hidden}") for job_id in absent}
+    return {job_id: LetterNotFound(f"the archive has no dead letter of job {job_id}") for job_id in absent}
 
 
 def _is_here(job_id: str) -> StepRefused:

@@ -17,8 +17,11 @@ class Archive(Protocol):
         """
         ...
 
-    async def get(self, name: str) -> bytes:
-        """Return what was put under *name*. Raises `ArchiveMissing`, or `ArchiveUnavailable`."""
+    async def get(self, name: str, *, at_most: int) -> bytes:
+        """Return what was put under *name*. Raises `ArchiveMissing`, or `ArchiveUnavailable`.
+
+        Raises `ArchiveDamaged`, having read no more than *at_most* bytes, if there are more.
+        """
         ...
 
     async def names(self) -> list[str]:

@@ -18,7 +18,7 @@ class FleetingArchive:
         if self._kept.setdefault(name, data) != data:
             raise ArchiveDamaged(f"the archive has something else under {name!r}; it stays as it is")
 
-    async def get(self, name: str) -> bytes:
+    async def get(self, name: str, *, at_most: int) -> bytes:
         if name not in self._kept:
             raise ArchiveMissing(f"the archive has nothing under {name!r}")
         return self._kept[name]
