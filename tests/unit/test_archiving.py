@@ -17,6 +17,7 @@ from holdfast.core.archiving import (
     Packed,
     dump_manifest,
     ensure_name,
+    ensure_size,
     is_manifest,
     load_manifest,
     manifest_name,
@@ -218,6 +219,14 @@ def test_a_manifest_has_the_name_of_its_records() -> None:
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is no name in an archive; use letters"):
         ensure_name(name)
+
+
+def test_what_is_larger_than_it_may_be_is_damaged() -> None:
+    assert ensure_size("one", b"1234", 4) == b"1234"
+    with pytest.raises(
+        ArchiveDamaged, match=r"^one is damaged: it has more than the 3 bytes that it may have"
+    ):
+        ensure_size("one", b"1234", 3)
 
 
 def test_a_manifest_comes_back_as_it_was() -> None:
