@@ -55,6 +55,9 @@ ELSEWHERE = {
 RARELY = {"letters_to_archive", "purge_keys", "purge_versions"}
 """What the clean-up asks from time to time: there is no index for it, since each job would pay for that."""
 
+LEASED = {"leased_to", "extend_all"}
+"""What a worker asks when something went wrong: it walks over the index of what runs now, and no further."""
+
 RESTORING = {file for file in FILES if file.startswith("restore_")}
 """Rows that come back from an archive, one by one."""
 
@@ -127,7 +130,7 @@ def plan(connection: sqlite3.Connection, name: str) -> list[str]:
 
 
 @pytest.mark.clause("JOB-9", "sqlite")
-@pytest.mark.parametrize("name", sorted(FILES - ELSEWHERE - SUBMITTING - RARELY - RESTORING))
+@pytest.mark.parametrize("name", sorted(FILES - ELSEWHERE - SUBMITTING - RARELY - RESTORING - LEASED))
 def test_no_query_of_the_loop_scans_a_table_of_jobs(file: sqlite3.Connection, name: str) -> None:
     steps = plan(file, name)
 
@@ -198,3 +201,9 @@ async def test_a_job_that_waits_for_others_on_postgres_finds_them_by_their_ids(
     steps = "\n".join(row[0] for row in rows)
     assert "jobs_pkey" in steps
     assert "Seq Scan" not in steps
+
+
+@pytest.mark.clause("JOB-9", "sqlite")
+@pytest.mark.parametrize("name", sorted(LEASED))
+def test_what_a_worker_has_leased_is_found_among_what_runs(file: sqlite3.Connection, name: str) -> None:
+    assert plan(file, name) == ["SCAN holdfast_jobs USING INDEX holdfast_jobs_leased"]

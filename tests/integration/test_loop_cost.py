@@ -48,6 +48,8 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
     "let_out": (lambda n: ["provider 1", n], {"jobs_held", "jobs_pkey"}),
     "holders": (lambda _: [], {"jobs_held"}),
     "cancel_requests": (lambda _: ["worker"], {"jobs_to_cancel"}),
+    "leased_to": (lambda _: ["worker"], {"jobs_leased"}),
+    "extend_all": (lambda _: ["worker", "90 s"], {"jobs_leased", "jobs_pkey"}),
     "await_ends": (lambda n: [crowds.LEASED.ids(n, n)], {"jobs_pkey"}),
     "ended": (ended, {"finished_pkey"}),
     "known_jobs": (ended, {"jobs_pkey", "finished_pkey"}),

@@ -177,7 +177,7 @@ LISTENING = (
 async def test_without_one_nobody_tries_to_listen(hold: Holdfast) -> None:
     facts = await hold.parts.store.facts()
 
-    assert (facts["listens"], facts["connections_per_worker"]) == ("no", "5")
+    assert (facts["listens"], facts["connections_per_worker"]) == ("no", "6")
 
 
 async def test_a_pooler_that_nobody_told_of_is_named_with_the_setting(dsn: str) -> None:

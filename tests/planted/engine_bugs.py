@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 async def _extend_nothing(self: Any) -> None:
+    self.extended_at = self._clock.monotonic()
     await self._hear_cancellations()
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from holdfast.wiring.threads import Threads
+from holdfast.wiring.threads import Threads, ThreadWatchdog
 
 PATIENCE = 10
 
@@ -61,3 +61,41 @@ async def test_a_machine_without_threads_refuses_a_call_and_is_asked_again(
 
 def _no_thread_left(_: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
+
+
+async def test_a_watchdog_looks_while_the_loop_is_blocked_and_closes_in_the_end() -> None:
+    looks = threading.Semaphore(0)
+    closed: list[str] = []
+
+    def check() -> float:
+        looks.release()
+        return 0.001
+
+    stop = ThreadWatchdog("watching").start(
+        check, close=lambda: closed.append(threading.current_thread().name)
+    )
+    for _ in range(3):
+        assert looks.acquire(timeout=PATIENCE)  # blocks the loop
+
+    await stop()
+
+    assert closed == ["watching"]
+
+
+async def test_a_watchdog_whose_check_hangs_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.wiring.threads.ENDS_WITHIN", 0.01)
+    hangs, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def check() -> float:
+        hangs.set()
+        goes_on.wait()
+        return 0.0
+
+    stop = ThreadWatchdog("hanging").start(check, close=closed.set)
+    assert hangs.wait(PATIENCE)
+    async with asyncio.timeout(PATIENCE):
+        await stop()
+
+    assert not closed.is_set()
+    goes_on.set()
+    assert closed.wait(PATIENCE)

@@ -1,6 +1,8 @@
 """The keeper of a worker's leases: it extends them, hears who wants a job cancelled, and asks whose time is over.
 
-The worker's clock tells when to ask about a deadline, and the store's whether it has passed.
+Extending comes first: cancellations are looked up by a task of their own, which may be slow. When to extend is told by
+the steady clock, since the event loop may be late by any amount. The worker's clock tells when to ask about a
+deadline, and the store's whether it has passed.
 """
 
 import asyncio
@@ -11,7 +13,10 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.traces import ids
 from holdfast.engine.attempt import Attempt, Interruption
 from holdfast.engine.options import WorkerOptions
-from holdfast.ports import Journal, Store
+from holdfast.ports import Clock, Journal, Store
+
+SOON = 0.001
+"""Seconds to rest at least, when the time to extend has come already."""
 
 
 class Keeper:
@@ -24,38 +29,58 @@ class Keeper:
         held: Mapping[str, Attempt],
         options: WorkerOptions,
         *,
+        clock: Clock,
         journal: Journal,
     ) -> None:
         self._worker = worker
         self._store = store
         self._held = held
         self._options = options
+        self._clock = clock
         self._journal = journal
         self._sooner = asyncio.Event()
+        self._third = options.lease.total_seconds() / 3
+        self.extended_at = clock.monotonic()
+        """When the last extension was sent that the store has confirmed; another thread may read it."""
 
     async def run(self) -> None:
-        """Look for cancellations at every poll; extend when a third of the lease is over, or somebody's time."""
-        third = self._options.lease.total_seconds() / 3
-        tick = min(third, self._options.poll.total_seconds())
-        waited = 0.0
+        """Extend when a third of the lease is over, or somebody's time; while the store is away, at every poll."""
+        poll = min(self._third, self._options.poll.total_seconds())
+        pause = poll
         while True:
-            await self._rest(tick)
-            waited += tick
+            await self._rest(pause)
+            pause = poll
             try:
-                if waited >= third or any(attempt.awaits_its_end() for attempt in self._held.values()):
+                if self._due_in() <= 0 or any(attempt.awaits_its_end() for attempt in self._held.values()):
                     await self.run_once()
-                    waited = 0.0
-                else:
-                    await self._hear_cancellations()
+                pause = min(poll, max(self._due_in(), SOON))
             except StoreUnavailable as error:
                 self._journal.warning("leases not extended", worker=self._worker, message=str(error))
+
+    def _due_in(self) -> float:
+        """Tell in how many seconds a third of the lease is over."""
+        return self.extended_at + self._third - self._clock.monotonic()
+
+    async def watch_cancellations(self) -> None:
+        """Look at every poll whether a job is to be cancelled, each time for no longer than a third of the lease."""
+        while True:
+            await asyncio.sleep(self._options.poll.total_seconds())
+            try:
+                async with asyncio.timeout(self._third):
+                    await self._hear_cancellations()
+            except (StoreUnavailable, TimeoutError) as error:
+                message = str(error) or f"no answer within {self._third:g} s"
+                self._journal.warning("cancellations not read", worker=self._worker, message=message)
 
     async def run_once(self) -> None:
         """Extend all leases now; stop the attempts that lost theirs, or that somebody or their deadline wants stopped."""
         held = [(attempt.claim.id, attempt.claim.token) for attempt in self._held.values()]
+        sent_at = self._clock.monotonic()
         if not held:
+            self.extended_at = sent_at
             return
         extension = await self._store.extend(held, lease=self._options.lease)
+        self.extended_at = sent_at
         tokens = dict(held)
         for job_id in extension.lost:
             self._stop(job_id, Interruption.LOST, token=tokens[job_id])

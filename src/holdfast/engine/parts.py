@@ -8,7 +8,7 @@ from holdfast.core.payload import fingerprint
 from holdfast.core.redaction import Redactor
 from holdfast.engine.options import LetterOptions
 from holdfast.engine.registry import Registry
-from holdfast.ports import Clock, Dice, Executor, Ids, Journal, Metrics, Store, Tracer
+from holdfast.ports import Clock, Dice, Executor, Ids, Journal, Metrics, Store, Tracer, Watchdog
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Parts:
     journal: Journal
     metrics: Metrics
     tracer: Tracer | None = None
+    watchdog: Watchdog | None = None
+    """What extends leases while the event loop is blocked; nothing does where time is simulated."""
     fingerprint: Callable[[str], str] = fingerprint
     """By which two texts are known to be the same."""
     redactor: Redactor = field(default_factory=Redactor)

@@ -61,10 +61,13 @@ class Settler:
         self._parked = parked
         self._describe = describe
         self.unsettled = 0
+        self.leases: set[tuple[str, int]] = set()
+        """The leases, by job and token, whose end is not known to be written."""
 
     def post(self, outcome: Outcome) -> None:
         """Have the end of an attempt written."""
         self.unsettled += 1
+        self.leases.add((outcome.change.id, outcome.change.token))
         self._gatherer.post(outcome)
 
     async def store_stage(self, change: StageWrite, *, trace: str | None = None) -> Settled:
@@ -81,7 +84,9 @@ class Settler:
 
     async def _write(self, batch: list[Outcome]) -> Sequence[Settled]:
         applied = await self._applied([outcome.change for outcome in batch])
-        self.unsettled -= sum(not isinstance(outcome.change, StageWrite) for outcome in batch)
+        ends = [outcome.change for outcome in batch if not isinstance(outcome.change, StageWrite)]
+        self.unsettled -= len(ends)
+        self.leases.difference_update((change.id, change.token) for change in ends)
         self._written()
         self._tell(batch, applied)
         return applied

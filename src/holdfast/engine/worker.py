@@ -1,7 +1,7 @@
 """The worker: it claims as many jobs as it has room for, runs them, and lets go cleanly.
 
 Loops run side by side: this one claims and starts attempts; the `Keeper` extends leases and
-hears cancellations; the `Sweeper` wakes parked jobs and reclaims those of dead workers; the `Releaser`
+hears cancellations, and the `LeaseGuard` extends them from a thread while the loop is blocked; the `Sweeper` wakes parked jobs and reclaims those of dead workers; the `Releaser`
 lets out those that are held for a provider; the `Ticker` submits what recurs. Clerks look after dead letters: they
 replay them, tell of them, and archive them. Attempts
 end on their own and leave their transition with the `Settler`, which writes them in batches.
@@ -10,7 +10,7 @@ end on their own and leave their transition with the `Settler`, which writes the
 import asyncio
 import gc
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -23,7 +23,9 @@ from holdfast.engine.archivist import Archivist
 from holdfast.engine.attempt import Attempt, Interruption, Tools
 from holdfast.engine.automatic import AutoReplayer
 from holdfast.engine.keeper import Keeper
+from holdfast.engine.lease_guard import LeaseGuard
 from holdfast.engine.lines import Exchange
+from holdfast.engine.lost_claims import LostClaims
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
@@ -73,7 +75,10 @@ class Worker:
         self._suspects = Suspects(
             parts.store, parts.registry, self._patience, clock=parts.clock, longest_wait=options.lease
         )
-        self._keeper = Keeper(name, parts.store, self._held, options, journal=parts.journal)
+        self._watchdog = parts.watchdog
+        self._keeper = Keeper(
+            name, parts.store, self._held, options, clock=parts.clock, journal=parts.journal
+        )
         self._sweeper = Sweeper(
             parts.store, options, self._news, dice=parts.dice, journal=parts.journal, metrics=parts.metrics
         )
@@ -116,6 +121,15 @@ class Worker:
             describe=parts.describe,
             journal=parts.journal,
             metrics=parts.metrics,
+        )
+        self._lost_claims = LostClaims(
+            name,
+            parts.store,
+            self._settler,
+            lease=options.lease,
+            poll=options.poll,
+            clock=parts.clock,
+            journal=parts.journal,
         )
         self._tools = Tools(
             settler=self._settler,
@@ -171,6 +185,7 @@ class Worker:
         deafen = self._store.listen(self._hear)
         helpers = [
             asyncio.create_task(self._keeper.run(), name=f"{self.name} keeper"),
+            asyncio.create_task(self._keeper.watch_cancellations(), name=f"{self.name} cancellations"),
             asyncio.create_task(self._sweeper.run(), name=f"{self.name} sweeper"),
             asyncio.create_task(self._releaser.run(), name=f"{self.name} releaser"),
             asyncio.create_task(self._ticker.run(), name=f"{self.name} ticker"),
@@ -182,6 +197,7 @@ class Worker:
         # What is alive now stays so: left to the collector, every pass would walk over all of it again,
         # and attempts come and go by the thousand.
         gc.freeze()
+        unguard = self._guard_leases()
         try:
             while not self._stopping:
                 if await self.run_once() == 0:
@@ -194,12 +210,41 @@ class Worker:
                 deafen()
                 for helper in helpers:
                     helper.cancel()
-            await asyncio.wait(helpers)
+            try:
+                await asyncio.wait(helpers)
+            finally:
+                await unguard()
             gc.unfreeze()
             self.stopped = True
             self._journal.info("worker stopped", worker=self.name)
         if self._broken is not None:
             raise self._broken
+
+    def _guard_leases(self) -> Callable[[], Awaitable[None]]:
+        """Have leases extended while the loop is blocked, until the returned function is called."""
+        if self._watchdog is None:
+            return _nothing
+        guard = LeaseGuard(
+            self.name,
+            self._keeper,
+            self._store.lease_extender(),
+            self._held,
+            lease=self.options.lease,
+            clock=self._clock,
+            journal=self._journal,
+        )
+        try:
+            stop = self._watchdog.start(guard.check, close=guard.close)
+        except RuntimeError as error:  # there is no thread for it: the loop extends its leases all the same
+            self._journal.warning("lease guard not started", worker=self.name, message=str(error))
+            return _nothing
+        guard.beat()
+
+        async def unguard() -> None:
+            guard.stop_beating()
+            await stop()
+
+        return unguard
 
     def _helper_ended(self, helper: "asyncio.Task[None]") -> None:
         """Stop if a helper broke: without its keeper a worker would lose every lease it takes."""
@@ -219,6 +264,8 @@ class Worker:
     async def run_once(self) -> int:
         """Claim what there is room for and start it; return how many jobs that were."""
         self._news.clear()
+        if self._lost_claims.due():
+            await self._give_back_lost_claims()
         if self._suspects:
             return await self._start_suspect()
         paused = self._sweeper.paused
@@ -253,10 +300,21 @@ class Worker:
     async def _claim(self, queue: str, room: int) -> list[Claim]:
         try:
             return await self._store.claim(self.name, queue, limit=room, lease=self.options.lease)
+        except asyncio.CancelledError:
+            self._lost_claims.expect()
+            raise
         except StoreUnavailable as error:
+            self._lost_claims.expect()
             self._journal.warning("store unavailable", worker=self.name, message=str(error))
             await asyncio.sleep(self._patience.pause(4))
             return []
+
+    async def _give_back_lost_claims(self) -> None:
+        held = {(attempt.claim.id, attempt.claim.token) for attempt in self._held.values()}
+        try:
+            await self._lost_claims.give_back(held)
+        except StoreUnavailable as error:
+            self._journal.warning("store unavailable", worker=self.name, message=str(error))
 
     async def _start(self, claims: list[Claim]) -> None:
         suspects = self._suspects.among(claims)
@@ -268,6 +326,7 @@ class Worker:
         except StoreUnavailable as error:
             self._journal.warning("claims dropped", worker=self.name, jobs=len(claims), message=str(error))
             self._give_back([claim for claim in claims if claim not in suspects], "store unavailable")
+            self._lost_claims.expect()  # so that suspects need not wait for the end of their lease
             return
         waiting = {claim.id for claim in suspects}
         if self._stopping:  # it was told so while the claim was on its way
@@ -283,9 +342,9 @@ class Worker:
                 self._launch(attempt)
 
     def _give_back(self, claims: list[Claim], why: str) -> None:
-        """Release jobs that have not begun, once the store answers; suspects come back when their lease is over.
+        """Release jobs that have not begun, once the store answers.
 
-        Whether a suspect's attempt was taken back already is not known then, and it must not be twice.
+        Not suspects: whether the attempt of one was taken back already is not known then, and it must not be twice.
         """
         for claim in claims:
             self._settler.post(Outcome(release(claim, why), claim.attempt, 0.0))
@@ -367,6 +426,8 @@ class Worker:
     async def _let_go(self) -> None:
         """Finish within the grace time, else give jobs back with their attempt; the store is left last."""
         await self._dismiss_suspects()
+        if self._lost_claims.expected():
+            await self._give_back_lost_claims()
         await self._finish(self.options.grace, unless=self._hurry)
         for attempt in list(self._held.values()):
             attempt.interrupt(Interruption.SHUTDOWN)
@@ -403,3 +464,7 @@ class Worker:
         await asyncio.wait([hurry, done], timeout=limit.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
         for waiting in (hurry, done):
             waiting.cancel()
+
+
+async def _nothing() -> None:
+    """There is no guard to end."""

@@ -4,9 +4,9 @@ from holdfast.ports.archive import Archive, Sealer
 from holdfast.ports.codec import Codec
 from holdfast.ports.journal import Journal
 from holdfast.ports.metrics import Metrics
-from holdfast.ports.store import Depth, Hint, HintKind, Promotion, SchemaState, Store
+from holdfast.ports.store import Depth, Hint, HintKind, LeaseExtender, Promotion, SchemaState, Store
 from holdfast.ports.tracing import Span, Tracer
-from holdfast.ports.world import Clock, Dice, Executor, Ids
+from holdfast.ports.world import Clock, Dice, Executor, Ids, Watchdog
 
 __all__ = [
     "Archive",
@@ -19,6 +19,7 @@ __all__ = [
     "HintKind",
     "Ids",
     "Journal",
+    "LeaseExtender",
     "Metrics",
     "Promotion",
     "SchemaState",
@@ -26,4 +27,5 @@ __all__ = [
     "Span",
     "Store",
     "Tracer",
+    "Watchdog",
 ]

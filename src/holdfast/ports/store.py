@@ -52,6 +52,31 @@ class Extension(NamedTuple):
     """Jobs whose deadline has passed under this very lease, whether it has ended them already or not."""
 
 
+class Leased(NamedTuple):
+    """A job that a worker has leased, as the store knows it."""
+
+    id: str
+    token: int
+    attempt: int
+    """The attempt that the claim counted."""
+
+
+class LeaseExtender(Protocol):
+    """Extends leases without the event loop, on a connection of its own. One thread uses it."""
+
+    def extend(self, worker: str, *, lease: timedelta) -> int:
+        """Push all leases of *worker* forward, and count them; it connects if it has to, and blocks meanwhile.
+
+        A lease that was lost stays lost. One that somebody is writing to at this moment may be left out.
+        Raises `StoreUnavailable`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Disconnect; the next call connects again."""
+        ...
+
+
 class Settled(IntEnum):
     """What became of a transition."""
 
@@ -160,6 +185,14 @@ class Store(ProviderStore, LetterStore, Protocol):
 
     async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
         """Set how many attempts leased jobs have spent: (job, token, attempts); for each, whether its token matched."""
+        ...
+
+    async def leased_to(self, worker: str) -> list[Leased]:
+        """List what *worker* has leased, after all that it had sent before."""
+        ...
+
+    def lease_extender(self) -> LeaseExtender:
+        """Make what extends leases while the event loop is blocked. It is not connected yet."""
         ...
 
     async def cancel_requests(self, worker: str) -> list[str]:

@@ -39,7 +39,24 @@ class Ids(Protocol):
         ...
 
     def worker_id(self) -> str:
-        """Return a name for a worker that a person can trace to a host and process."""
+        """Return a name for a worker that a person can trace to a host and process.
+
+        No other worker ever has it: what is leased to a name is its worker's alone.
+        """
+        ...
+
+
+class Watchdog(Protocol):
+    """Something that looks at the event loop from outside, also while that is blocked."""
+
+    def start(
+        self, check: Callable[[], float], *, close: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call *check* off the event loop, again after as many seconds as it returns, and *close* in the end.
+
+        The returned function ends it, and waits until *close* has returned, but not for long. Raises
+        `RuntimeError` if there is no thread for it.
+        """
         ...
 
 

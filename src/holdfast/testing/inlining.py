@@ -55,6 +55,7 @@ def inline(hold: Holdfast) -> Iterator[list[Job]]:
             clock=clock,
             dice=SeededDice(random.Random(0)),
             executor=functions,
+            watchdog=None,
             letters=letters_here(hold.parts.letters, FleetingArchive()),
         )
         inliner = _Inliner(parts, clock, functions)

@@ -75,6 +75,7 @@ class World:
             dice=SeededDice(self._chance),
             ids=SeededIds(partial(next, self._jobs), worker=f"simulated:{next(self._workers)}:w"),
             executor=AwaitedThreads(self.loop),
+            watchdog=None,
         )
 
     def _replay_themselves(self) -> list[str]:

@@ -26,7 +26,7 @@ from holdfast.telemetry.figures import Figures
 from holdfast.telemetry.logs import StructuredJournal
 from holdfast.telemetry.tracing import OpenTelemetry
 from holdfast.wiring.system import SystemClock, SystemDice, SystemIds
-from holdfast.wiring.threads import Threads
+from holdfast.wiring.threads import Threads, ThreadWatchdog
 
 POSTGRES = ("postgresql", "postgres")
 
@@ -64,6 +64,7 @@ def assemble(
         journal=journal or StructuredJournal(level=settings.log_level, as_json=settings.log_format == "json"),
         metrics=metrics or Figures(),
         tracer=OpenTelemetry(),
+        watchdog=ThreadWatchdog("holdfast-lease-guard"),
         fingerprint=fingerprint if codec is None else _keyed(codec),
     )
 

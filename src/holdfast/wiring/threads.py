@@ -3,13 +3,16 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 IDLE_SECONDS = 10
+
+ENDS_WITHIN = 5.0
+"""Seconds to wait for a watchdog that is told to end: it may be waiting for a store that does not answer."""
 
 
 class Threads:
@@ -89,6 +92,38 @@ class Threads:
                 return False
             self._count -= 1
             return True
+
+
+class ThreadWatchdog:
+    """The `Watchdog` port: a daemon thread for each check. A forked child has none until it starts its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def start(
+        self, check: Callable[[], float], *, close: Callable[[], None]
+    ) -> Callable[[], Awaitable[None]]:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        stopping = threading.Event()
+
+        def watch() -> None:
+            try:
+                pause = 0.0
+                while not stopping.wait(pause):
+                    pause = check()
+            finally:
+                try:
+                    close()
+                finally:
+                    _hand_over(loop, ended, None, None)
+
+        async def stop() -> None:
+            stopping.set()
+            await asyncio.wait([ended], timeout=ENDS_WITHIN)
+
+        threading.Thread(target=watch, name=self._name, daemon=True).start()
+        return stop
 
 
 def _hand_over(

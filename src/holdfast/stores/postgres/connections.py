@@ -108,8 +108,19 @@ class Connections:
 
     @property
     def most(self) -> int:
-        """How many connections a process takes at most: these, and one to listen."""
-        return self._size + self.can_listen
+        """How many connections a process takes at most: these, one to listen, and one to extend leases."""
+        return self._size + self.can_listen + 1
+
+    def another(self, *, size: int) -> "Connections":
+        """Make connections to the same server, for use on another event loop."""
+        return Connections(
+            self._url,
+            size=size,
+            timeout=self._timeout,
+            answer=self._answer,
+            pooled=self._pooled,
+            direct_url=self._direct_url,
+        )
 
     @property
     def can_listen(self) -> bool:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -26,9 +27,10 @@ from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Depth, Hint, Promotion, SchemaState
-from holdfast.ports.store import Extension, Pause, Refusal, Settled
+from holdfast.ports.store import Extension, Leased, Pause, Refusal, Settled
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
+from holdfast.stores.postgres.extending import PostgresLeaseExtender
 from holdfast.stores.postgres.hints import Listener, Sender
 from holdfast.stores.postgres.letters import PostgresLetters
 from holdfast.stores.postgres.providers import PostgresProviders
@@ -272,6 +274,12 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         rows = await self._connections.fetch(self._sql["recount"], *columns(list(held), *_COUNT))
         matched = {(row["id"], row["lease_token"]) for row in rows}
         return [(job_id, token) in matched for job_id, token, _ in held]
+
+    async def leased_to(self, worker: str) -> list[Leased]:
+        return [Leased(*row) for row in await self._connections.fetch(self._sql["leased_to"], worker)]
+
+    def lease_extender(self) -> PostgresLeaseExtender:
+        return PostgresLeaseExtender(partial(self._connections.another, size=1), self._sql)
 
     async def cancel_requests(self, worker: str) -> list[str]:
         return [row["id"] for row in await self._connections.fetch(self._sql["cancel_requests"], worker)]

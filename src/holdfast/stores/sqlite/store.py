@@ -29,7 +29,7 @@ from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Clock, Depth, Executor, Hint, HintKind, Promotion, SchemaState
-from holdfast.ports.store import Extension, Pause, Refusal, Settled
+from holdfast.ports.store import Extension, Leased, Pause, Refusal, Settled
 from holdfast.stores.rows import (
     TIMEOUT,
     Lease,
@@ -45,6 +45,7 @@ from holdfast.stores.rows import (
     stage_from,
 )
 from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.extending import SqliteLeaseExtender
 from holdfast.stores.sqlite.letters import SqliteLetters
 from holdfast.stores.sqlite.providers import SqliteProviders
 from holdfast.stores.sqlite.reader import Reader
@@ -144,6 +145,16 @@ class SqliteStore(SqliteProviders, SqliteLetters):
     async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
         matched = frozenset(await self._at_lock(partial(_recount, held=held), {}))
         return [(job_id, token) in matched for job_id, token, _ in held]
+
+    async def leased_to(self, worker: str) -> list[Leased]:
+        # By the writer, after what it has under way: a claim whose caller has gone may be among that.
+        text = await self._writer.write(
+            lambda connection: connection.execute(SQL["leased_to"], {"worker": worker}).fetchone()[0]
+        )
+        return [Leased(*row) for row in json.loads(text)]
+
+    def lease_extender(self) -> SqliteLeaseExtender:
+        return SqliteLeaseExtender(self._path, self._clock)
 
     async def cancel_requests(self, worker: str) -> list[str]:
         return list(await self._reader.json(SQL["cancel_requests"], {"worker": worker}))

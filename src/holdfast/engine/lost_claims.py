@@ -1,0 +1,73 @@
+"""Claims whose answer was lost: the store has leased jobs to a worker that has not heard of them.
+
+Left alone they would come back when their lease is over, an attempt poorer: a job with a single attempt would be a dead
+letter without ever having run. So the worker asks what is leased to it, and gives back what it does not know.
+"""
+
+from collections.abc import Set
+from datetime import timedelta
+
+from holdfast.core.jobs import EventKind
+from holdfast.core.transitions import Requeue
+from holdfast.engine.settling import Outcome, Settler
+from holdfast.ports import Clock, Journal, Store
+
+WHY = "the answer to its claim was lost"
+
+
+class LostClaims:
+    """Looks for such jobs after a claim whose outcome is unknown, for as long as its leases can last.
+
+    One look is not enough: a server that was too slow to answer may commit the claim afterwards.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        store: Store,
+        settler: Settler,
+        *,
+        lease: timedelta,
+        poll: timedelta,
+        clock: Clock,
+        journal: Journal,
+    ) -> None:
+        self._worker = worker
+        self._store = store
+        self._settler = settler
+        self._lease = lease.total_seconds()
+        self._poll = poll.total_seconds()
+        self._clock = clock
+        self._journal = journal
+        self._until = self._next_look = float("-inf")
+
+    def expect(self) -> None:
+        """Hear that the outcome of a claim is unknown."""
+        self._next_look = self._clock.monotonic()
+        self._until = self._next_look + self._lease
+
+    def expected(self) -> bool:
+        """Whether there may be such jobs."""
+        return self._clock.monotonic() < self._until
+
+    def due(self) -> bool:
+        """Whether it is time to look for them."""
+        return self.expected() and self._clock.monotonic() >= self._next_look
+
+    async def give_back(self, held: Set[tuple[str, int]]) -> None:
+        """Release what is leased to this worker and is neither among *held* nor about to be settled.
+
+        No claim of this worker may be under way meanwhile. Raises `StoreUnavailable`: then look again.
+        """
+        known = held | self._settler.leases
+        lost = [job for job in await self._store.leased_to(self._worker) if (job.id, job.token) not in known]
+        self._next_look = self._clock.monotonic() + self._poll
+        if not lost:
+            return
+        # The count is absolute: however often this is sent, an attempt is given back once. And a release that gives
+        # nothing back leaves the row of lost leases as it is, by which a job that kills its workers is known.
+        await self._store.recount([(job.id, job.token, job.attempt - 1) for job in lost])
+        for job in lost:
+            back = Requeue(job.id, job.token, EventKind.QUEUED, reason=WHY)
+            self._settler.post(Outcome(back, job.attempt, 0.0))
+        self._journal.warning("lost claims released", worker=self._worker, jobs=len(lost))

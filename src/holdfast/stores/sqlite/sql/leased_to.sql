@@ -1,0 +1,6 @@
+-- Reads what a worker has leased: job, token, and the attempt that the claim counted. The index on leases is small: it
+-- holds what runs now. A name belongs to one start of one process, so nobody else's leases are among them.
+SELECT json_group_array(json_array(id, lease_token, last_attempt))
+  FROM holdfast_jobs INDEXED BY holdfast_jobs_leased
+ WHERE status = 'processing'
+   AND leased_by = :worker
