@@ -1,5 +1,6 @@
 """Leases run out, are extended, and leave nothing behind."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from holdfast import EventKind, Status
 from holdfast.core.transitions import release
 from holdfast.ports import Store
-from holdfast.ports.store import Extension
+from holdfast.ports.store import Extension, Leased
 from tests.builders import a_job, a_stage
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, a_claim, claimed, submitted
@@ -167,3 +168,76 @@ async def test_a_release_gives_the_attempt_back_and_ends_a_row_of_losses(
 
     assert (second.attempt, second.losses) == (2, 1)
     assert (third.attempt, third.losses) == (2, 0)
+
+
+async def extended_outside(store: Store, worker: str) -> int:
+    """Extend all leases of *worker* as a thread does whose event loop is blocked."""
+    extender = store.lease_extender()
+
+    def extend() -> int:
+        try:
+            return extender.extend(worker, lease=LEASE)
+        finally:
+            extender.close()
+
+    return await asyncio.to_thread(extend)
+
+
+@pytest.mark.clause("JOB-5")
+async def test_leases_are_extended_without_the_event_loop(store: Store, clock: DatabaseClock) -> None:
+    for _ in range(2):
+        await a_claim(store)
+    await clock.advance(LEASE / 2)
+
+    extended = await extended_outside(store, "worker")
+
+    assert extended == 2
+    await clock.advance(LEASE - timedelta(seconds=10))
+    assert await store.reclaim(limit=10) == []
+
+
+@pytest.mark.clause("JOB-5")
+@pytest.mark.clause("JOB-6")
+async def test_no_lease_of_another_worker_and_no_lost_one_is_extended_with_them(
+    store: Store, clock: DatabaseClock
+) -> None:
+    lost = await a_claim(store)
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=10)
+    queued = await store.get(lost.id)
+    await submitted(store, a_job())
+    others = await store.claim("another", "default", limit=2, lease=LEASE)
+    await clock.advance(LEASE / 2)
+
+    assert await extended_outside(store, "worker") == 0
+
+    assert queued.status is Status.QUEUED
+    await clock.advance(LEASE / 2 + timedelta(seconds=1))
+    assert set(await store.reclaim(limit=10)) == {claim.id for claim in others}
+
+
+async def test_an_extender_connects_again_after_its_close(store: Store) -> None:
+    await a_claim(store)
+    extender = store.lease_extender()
+
+    def twice() -> list[int]:
+        counts = []
+        for _ in range(2):
+            counts.append(extender.extend("worker", lease=LEASE))
+            extender.close()
+        extender.close()
+        return counts
+
+    assert await asyncio.to_thread(twice) == [1, 1]
+
+
+async def test_a_worker_learns_what_is_leased_to_it(store: Store, clock: DatabaseClock) -> None:
+    await a_claim(store)
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=10)
+    again = await claimed(store)
+    await submitted(store, a_job())
+    await claimed(store, "another")
+
+    assert await store.leased_to("worker") == [Leased(again.id, again.token, 2)]
+    assert await store.leased_to("nobody") == []

@@ -98,6 +98,8 @@ class OneBlow:
         self.planned = planned
         self.passed: list[Spot] = []
         self.struck = False
+        self.lost_answer: str | None = None
+        """The point at which the next answer gets lost, whatever else befalls the victim: the story wants it so."""
         self._seconds = seconds
 
     def strike(self, process: Process, point: str, moment: Moment) -> Blow | None:
@@ -108,9 +110,15 @@ class OneBlow:
         spot = Spot(int(number), name, moment)
         self.passed.append(spot)
         if self.planned is None or spot != self.planned.spot:
-            return None
+            return self._lose_answer(spot)
         self.struck = True
         return Blow(self.planned.fault, self._seconds)
+
+    def _lose_answer(self, spot: Spot) -> Blow | None:
+        if spot.moment is Moment.AFTER and spot.point == self.lost_answer:
+            self.lost_answer = None
+            return Blow(Fault.ERROR)
+        return None
 
 
 class NoBlow:

@@ -286,6 +286,24 @@ async def complete(story: Story) -> None:
 
 
 @scenario
+async def lose_the_answer_to_a_claim(story: Story) -> None:
+    """A job that was claimed without the worker hearing of it is released, and has spent no attempt."""
+    job = await story.submit("plain", 1)
+    story.blow.lost_answer = "store.claim"
+
+    await story.worker()
+    await story.play_out()
+
+    assert_completed(story, job)
+    assert_attempts(story, job, 1)
+    if story.calm or story.loses_an_answer_of(
+        "store.claim", "store.leased_to", "store.recount", "store.settle"
+    ):
+        assert row_of(story, job)["attempt"] == 1, "an attempt was spent on nothing"
+        assert "lease lost" not in reasons_of(story, job)
+
+
+@scenario
 async def complete_in_a_thread(story: Story) -> None:
     """A function that blocks is run by others if its worker is struck."""
     await story.submit("blocking", 1)

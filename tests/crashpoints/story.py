@@ -94,6 +94,14 @@ class Story:
         """Whether one of these befalls the victim."""
         return self.blow.planned is not None and self.blow.planned.fault in faults
 
+    def loses_an_answer_of(self, *points: str) -> bool:
+        """Whether nothing befalls the victim but that a call to one of these fails, before or after it did its work."""
+        return (
+            self.struck_by(Fault.ERROR)
+            and self.blow.planned is not None
+            and self.blow.planned.spot.point in points
+        )
+
     async def begin(self) -> None:
         """Make the schema; from now on every commit is audited."""
         await self._people.hold.open()

@@ -48,13 +48,18 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
     "let_out": (lambda n: ["provider 1", n], {"jobs_held", "jobs_pkey"}),
     "holders": (lambda _: [], {"jobs_held"}),
     "cancel_requests": (lambda _: ["worker"], {"jobs_to_cancel"}),
-    "leased_to": (lambda _: ["worker"], {"jobs_leased"}),
-    "extend_all": (lambda _: ["worker", "90 s"], {"jobs_leased", "jobs_pkey"}),
     "await_ends": (lambda n: [crowds.LEASED.ids(n, n)], {"jobs_pkey"}),
     "ended": (ended, {"finished_pkey"}),
     "known_jobs": (ended, {"jobs_pkey", "finished_pkey"}),
 }
 """The statements, what they are given for a batch of some size, and the indexes that serve them."""
+
+
+LEASED: dict[str, tuple[Values, set[str]]] = {
+    "leased_to": (["worker"], {"jobs_leased"}),
+    "extend_all": (["worker", "90 s"], {"jobs_leased", "jobs_pkey"}),
+}
+"""What a worker asks when something went wrong: it walks over the index of what runs now, and no further."""
 
 
 async def filled(connection: crowds.Connection) -> None:
@@ -98,6 +103,18 @@ async def test_what_a_worker_asks_is_found_by_index(crowded_dsn: str, name: str)
     assert plan.nodes("Hash Join") + plan.nodes("Merge Join") == []
     assert plan.nodes("Seq Scan") == []
     assert plan.most_sorted <= SMALL  # the batch may be put in order, never a table
+
+
+@pytest.mark.parametrize("name", LEASED)
+async def test_what_a_worker_has_leased_is_found_among_what_runs(crowded_dsn: str, name: str) -> None:
+    connection = await connect(crowded_dsn)
+    try:
+        plan = await carry_out(connection, name, *LEASED[name][0])
+    finally:
+        await connection.close()
+
+    assert plan.indexes == LEASED[name][1]
+    assert plan.nodes("Seq Scan") + plan.nodes("Hash Join") + plan.nodes("Merge Join") == []
 
 
 @pytest.mark.parametrize("name", [name for name in LOOP if name not in ("cancel_requests", "holders")])

@@ -11,6 +11,7 @@ from holdfast.core.transitions import Requeue, release
 from holdfast.engine import attempt, worker
 from holdfast.engine.attempt import Interruption
 from holdfast.engine.keeper import Keeper
+from holdfast.engine.lost_claims import LostClaims
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.settling import Settler
 from holdfast.engine.suspects import Suspects
@@ -84,6 +85,10 @@ class _ShutdownIsALostLease:
     REPLACED = Interruption.REPLACED
 
 
+async def _give_nothing_back(self: Any, held: Any) -> None:
+    self._until = float("-inf")
+
+
 async def _wait_for_nothing(self: Any, *_: Any, **__: Any) -> None:
     return
 
@@ -106,6 +111,13 @@ BUGS = (
         "If the store is away, there is nothing to extend.",
         ("JOB-5",),
         (Swap(Keeper, "run", _keep_until_the_first_error),),
+    ),
+    Bug(
+        "lost-claims-run-out",
+        "A claim that failed has claimed nothing; and if it has, the lease will run out.",
+        ("JOB-10",),
+        (Swap(LostClaims, "give_back", _give_nothing_back),),
+        simulated=False,
     ),
     Bug(
         "sweeper-gives-up",
