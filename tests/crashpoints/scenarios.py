@@ -444,8 +444,8 @@ async def reclaim_from_a_sleeper(story: Story) -> None:
 
 
 @scenario
-async def run_a_suspect_alone(story: Story) -> None:
-    """A job that lost two workers is run alone; it and its neighbour complete, whoever is struck."""
+async def run_a_suspect(story: Story) -> None:
+    """A job that lost two workers runs under suspicion; it and its neighbour complete, whoever is struck."""
     suspect = await story.submit("plain", 1)
     for _ in range(2):
         await lose_a_worker(story, suspect)

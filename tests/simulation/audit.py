@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _JOBS = """
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, lease_expires_at,
        retry_after, cancel_requested, NULL AS result, losses, waiting, signals, pending, deadline_at,
-       NULL AS timed_out_at, NULL AS late_result, held_by, let_out_by
+       NULL AS timed_out_at, NULL AS late_result, held_by, let_out_by, suspicion, excused
   FROM holdfast_jobs
  UNION ALL
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, NULL, NULL, 0,
-       coalesce(result, failure), losses, 0, 0, 0, deadline_at, timed_out_at, late_result, NULL, NULL
+       coalesce(result, failure), losses, 0, 0, 0, deadline_at, timed_out_at, late_result, NULL, NULL, 0, 0
   FROM holdfast_finished
 """
 _STAGES = """
@@ -76,6 +76,8 @@ class Row(NamedTuple):
     late_result: str | None
     held_by: str | None = None
     let_out_by: str | None = None
+    suspicion: int = 0
+    excused: int = 0
 
     @property
     def timed_out(self) -> bool:

@@ -77,8 +77,8 @@ extend: prolonged
 extend: lost
 extend: told of a request to cancel
 extend: told of a deadline
-recount: counted
-recount: refused
+begin: begun
+begin: refused
 promote: made ready
 promote: as many as allowed
 let_out: made ready

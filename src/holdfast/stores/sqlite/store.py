@@ -592,8 +592,8 @@ def _reclaim(connection: sqlite3.Connection, values: dict[str, int]) -> list[str
         if suspected != "[]":
             connection.execute(SQL["forget_lost_workers"], {"now": values["now"]})
             connection.execute(SQL["note_lost_workers"], lost)
-        connection.execute(SQL["reclaim_history"], lost)
-        connection.execute(SQL["reclaim"], {**lost, "suspected": suspected})
+        for statement in ("reclaim_history", "reclaim"):
+            connection.execute(SQL[statement], {**lost, "suspected": suspected})
     return list(json.loads(ids))
 
 

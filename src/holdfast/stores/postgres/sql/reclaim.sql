@@ -27,12 +27,13 @@ WITH clock AS MATERIALIZED (
      USING clock
      WHERE lost_at < clock.now - interval '1 hour'
        AND EXISTS (SELECT FROM suspected)
+       AND worker NOT IN (SELECT name FROM workers)
 ), noted AS (
     INSERT INTO holdfast.lost_workers (worker, lost_at)
     SELECT DISTINCT leased_by, clock.now
       FROM lost, clock
      WHERE suspicion = 2
-        ON CONFLICT (worker) DO NOTHING
+        ON CONFLICT (worker) DO UPDATE SET lost_at = excluded.lost_at
 ), back AS (
     UPDATE holdfast.jobs AS job
        SET status = 'queued',
@@ -48,13 +49,15 @@ WITH clock AS MATERIALIZED (
            updated_at = clock.now
       FROM clock, lost
      WHERE job.id = lost.id
-    RETURNING job.id, job.last_attempt, job.losses, job.last_attempt_at, lost.leased_by
+    RETURNING job.id, job.last_attempt, job.losses, job.last_attempt_at, lost.leased_by, job.excused = 1 AS excused
 ), history AS (
     INSERT INTO holdfast.job_events (job_id, at, kind, meta)
     SELECT id, last_attempt_at, 'processing', json_build_object('attempt', last_attempt, 'worker', leased_by)::text
       FROM back
      UNION ALL
-    SELECT id, clock.now, 'queued', json_build_object('reason', 'lease lost', 'losses', losses)::text
+    SELECT id, clock.now, 'queued',
+           json_strip_nulls(json_build_object('reason', 'lease lost', 'losses', losses,
+                                              'excused', CASE WHEN excused THEN true END))::text
       FROM back, clock
 )
 SELECT id::text FROM back

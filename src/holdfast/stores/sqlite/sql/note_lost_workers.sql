@@ -4,4 +4,4 @@ SELECT DISTINCT leased_by, :now
   FROM holdfast_jobs
  WHERE id IN (SELECT value FROM json_each(:ids))
    AND suspicion = 2
-    ON CONFLICT (worker) DO NOTHING
+    ON CONFLICT (worker) DO UPDATE SET lost_at = excluded.lost_at
