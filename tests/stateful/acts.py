@@ -217,10 +217,8 @@ def returns(draw: st.DrawFn, claim: Claim, kind: str) -> Transition:
         case "parked":
             seen = draw(any_of(claim.signals, len(draw(scenes()).model.told[claim.id])))
             return park(claim, "waits", delay=draw(any_of(*PAUSES)), seen=seen, awaits=False)
-        case "held":
-            return hold(claim, "its breaker is open", held_by=draw(any_of(*HOLDERS)))
         case _:
-            return release(claim, "never begun")._replace(gives_back=False)
+            return hold(claim, "its breaker is open", held_by=draw(any_of(*HOLDERS)))
 
 
 def _likely_ends(scene: Scene, claim: Claim) -> list[str]:
@@ -232,14 +230,14 @@ def _likely_ends(scene: Scene, claim: Claim) -> list[str]:
         "cancelled",
         "retry",
         "released",
-        "never begun",
         "parked",
         "parked",
+        "held",
         "held",
     ]
     names += ["overdue"] if job.deadline_at else []
     names += ["completed", "cancelled", "retry"] * 2 if job.cancel_requested else ["failed", "retry"]
-    return names + ["released", "never begun"] * 2 if job.losses else names
+    return names + ["released", "released"] * 2 if job.losses else names
 
 
 @st.composite

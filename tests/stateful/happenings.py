@@ -82,7 +82,7 @@ def _kind(change: Transition) -> str:
         case Requeue(event=EventKind.HELD):
             return "parked" if change.held_by is None else "held"
         case Requeue():
-            return "back, released" if change.gives_back else "back, never begun"
+            return "back, released"
         case StageWrite():
             return f"stage {change.status.value}"
 
