@@ -378,10 +378,14 @@ def _ended_by_right(old: Row, new: Row, *, by_holder: bool) -> Iterator[str]:
 
 def _from_queued(old: Row, new: Row, commit: Commit) -> Iterator[str]:
     if new.status == "processing" and new.token == old.token + 1:
-        if new.attempt != old.attempt + 1:
+        # A suspect spends its attempt when it begins; one that another job's crash has cost is given back.
+        spends = new.suspicion != 1
+        if new.attempt != old.attempt - (old.excused == 1) + spends:
             yield "a claim that spent no attempt, or several"
         if new.worker != commit.worker:
             yield "a claim in another's name"
+        if (new.suspicion > 0) != (old.losses > 0 or old.excused > 0):
+            yield "a job that lost its worker was claimed without suspicion, or another one with it"
         if new.lease_ends is None or new.lease_ends <= commit.at:
             yield "a lease that had run out when it began"
     too_early = _earlier(commit.at, old.retry_after) and not new.cancel_requested and not _news(old, new)
