@@ -140,7 +140,9 @@ async def test_nothing_to_extend_is_no_error(store: Store) -> None:
     assert await store.extend([], lease=LEASE) == NOTHING_NEW
 
 
-async def test_a_stored_stage_result_forgives_lost_leases(store: Store, clock: DatabaseClock) -> None:
+async def test_a_stored_stage_result_gives_the_next_stage_its_attempts_and_forgives_no_loss(
+    store: Store, clock: DatabaseClock
+) -> None:
     await a_claim(store)
     await clock.advance(PAST_LEASE)
     await store.reclaim(limit=10)
@@ -152,7 +154,7 @@ async def test_a_stored_stage_result_forgives_lost_leases(store: Store, clock: D
     third = await claimed(store)
 
     assert (second.attempt, second.losses) == (2, 1)
-    assert (third.attempt, third.losses) == (2, 1)
+    assert (third.attempt, third.losses) == (2, 2)
 
 
 async def test_a_release_gives_the_attempt_back_and_ends_a_row_of_losses(

@@ -1,4 +1,4 @@
-"""A job that may have taken its workers down waits without cost, and runs alone."""
+"""A job that may have taken its workers down waits without cost, and answers for the next loss."""
 
 import asyncio
 from datetime import timedelta
@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import ErrorClass, Holdfast, JobFailed, JobHandle, Status
+from holdfast.core.jobs import Claim
 from holdfast.core.transitions import release
 from holdfast.ports import Store
 from tests.builders import a_job
@@ -16,47 +17,178 @@ PAST_LEASE = LEASE + timedelta(seconds=1)
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_leased_job_can_wait_without_spending_its_attempt(store: Store, clock: DatabaseClock) -> None:
-    waiting = await a_claim(store)
-
-    assert await store.recount([(waiting.id, waiting.token, waiting.attempt - 1)]) == [True]
+async def test_a_suspect_that_was_not_begun_loses_nothing_with_its_worker(
+    store: Store, clock: DatabaseClock
+) -> None:
+    await a_suspect(store, clock)
+    [waiting] = await store.claim("worker", "default", limit=1, lease=LEASE)
 
     await clock.advance(PAST_LEASE)
     await store.reclaim(limit=1)
+
     again = await claimed(store)
-    assert (again.attempt, again.losses) == (1, 1)
+    assert (waiting.attempt, waiting.losses) == (2, 1)
+    assert (again.attempt, again.losses, again.failed_runs) == (2, 1, 1)
+
+
+@pytest.mark.clause("JOB-10")
+async def test_a_suspect_spends_its_attempt_when_it_is_begun(store: Store, clock: DatabaseClock) -> None:
+    job_id = await a_suspect(store, clock)
+    [waiting] = await store.claim("worker", "default", limit=1, lease=LEASE)
+    before = (await store.get(job_id)).attempt
+    lease = (waiting.id, waiting.token)
+
+    answers = [await store.begin([lease]), await store.begin([lease])]
+
+    assert answers == [[True], [True]]
+    assert (before, (await store.get(job_id)).attempt) == (1, 2)
 
 
 @pytest.mark.clause("JOB-6")
-async def test_only_the_holder_of_the_lease_counts_attempts(store: Store, clock: DatabaseClock) -> None:
-    stale = await a_claim(store)
+async def test_only_the_holder_of_the_lease_begins_a_suspect(store: Store, clock: DatabaseClock) -> None:
+    await a_suspect(store, clock)
+    stale = await claimed(store)
     await clock.advance(PAST_LEASE)
     await store.reclaim(limit=1)
 
-    queued = await store.recount([(stale.id, stale.token + 1, 7)])
-    holder = await claimed(store)
-    counts = [(stale.id, stale.token, 7), (holder.id, holder.token, 2)]
+    queued = await store.begin([(stale.id, stale.token + 1)])
+    [holder] = await store.claim("worker", "default", limit=1, lease=LEASE)
 
-    assert (queued, await store.recount(counts)) == ([False], [False, True])
-    assert (await store.get(holder.id)).attempt == 2
+    leases = [(stale.id, stale.token), (holder.id, holder.token)]
+    assert (queued, await store.begin(leases)) == ([False], [False, True])
+    assert (await store.get(holder.id)).attempt == 3
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_job_that_was_not_begun_keeps_its_row_of_losses(store: Store, clock: DatabaseClock) -> None:
-    await a_claim(store)
-    await clock.advance(PAST_LEASE)
-    await store.reclaim(limit=1)
-    waiting = await claimed(store)
-    await store.recount([(waiting.id, waiting.token, 1)])
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_suspect_that_is_given_back_gets_an_attempt_only_if_it_had_spent_one(
+    store: Store, clock: DatabaseClock, begun: bool
+) -> None:
+    await a_suspect(store, clock)
+    [waiting] = await store.claim("worker", "default", limit=1, lease=LEASE)
+    if begun:
+        await store.begin([(waiting.id, waiting.token)])
 
-    await store.settle("worker", [release(waiting, "worker shut down")._replace(gives_back=False)])
+    await store.settle("worker", [release(waiting, "worker shut down")])
 
     again = await claimed(store)
-    assert (again.attempt, again.losses) == (2, 1)
+    assert (again.attempt, again.losses) == (2, 0 if begun else 1)
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspect_runs_with_nobody_beside_it(hold: Holdfast, store: Store) -> None:
+async def test_the_neighbours_of_a_suspect_get_their_attempts_back(
+    store: Store, clock: DatabaseClock
+) -> None:
+    suspect = await a_suspect(store, clock)
+    await submitted(store, a_job(), a_job())
+    await claimed_by_one(store, 3)
+
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=3)
+
+    seen = {claim.id: claim for claim in await claimed_by_one(store, 3)}
+    guilty = seen.pop(suspect)
+    assert (guilty.attempt, guilty.losses, guilty.failed_runs) == (3, 2, 2)
+    told = [(claim.attempt, claim.losses, claim.failed_runs, claim.excused) for claim in seen.values()]
+    assert told == [(1, 0, 0, True)] * 2
+    assert all(claim.suspect for claim in seen.values())
+
+
+@pytest.mark.clause("JOB-10")
+async def test_a_worker_is_remembered_whose_leases_run_out_one_after_the_other(
+    store: Store, clock: DatabaseClock
+) -> None:
+    await a_suspect(store, clock)
+    await claimed(store, "doomed")
+    await clock.advance(LEASE / 2)
+    await submitted(store, a_job())
+    await claimed(store, "doomed")
+    await clock.advance(LEASE / 2 + timedelta(seconds=1))
+    first = await store.reclaim(limit=9)
+    await clock.advance(LEASE / 2)
+
+    second = await store.reclaim(limit=9)
+
+    assert (len(first), len(second)) == (1, 1)
+    [neighbour] = [claim for claim in await claimed_by_one(store, 2) if claim.id == second[0]]
+    assert (neighbour.attempt, neighbour.losses, neighbour.excused) == (1, 0, True)
+
+
+@pytest.mark.clause("JOB-10")
+async def test_a_neighbour_is_excused_before_the_lease_of_its_suspect_has_run_out(
+    store: Store, clock: DatabaseClock
+) -> None:
+    await a_suspect(store, clock)
+    [suspect] = await store.claim("doomed", "default", limit=1, lease=2 * LEASE)
+    await store.begin([(suspect.id, suspect.token)])
+    await submitted(store, a_job())
+    neighbour = await claimed(store, "doomed")
+    await clock.advance(PAST_LEASE)
+
+    lost = await store.reclaim(limit=9)
+
+    assert lost == [neighbour.id]
+    assert (await claimed(store)).excused
+
+
+@pytest.mark.clause("JOB-10")
+async def test_a_job_is_excused_once_in_a_row(store: Store, clock: DatabaseClock) -> None:
+    await a_suspect(store, clock)
+    [killer] = await submitted(store, a_job())
+    seen = []
+
+    for _ in range(3):
+        claims = {claim.id: claim for claim in await claimed_by_one(store, 2)}
+        seen.append((claims[killer].attempt, claims[killer].losses))
+        await clock.advance(PAST_LEASE)
+        await store.reclaim(limit=2)
+
+    assert seen == [(1, 0), (1, 0), (2, 1)]
+
+
+@pytest.mark.clause("JOB-10")
+async def test_jobs_that_are_lost_together_without_a_suspect_count_it_once_each(
+    store: Store, clock: DatabaseClock
+) -> None:
+    await submitted(store, a_job(), a_job())
+    await claimed_by_one(store, 2)
+
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=2)
+
+    again = await claimed_by_one(store, 2)
+    assert [(claim.attempt, claim.losses, claim.excused) for claim in again] == [(2, 1, False)] * 2
+
+
+@pytest.mark.clause("JOB-10")
+async def test_a_job_with_one_attempt_is_not_begun_again_though_another_is_held_responsible(
+    hold: Holdfast, store: Store
+) -> None:
+    begun: list[int] = []
+
+    @hold.job("once", attempts=1)
+    async def once(number: int) -> None:
+        begun.append(number)
+
+    @hold.job("suspect")
+    async def suspect() -> None: ...
+
+    await suspect.submit()
+    await lose_their_leases(store, 1)
+    job = await once.submit(1)
+    await lose_their_leases(store, 2)
+    async with hold.worker(poll=0.05):
+        with pytest.raises(JobFailed) as failed:
+            await job.result(timeout=PATIENCE)
+
+    assert failed.value.failure.error_class is ErrorClass.WORKER_LOST
+    assert begun == []
+
+
+@pytest.mark.clause("JOB-10")
+async def test_a_suspect_runs_beside_others_and_the_last_time_beside_no_suspect(
+    hold: Holdfast, store: Store
+) -> None:
     running: set[int] = set()
     beside: dict[int, set[int]] = {}
 
@@ -64,7 +196,7 @@ async def test_a_suspect_runs_with_nobody_beside_it(hold: Holdfast, store: Store
     async def look_around(number: int) -> None:
         running.add(number)
         beside[number] = set(running)
-        for _ in range(50):  # long enough for the worker to claim more, if it did
+        for _ in range(50):  # long enough for the worker to claim more
             await asyncio.sleep(0.001)
             beside[number] |= running
         running.discard(number)
@@ -73,11 +205,36 @@ async def test_a_suspect_runs_with_nobody_beside_it(hold: Holdfast, store: Store
     for _ in range(2):
         await lose_their_leases(store, len(suspects))
     others = await look_around.submit_many((number,) for number in range(3, 9))
-    async with hold.worker(poll=0.05, slots=10):
+    async with hold.worker(poll=0.05, slots=12):
         await all_ended([*suspects, *others])
 
-    assert [beside[number] for number in range(3)] == [{0}, {1}, {2}]
+    assert [beside[number] & {0, 1, 2} for number in range(3)] == [{0}, {1}, {2}]
+    assert beside[0] > {0}
     assert [job.attempt for job in [await one.read() for one in suspects]] == [3, 3, 3]
+
+
+@pytest.mark.clause("JOB-10")
+async def test_after_a_first_loss_a_quarter_of_the_slots_may_run_suspects(
+    hold: Holdfast, store: Store
+) -> None:
+    running: set[int] = set()
+    most = 0
+
+    @hold.job("look around")
+    async def look_around(number: int) -> None:
+        nonlocal most
+        running.add(number)
+        for _ in range(20):
+            most = max(most, len(running))
+            await asyncio.sleep(0.001)
+        running.discard(number)
+
+    suspects = await look_around.submit_many((number,) for number in range(12))
+    await lose_their_leases(store, len(suspects))
+    async with hold.worker(poll=0.05, slots=24):
+        await all_ended(suspects)
+
+    assert most == 24 // 4
 
 
 @pytest.mark.clause("JOB-10")
@@ -122,16 +279,33 @@ async def test_a_shutdown_costs_waiting_suspects_nothing(hold: Holdfast, store: 
     assert [job.losses for job in jobs[1:]] == [2, 2]
 
 
-async def test_there_may_be_nothing_to_count(store: Store) -> None:
+async def test_there_may_be_nothing_to_begin(store: Store) -> None:
     await submitted(store, a_job())
 
-    assert await store.recount([]) == []
+    assert await store.begin([]) == []
+
+
+async def a_suspect(store: Store, clock: DatabaseClock) -> str:
+    """Submit a job, and let it lose its first worker; return its id."""
+    claim = await a_claim(store)
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=1)
+    return claim.id
+
+
+async def claimed_by_one(store: Store, count: int) -> list[Claim]:
+    """Claim as one worker, and begin what is claimed."""
+    claims = await store.claim("worker", "default", limit=count, lease=LEASE)
+    assert len(claims) == count
+    await store.begin([(claim.id, claim.token) for claim in claims if claim.suspect])
+    return claims
 
 
 async def lose_their_leases(store: Store, count: int) -> None:
-    """Claim as a worker does that is dead a moment later."""
-    claims = await store.claim("dead", "default", limit=count, lease=timedelta(microseconds=1))
+    """Claim and begin as a worker does that is dead a moment later."""
+    claims = await store.claim("dead", "default", limit=count, lease=timedelta(milliseconds=1))
     assert len(claims) == count
+    await store.begin([(claim.id, claim.token) for claim in claims if claim.suspect])
     lost: list[str] = []
     async with asyncio.timeout(PATIENCE):
         while len(lost) < count:

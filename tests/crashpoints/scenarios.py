@@ -296,9 +296,7 @@ async def lose_the_answer_to_a_claim(story: Story) -> None:
 
     assert_completed(story, job)
     assert_attempts(story, job, 1)
-    if story.calm or story.loses_an_answer_of(
-        "store.claim", "store.leased_to", "store.recount", "store.settle"
-    ):
+    if story.calm or story.loses_an_answer_of("store.claim", "store.leased_to", "store.settle"):
         assert row_of(story, job)["attempt"] == 1, "an attempt was spent on nothing"
         assert "lease lost" not in reasons_of(story, job)
 
@@ -462,8 +460,8 @@ async def reclaim_from_a_sleeper(story: Story) -> None:
 
 
 @scenario
-async def run_a_suspect_alone(story: Story) -> None:
-    """A job that lost two workers is run alone; it and its neighbour complete, whoever is struck."""
+async def run_a_suspect(story: Story) -> None:
+    """A job that lost two workers runs under suspicion; it and its neighbour complete, whoever is struck."""
     suspect = await story.submit("plain", 1)
     for _ in range(2):
         await lose_a_worker(story, suspect)

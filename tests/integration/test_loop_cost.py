@@ -42,7 +42,7 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
     "requeue": (lambda n: [*held(n, "5 s", 0, "retry", "{}"), None, None, None], {"jobs_pkey"}),
     "store_stages": (lambda n: [*held(n, "fetch", "#1", "done", 1, "", "1"), None, None], {"jobs_pkey"}),
     "extend": (lambda n: [*held(n), "90 s"], {"jobs_pkey"}),
-    "recount": (lambda n: held(n, 1), {"jobs_pkey"}),
+    "begin": (held, {"jobs_pkey"}),
     "promote": (lambda n: [n], {"jobs_parked", "jobs_pkey"}),
     "reclaim": (lambda n: [n], {"jobs_leased", "jobs_pkey"}),
     "let_out": (lambda n: ["provider 1", n], {"jobs_held", "jobs_pkey"}),
@@ -127,7 +127,7 @@ async def test_twice_the_batch_is_twice_the_work(crowded_dsn: str, name: str) ->
     assert large.buffers <= 2.5 * small.buffers
 
 
-@pytest.mark.parametrize("name", ["extend", "recount"])
+@pytest.mark.parametrize("name", ["extend", "begin"])
 async def test_a_batch_asks_the_clock_once(crowded_dsn: str, name: str) -> None:
     plan = await carried_out(crowded_dsn, name, SMALL)
 

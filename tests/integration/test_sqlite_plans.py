@@ -245,6 +245,11 @@ def rows(count: int, *columns: Any) -> dict[str, Any]:
     return {"batch": json.dumps([[job, 1, *columns] for job in named]), "ids": json.dumps(named), "now": NOW}
 
 
+def lost(count: int) -> dict[str, Any]:
+    """Jobs that lost their worker, in which one ran under suspicion."""
+    return {"ids": json.dumps(ids(LOST, count)), "suspected": '["worker"]', "now": NOW}
+
+
 A_STAGE = ("fetch", "#1", "done", 1, "", "1", None)
 
 LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -252,7 +257,7 @@ LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
     "held": rows,
     "extend": lambda n: {**rows(n), "lease": 1},
     "wanting_cancel": rows,
-    "recount": lambda n: rows(n, 2),
+    "begin": rows,
     "requeue": lambda n: rows(n, 5, 0, "retry", "{}"),
     "requeue_history": lambda n: rows(n, 5, 0, "retry", "{}"),
     "reset_attempts": lambda n: rows(n, *A_STAGE),
@@ -265,8 +270,10 @@ LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
     "stages": rows,
     "promote": lambda n: {"limit": n, "now": NOW},
     "lost": lambda n: {"limit": n, "now": NOW},
-    "reclaim": lambda n: {"ids": json.dumps(ids(LOST, n)), "now": NOW},
-    "reclaim_history": lambda n: {"ids": json.dumps(ids(LOST, n)), "now": NOW},
+    "suspected_workers": lost,
+    "note_lost_workers": lost,
+    "reclaim": lost,
+    "reclaim_history": lost,
     "let_out": lambda n: {"holder": "provider 1", "limit": n, "now": NOW},
     "ended": lambda n: {"ids": json.dumps(ids(FINISHED, n))},
     "known_jobs": lambda n: {"ids": json.dumps(ids(FINISHED, n))},

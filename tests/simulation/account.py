@@ -1,6 +1,6 @@
 """An account of attempts: what each job has spent, kept beside the engine's own count.
 
-A claim spends one. A stage that ends makes what is spent one, the present claim: none pays for another.
+A claim spends one; that of a suspect spends none before it begins, and gives back what another job's crash has cost. A stage that ends makes what is spent one, the present claim: none pays for another.
 What was not the job's fault is given back. A lease that is lost gives nothing back: the crash was in it.
 """
 
@@ -43,13 +43,17 @@ class Account:
             if new.attempt not in fair:
                 yield f"{new.attempt} attempts are spent, where {sorted(fair)} would be fair"
         if new.status == "processing" and new.token != old.token:
-            self._before[new.id] = new.attempt - 1
+            self._before[new.id] = new.attempt - (new.suspicion != 1)
 
     def _fair(self, old: Row, new: Row, *, stage_ended: bool, news: list[News]) -> set[int]:
         if old.status == "queued":
-            return {old.attempt + 1 if new.status == "processing" else old.attempt}
+            if new.status != "processing":
+                return {old.attempt}
+            suspect, unspent = bool(old.losses or old.excused), old.attempt - (old.excused == 1)
+            # A suspect may have been begun in the same commit.
+            return {unspent, unspent + 1} if suspect else {unspent + 1}
         spent = 1 if stage_ended else self._before.get(old.id, 0) + 1
         if new.status == "queued" and news and news[-1].gives_back:
             return {spent - 1}
-        # While a suspect waits for its turn, the attempt that its claim spent is not spent.
-        return {spent, spent - 1} if old.losses and not stage_ended else {spent}
+        # While a suspect waits for its turn, its attempt is not spent.
+        return {spent, spent - 1} if old.suspicion == 1 and not stage_ended else {spent}

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _JOBS = """
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, lease_expires_at,
        retry_after, cancel_requested, NULL AS result, losses, waiting, signals, pending, deadline_at,
-       NULL AS timed_out_at, NULL AS late_result, held_by, let_out_by
+       NULL AS timed_out_at, NULL AS late_result, held_by, let_out_by, suspicion, excused
   FROM holdfast_jobs
  UNION ALL
 SELECT id, name, queue, priority, status, attempt, generation, lease_token, leased_by, NULL, NULL, 0,
-       coalesce(result, failure), losses, 0, 0, 0, deadline_at, timed_out_at, late_result, NULL, NULL
+       coalesce(result, failure), losses, 0, 0, 0, deadline_at, timed_out_at, late_result, NULL, NULL, 0, 0
   FROM holdfast_finished
 """
 _STAGES = """
@@ -76,6 +76,8 @@ class Row(NamedTuple):
     late_result: str | None
     held_by: str | None = None
     let_out_by: str | None = None
+    suspicion: int = 0
+    excused: int = 0
 
     @property
     def timed_out(self) -> bool:
@@ -376,10 +378,14 @@ def _ended_by_right(old: Row, new: Row, *, by_holder: bool) -> Iterator[str]:
 
 def _from_queued(old: Row, new: Row, commit: Commit) -> Iterator[str]:
     if new.status == "processing" and new.token == old.token + 1:
-        if new.attempt != old.attempt + 1:
+        # A suspect spends its attempt when it begins; one that another job's crash has cost is given back.
+        spends = new.suspicion != 1
+        if new.attempt != old.attempt - (old.excused == 1) + spends:
             yield "a claim that spent no attempt, or several"
         if new.worker != commit.worker:
             yield "a claim in another's name"
+        if (new.suspicion > 0) != (old.losses > 0 or old.excused > 0):
+            yield "a job that lost its worker was claimed without suspicion, or another one with it"
         if new.lease_ends is None or new.lease_ends <= commit.at:
             yield "a lease that had run out when it began"
     too_early = _earlier(commit.at, old.retry_after) and not new.cancel_requested and not _news(old, new)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tests.simulation.witness import Witness
 
 BUDGET = 4
+STRIDES = 2
+"""The remainder, by four, of the numbers of killers that store another stage each time."""
 CHILD = -1_000 * BUDGET
 """What is added to a parent's number to give that of its children: nobody else's is negative."""
 QUICK = Backoff.full_jitter(initial="1s", ceiling="8s")
@@ -215,17 +217,25 @@ def _pure(hold: Holdfast, witness: Witness) -> Any:
 
 
 def _deadly(hold: Holdfast, outside: Outside) -> JobFunction[[int], None]:
-    """A job that takes its process down each time it runs: with odd numbers in a stage, else outside of any."""
+    """A job that takes its process down each time it runs: with odd numbers in a stage, else outside of any.
+
+    One in four stores another stage each time, as if it had come further.
+    """
 
     @hold.stage("jump")
     async def jump() -> None:
         outside.die()
 
+    @hold.stage("strides")
+    async def stride() -> None: ...
+
     @hold.job("killer")
     async def killer(number: int) -> None:
         with outside.witness.running():
             await asyncio.sleep(0.5)  # its neighbours have begun by then
-            if number % 2:
+            if number % 4 == STRIDES:
+                await stride.options(key=str(outside.witness.times_begun()))()
+            elif number % 2:
                 await jump()
             outside.die()
 

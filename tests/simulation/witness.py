@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SUSPECT_AFTER = 2
-"""Workers that a job has lost in a row when it is to be run alone."""
+MOST_ATTEMPTS = 4
+"""Attempts that any job has, or one of its stages."""
 
 SHORTEST_TIMEOUT = 20.0 - 1e-6
 """Seconds after which a call that is cancelled was given up: one that is cancelled earlier was stopped."""
@@ -94,23 +94,37 @@ class Witness:
         self._seen = seen
         self._clock = clock
         self._complain = complain
-        self._alone: str | None = None
+        self._suspects: dict[str, bool] = {}
+        """Those that run here, and whether a loss would be the last."""
+
+    def times_begun(self) -> int:
+        """Count how often the running job was begun in its generation."""
+        now = current()
+        return self._seen.begun[f"{now.job_id}:{now.generation}"]
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Watch a job's function, from its first line to its last."""
         now = current()
         self._seen.begun[f"{now.job_id}:{now.generation}"] += 1
-        if self._alone is not None:
-            self._complain(f"job {now.job_id} began beside {self._alone}, which is to run alone")
-        suspect = self._is_suspect(now.job_id)
-        if suspect:
-            self._alone = now.job_id
+        row = self._held(now.job_id)
+        if row is not None and (row.losses or row.excused):
+            self._watch_suspect(row)
         try:
             yield
         finally:
-            if suspect:
-                self._alone = None
+            self._suspects.pop(now.job_id, None)
+
+    def _watch_suspect(self, row: Row) -> None:
+        """See that its row says so, and that one which would be lost for good has no other suspect beside it."""
+        if row.suspicion != 2:
+            self._complain(f"job {row.id} lost a worker, and runs without being held responsible")
+        last = row.attempt >= MOST_ATTEMPTS
+        if self._suspects and (last or any(self._suspects.values())):
+            self._complain(
+                f"job {row.id} began beside {sorted(self._suspects)}, and one could be lost for good"
+            )
+        self._suspects[row.id] = last
 
     @contextmanager
     def trying(self) -> Iterator[None]:
@@ -215,10 +229,6 @@ class Witness:
         """The row of a job, if the attempt that is running still holds its lease."""
         row, attempt = self._auditor.jobs.get(job_id), CURRENT.get()
         return row if row is not None and attempt is not None and attempt.claim.token == row.token else None
-
-    def _is_suspect(self, job_id: str) -> bool:
-        row = self._held(job_id)
-        return row is not None and row.losses >= SUSPECT_AFTER
 
     def _is_done(self, job_id: str, name: str, call: str) -> bool:
         stage = self._auditor.stages.get((job_id, name, call))

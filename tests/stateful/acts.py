@@ -150,7 +150,7 @@ def of_claimers(draw: st.DrawFn) -> Act:
 @st.composite
 def of_holders(draw: st.DrawFn) -> Act:
     """Write what became of jobs, prolong leases, count attempts: all under leases, or what looks like one."""
-    match draw(any_of("one", "one", "one", "many", "again", "extend", "recount")):
+    match draw(any_of("one", "one", "one", "many", "again", "extend", "begin")):
         case "one":
             return draw(settling([draw(held_claims().flatmap(changes))]))
         case "many":
@@ -162,7 +162,7 @@ def of_holders(draw: st.DrawFn) -> Act:
             return act("extend", [(claim.id, claim.token) for claim in held], lease=draw(any_of(*LEASES)))
         case _:
             held = draw(st.lists(claims(), max_size=2, unique_by=lambda claim: claim.id))
-            return act("recount", [(claim.id, claim.token, draw(st.integers(0, 3))) for claim in held])
+            return act("begin", [(claim.id, claim.token) for claim in held])
 
 
 @st.composite
@@ -217,10 +217,8 @@ def returns(draw: st.DrawFn, claim: Claim, kind: str) -> Transition:
         case "parked":
             seen = draw(any_of(claim.signals, len(draw(scenes()).model.told[claim.id])))
             return park(claim, "waits", delay=draw(any_of(*PAUSES)), seen=seen, awaits=False)
-        case "held":
-            return hold(claim, "its breaker is open", held_by=draw(any_of(*HOLDERS)))
         case _:
-            return release(claim, "never begun")._replace(gives_back=False)
+            return hold(claim, "its breaker is open", held_by=draw(any_of(*HOLDERS)))
 
 
 def _likely_ends(scene: Scene, claim: Claim) -> list[str]:
@@ -232,14 +230,14 @@ def _likely_ends(scene: Scene, claim: Claim) -> list[str]:
         "cancelled",
         "retry",
         "released",
-        "never begun",
         "parked",
         "parked",
+        "held",
         "held",
     ]
     names += ["overdue"] if job.deadline_at else []
     names += ["completed", "cancelled", "retry"] * 2 if job.cancel_requested else ["failed", "retry"]
-    return names + ["released", "never begun"] * 2 if job.losses else names
+    return names + ["released", "released"] * 2 if job.losses else names
 
 
 @st.composite

@@ -27,7 +27,7 @@ MEMORY = Path("/dev/shm")
 
 TABLES = (
     *("jobs", "payloads", "finished", "stages", "job_events", "job_keys", "job_versions"),
-    *("signals", "paused_queues"),
+    *("signals", "paused_queues", "lost_workers"),
 )
 
 STILL_CLOCK = f"""

@@ -82,7 +82,7 @@ def _kind(change: Transition) -> str:
         case Requeue(event=EventKind.HELD):
             return "parked" if change.held_by is None else "held"
         case Requeue():
-            return "back, released" if change.gives_back else "back, never begun"
+            return "back, released"
         case StageWrite():
             return f"stage {change.status.value}"
 
@@ -98,8 +98,8 @@ def _extended(act: Act, extension: Extension, _: Jobs) -> Iterator[str]:
         yield "told of a request to cancel"
 
 
-def _recounted(_: Act, answers: list[bool], __: Jobs) -> Iterator[str]:
-    return ("counted" if matched else "refused" for matched in answers)
+def _begun(_: Act, answers: list[bool], __: Jobs) -> Iterator[str]:
+    return ("begun" if matched else "refused" for matched in answers)
 
 
 def _promoted(act: Act, promotion: Promotion, _: Jobs) -> Iterator[str]:
@@ -167,7 +167,7 @@ _TELLERS: dict[str, Callable[[Act, Any, Jobs], Iterator[str]]] = {
     "claim": _claimed,
     "settle": _settled,
     "extend": _extended,
-    "recount": _recounted,
+    "begin": _begun,
     "promote": _promoted,
     "let_out": _let_out,
     "reclaim": _reclaimed,

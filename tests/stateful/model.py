@@ -49,6 +49,13 @@ class Model:
     pauses: dict[str, Pause] = field(default_factory=dict)
     let_out_by: dict[str, str] = field(default_factory=dict)
     """Who held a job, from when it was let out until it goes back."""
+    suspicion: Counter[str] = field(default_factory=Counter)
+    """1 for a job that was leased after a loss and has not begun, 2 for one that has."""
+    excused: Counter[str] = field(default_factory=Counter)
+    """1 for a job whose last loss is another's, 2 once the attempt was given back."""
+    failed_runs: Counter[str] = field(default_factory=Counter)
+    lost_workers: dict[str, datetime] = field(default_factory=dict)
+    """Workers that were lost with a suspect, and when; they are remembered for an hour."""
 
     def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
         """Decide on each submission in turn: one may stand in for those behind it."""
@@ -122,27 +129,32 @@ class Model:
         return [self._leased(job, worker, lease) for job in ready[:limit]]
 
     def _leased(self, job: Job, worker: str, lease: timedelta) -> Claim:
-        """Spend an attempt and raise the token, whatever becomes of the job from here."""
+        """Spend an attempt and raise the token, whatever becomes of the job; a suspect spends it when it begins."""
+        given_back, suspect = self.excused[job.id] == 1, bool(job.losses or self.excused[job.id])
+        number = max(job.attempt - given_back, 0) + 1
+        self.excused[job.id] = 2 if self.excused[job.id] else 0
+        self.suspicion[job.id] = int(suspect)
         job = self._move(
             job,
             Status.PROCESSING,
-            attempt=job.attempt + 1,
+            attempt=number - suspect,
+            losses=max(job.losses - given_back, 0),
             lease_token=job.lease_token + 1,
             leased_by=worker,
             lease_expires_at=self.now + lease,
             started_at=job.started_at or self.now,
-            last_attempt=job.attempt + 1,
+            last_attempt=number,
             last_attempt_at=self.now,
             waiting=False,
         )
-        self._tell(job.id, EventKind.PROCESSING, attempt=job.attempt, worker=worker)
+        self._tell(job.id, EventKind.PROCESSING, attempt=number, worker=worker)
         return Claim(
             id=job.id,
             name=job.name,
             queue=job.queue,
             owner=job.owner,
             args=job.args,
-            attempt=job.attempt,
+            attempt=number,
             generation=job.generation,
             token=job.lease_token,
             losses=job.losses,
@@ -152,6 +164,8 @@ class Model:
             time_left=None if job.deadline_at is None else (job.deadline_at - self.now).total_seconds(),
             signals=len(self.told[job.id]),
             held_by=self.let_out_by.get(job.id),
+            failed_runs=self.failed_runs[job.id],
+            excused=self.excused[job.id] > 0,
         )
 
     def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
@@ -269,7 +283,7 @@ class Model:
         """Keep a stage that ended as it is; an end also gives the next stage its attempts."""
         ended = change.status is not StageStatus.STARTED
         self.staged.add(change.id)
-        self._change(self.jobs[change.id], **({"attempt": 1, "losses": 0} if ended else {}))
+        self._change(self.jobs[change.id], **({"attempt": 1} if ended else {}))
         known = self.stage_rows[change.id].get(change.key)
         if known is not None and known.status is not StageStatus.STARTED:
             return
@@ -290,14 +304,18 @@ class Model:
     def _requeue(self, change: Requeue) -> None:
         """Give the job back. One that somebody wants cancelled does not wait: the next claim ends it."""
         job = self.jobs[change.id]
-        never_begun = change.event is EventKind.QUEUED and not change.gives_back
+        begun = self.suspicion[job.id] != 1
+        keeps_losses = not begun or change.held_by is not None
+        self.failed_runs[job.id] += change.event is EventKind.RETRY
+        self.excused[job.id] *= keeps_losses
+        self.suspicion[job.id] = 0
         news = change.seen is not None and len(self.told[job.id]) > change.seen
         waits = change.delay is not None and not job.cancel_requested and not news
         self.let_out_by.pop(job.id, None)
         self._let_go(
             job,
-            attempt=job.attempt - change.gives_back,
-            losses=job.losses if never_begun or change.held_by is not None else 0,
+            attempt=job.attempt - (change.gives_back and begun),
+            losses=job.losses if keeps_losses else 0,
             retry_after=self.now + (change.delay or timedelta(0)) if waits else None,
             waiting=waits and change.seen is not None,
             held_by=change.held_by if waits else None,
@@ -337,13 +355,14 @@ class Model:
         job = self.jobs.get(job_id)
         return job is not None and job.status.ended and self.cut_off.get(job_id) == token
 
-    def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
-        """Set the attempts that leased jobs have spent."""
-        answers = [self.holds(job_id, token) for job_id, token, _ in held]
-        for (job_id, _, attempts), matched in zip(held, answers, strict=True):
-            if matched:
-                self._change(self.jobs[job_id], attempt=attempts)
-        return answers
+    def begin(self, held: Sequence[tuple[str, int]]) -> list[bool]:
+        """Spend the attempts that claims have left unspent, and hold the jobs responsible for what follows."""
+        matched = [self.holds(job_id, token) for job_id, token in held]
+        for job_id in [job_id for (job_id, _), holds in zip(held, matched, strict=True) if holds]:
+            job = self.jobs[job_id]
+            self.suspicion[job_id] = 2
+            self._change(job, attempt=job.last_attempt)
+        return matched
 
     def cancel_requests(self, worker: str) -> list[str]:
         """Name what *worker* runs and somebody wants cancelled."""
@@ -389,11 +408,26 @@ class Model:
         return dict(Counter(job.held_by for job in self.jobs.values() if job.held_by is not None))
 
     def reclaim(self, *, limit: int) -> list[str]:
-        """Give back what lost its worker. The attempt stays spent: whatever happened, it happened in it."""
+        """Give back what lost its worker. The attempt stays spent: whatever happened, it happened in it.
+
+        If a suspect ran in that worker, it is held responsible, and the others are excused, once in a row.
+        """
         lost = self.overdue()[:limit]
+        leased = {job.id: job.leased_by or "" for job in self._live(Status.PROCESSING)}
+        suspected = {by for by, at in self.lost_workers.items() if at > self.now - timedelta(hours=1)}
+        suspected |= {by for job_id, by in leased.items() if self.suspicion[job_id] == 2}
+        self.lost_workers |= {leased[job.id]: self.now for job in lost if self.suspicion[job.id] == 2}
         for job in lost:
-            self._let_go(job, losses=job.losses + 1)
-            self._tell(job.id, EventKind.QUEUED, reason="lease lost", losses=job.losses + 1)
+            kind, blameless = self.suspicion[job.id], leased[job.id] in suspected
+            excused = kind == 0 and blameless and not self.excused[job.id]
+            if excused:
+                self.excused[job.id] = 1
+            self.failed_runs[job.id] += kind == 2 or (kind == 0 and not blameless)
+            losses = job.losses + (kind != 1)
+            self.suspicion[job.id] = 0
+            self._let_go(job, losses=losses)
+            told = {"excused": True} if excused else {}
+            self._tell(job.id, EventKind.QUEUED, reason="lease lost", losses=losses, **told)
         return [job.id for job in lost]
 
     def overdue(self) -> list[Job]:
@@ -423,6 +457,8 @@ class Model:
             raise StateRefused
         self.cut_off.pop(job_id, None)
         self.let_out_by.pop(job_id, None)
+        for counter in (self.suspicion, self.excused, self.failed_runs):
+            counter.pop(job_id, None)
         rows = self.stage_rows[job_id]
         self.stage_rows[job_id] = {key: row for key, row in rows.items() if row.status is StageStatus.DONE}
         self._tell(job_id, EventKind.REPLAYED, generation=job.generation + 1)

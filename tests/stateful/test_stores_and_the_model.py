@@ -52,8 +52,7 @@ settle: cancelled after a request to cancel
 settle: back for a retry
 settle: back for a retry after a request to cancel
 settle: back, released
-settle: back, never begun
-settle: back, never begun after a lost lease
+settle: back, released after a lost lease
 settle: stage started
 settle: stage done
 settle: stage done after a lost lease
@@ -77,8 +76,8 @@ extend: prolonged
 extend: lost
 extend: told of a request to cancel
 extend: told of a deadline
-recount: counted
-recount: refused
+begin: begun
+begin: refused
 promote: made ready
 promote: as many as allowed
 let_out: made ready

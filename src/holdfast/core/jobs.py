@@ -69,7 +69,8 @@ class Claim(NamedTuple):
     """A lease on one job: what a worker may run, and the token that lets it write.
 
     *attempt* counts claims since the last stored stage result, this one included.
-    *losses* counts leases lost in a row: a job that lost two is run alone.
+    *losses* counts leases lost in a row, and *excused* says that one more was lost, for which another job is held
+    responsible. *failed_runs* counts those of this generation that failed or lost their worker.
     *time_left* is the length from the claim to the job's deadline, in seconds.
     *held_by* names who held the job before, if it was let out since it last went back to its queue.
     """
@@ -89,6 +90,13 @@ class Claim(NamedTuple):
     time_left: float | None = None
     signals: int = 0
     held_by: str | None = None
+    failed_runs: int = 0
+    excused: bool = False
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the job may be what took its workers down. Its claim has spent no attempt yet: beginning does."""
+        return self.losses > 0 or self.excused
 
 
 class Signal(NamedTuple):

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.core.classify import Classifier
+from holdfast.core.crashes import lost_too_often, out_of_runs
 from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.exhaustion import USUAL, Table, level_of
 from holdfast.core.failures import Failure, stage_mismatch, timed_out, worker_lost
@@ -192,8 +193,10 @@ class Attempt:
 
     def _ended_before(self, spec: JobSpec) -> Transition | None:
         """Decide on a job whose function is not to be called at all."""
-        if self.claim.losses and self.claim.attempt > spec.crash_budget:
+        if lost_too_often(self.claim, spec.crash_budget):
             return self._given_up(worker_lost())
+        if self.claim.failed_runs >= spec.run_limit:
+            return self._given_up(out_of_runs(worker_lost(), spec.run_limit))
         return time_out(self.claim) if self.overdue() else None
 
     async def _in_span(self, span: Span, spec: JobSpec) -> Transition | None:
@@ -216,9 +219,11 @@ class Attempt:
                 value = await spec.function(*args, **kwargs)
             else:
                 value = await call(spec, args, kwargs, executor=self._tools.executor)
-            return self._postponed() or complete(self.claim, spec.shape.dump_result(value))
+            return self._within_limit(self._postponed(), spec) or complete(
+                self.claim, spec.shape.dump_result(value)
+            )
         except BaseException as error:  # noqa: BLE001 - the edge of an attempt: SystemExit too is only its failure
-            return self._ended_by(error, spec)
+            return self._within_limit(self._ended_by(error, spec), spec)
         finally:
             self._over = True
             if self._alarm is not None:
@@ -366,6 +371,14 @@ class Attempt:
         return fail(
             self.claim, failure, spec.policy, roll=self._tools.dice.roll(), attempt=self.claim.attempt
         )
+
+    def _within_limit(self, change: Transition | None, spec: JobSpec) -> Transition | None:
+        """End a job that is to be tried again, if it has failed or lost its worker in too many runs."""
+        if not isinstance(change, Requeue) or change.failure is None:
+            return change
+        if self.claim.failed_runs + 1 < spec.run_limit:
+            return change
+        return self._given_up(out_of_runs(change.failure, spec.run_limit), change.stage)
 
     def note(self, fields: Mapping[str, Any]) -> None:
         """Remember what a dead letter should tell, if the job leaves one."""

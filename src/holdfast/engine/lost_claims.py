@@ -64,10 +64,7 @@ class LostClaims:
         self._next_look = self._clock.monotonic() + self._poll
         if not lost:
             return
-        # The count is absolute: however often this is sent, an attempt is given back once. And a release that gives
-        # nothing back leaves the row of lost leases as it is, by which a job that kills its workers is known.
-        await self._store.recount([(job.id, job.token, job.attempt - 1) for job in lost])
         for job in lost:
-            back = Requeue(job.id, job.token, EventKind.QUEUED, reason=WHY)
+            back = Requeue(job.id, job.token, EventKind.QUEUED, gives_back=True, reason=WHY)
             self._settler.post(Outcome(back, job.attempt, 0.0))
         self._journal.warning("lost claims released", worker=self._worker, jobs=len(lost))

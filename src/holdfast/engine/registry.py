@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from holdfast.core.backoff import RetryPolicy
+from holdfast.core.crashes import FAILED_RUNS_PER_ATTEMPT
 from holdfast.core.errors import ConfigError
 from holdfast.core.exhaustion import USUAL, Table
 from holdfast.core.providers import ProviderSpec
@@ -48,6 +49,7 @@ class JobSpec:
     exhaustion: Table = field(default_factory=lambda: USUAL)
     """What follows when it has no attempt left."""
     auto_replay: AutoReplay | None = None
+    max_failed_runs: int | None = None
     on_accept: list[Any] = field(default_factory=list)
     """The job that is submitted when a late result is accepted; at most one."""
     stages: dict[str, StageSpec] = field(default_factory=dict)
@@ -67,6 +69,11 @@ class JobSpec:
         its stages stands; a stage that is reached checks its own.
         """
         return max(self.policy.attempts, *self._budgets, 1)
+
+    @property
+    def run_limit(self) -> int:
+        """How many runs of one generation may fail or lose their worker, whatever its stages store in between."""
+        return self.max_failed_runs or FAILED_RUNS_PER_ATTEMPT * self.crash_budget
 
 
 @dataclass(frozen=True, slots=True)

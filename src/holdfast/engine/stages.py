@@ -273,7 +273,7 @@ class Stages:
             raise LeaseLost
         if change.status is not StageStatus.STARTED:
             # The store set the job's count back with the same write: the next stage begins at one.
-            self._attempt.claim = self._attempt.claim._replace(attempt=1, losses=0)
+            self._attempt.claim = self._attempt.claim._replace(attempt=1)
 
     async def close(self) -> None:
         """Stop what still runs when the attempt is over, and give its noted attempts back."""

@@ -1,97 +1,123 @@
-"""Jobs that may be what took their workers down: they run one at a time, with nobody beside them."""
+"""Jobs that may be what took their workers down: few of them run at a time, beside all others.
+
+The row of one that runs says so. If its worker is lost, the store holds it responsible, and not its neighbours.
+"""
 
 from collections import deque
 from datetime import timedelta
+from typing import NamedTuple
 
+from holdfast.core.crashes import company, lost_too_often
 from holdfast.core.jobs import Claim
 from holdfast.engine.attempt import Attempt, Interruption
 from holdfast.engine.patience import Patience
 from holdfast.engine.registry import Registry
 from holdfast.ports import Clock, Store
 
-SOLO_AFTER = 2
-"""Leases lost in a row after which a job is run alone: if it kills its process, it kills nobody else.
+FEW = 4
+"""One slot in so many may be taken by suspects that wait, and as many by those that run."""
 
-One whose next crash would be its last runs alone even earlier.
-"""
+WAIT = timedelta(seconds=5)
+"""How long a suspect waits in a worker. Then it goes back to its queue, where another worker may find it."""
+
+LONGEST_WAIT = timedelta(minutes=5)
+"""How long it waits there at most, before it is claimed again."""
+
+
+class _Suspect(NamedTuple):
+    attempt: Attempt
+    company: int
+    """How many suspects may run in this worker while it does, itself included."""
+    since: float
+    """When it was claimed, or begun, by this process's steady clock."""
 
 
 class Suspects:
-    """Suspects that wait for their turn, and the one that has it."""
+    """Suspects that wait for their turn, in the order in which they came, and those that run."""
 
     def __init__(
-        self, store: Store, registry: Registry, patience: Patience, *, clock: Clock, longest_wait: timedelta
+        self, store: Store, registry: Registry, patience: Patience, *, clock: Clock, slots: int
     ) -> None:
         self._store = store
         self._registry = registry
         self._patience = patience
         self._clock = clock
-        self._longest_wait = longest_wait.total_seconds()
-        self._waiting: deque[Attempt] = deque()
-        self._since = 0.0
-        self._alone: Attempt | None = None
-        self._in_doubt = False
-        """Whether the attempt of one that waits may have been spent: the store did not answer when it was asked to."""
+        self._slots = slots
+        self._waiting: deque[_Suspect] = deque()
+        self._running: dict[Attempt, _Suspect] = {}
 
-    def __bool__(self) -> bool:
-        """Whether nothing else may be claimed."""
-        return self._alone is not None or bool(self._waiting)
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
 
     def among(self, claims: list[Claim]) -> list[Claim]:
-        """Pick the suspects out of *claims*."""
-        return [claim for claim in claims if claim.losses and self._suspicious(claim)]
+        """Pick those out of *claims* whose code is to run, and may take the process down."""
+        return [claim for claim in claims if claim.suspect and self._runs(claim)]
 
-    def _suspicious(self, claim: Claim) -> bool:
+    def _runs(self, claim: Claim) -> bool:
         spec = self._registry.get(claim.name)
-        if spec is None or claim.attempt > spec.crash_budget:
-            return False  # such a claim runs no code of the job
-        return claim.losses >= SOLO_AFTER or claim.attempt == spec.crash_budget
-
-    async def hold_back(self, claims: list[Claim], *, within: timedelta) -> None:
-        """Take the attempts of *claims* back while they wait: another suspect may crash the process first."""
-        counts = [(claim.id, claim.token, claim.attempt - 1) for claim in claims]
-        await self._patience.insist(lambda _: self._store.recount(counts), within=within)
+        return spec is not None and not lost_too_often(claim, spec.crash_budget)
 
     def add(self, attempt: Attempt) -> None:
         """Let *attempt* wait for its turn."""
-        self._since = self._clock.monotonic()
-        self._waiting.append(attempt)
+        spec = self._registry.get(attempt.claim.name)
+        budget = 1 if spec is None else spec.crash_budget
+        most = company(attempt.claim, budget, self._slots)
+        self._waiting.append(_Suspect(attempt, most, self._clock.monotonic()))
 
-    async def next(self, *, busy: bool, within: timedelta) -> Attempt | None:
-        """Give the suspect whose turn it is, its attempt spent; `None` while others are *busy*.
-
-        Nothing is claimed meanwhile, so long neighbours are waited for only for a while.
-        """
-        waited = self._clock.monotonic() - self._since
-        if self._alone is not None or (busy and waited < self._longest_wait):
-            return None
-        attempt = self._waiting.popleft()
-        count = (attempt.claim.id, attempt.claim.token, attempt.claim.attempt)
+    async def begin(self, *, within: timedelta) -> list[Attempt]:
+        """Give the suspects whose turn it is, their attempts spent. Raises `StoreUnavailable`."""
+        ready = self._take_ready()
+        if not ready:
+            return []
+        leases = [(suspect.attempt.claim.id, suspect.attempt.claim.token) for suspect in ready]
         try:
-            [held] = await self._patience.insist(lambda _: self._store.recount([count]), within=within)
+            held = await self._patience.insist(lambda _: self._store.begin(leases), within=within)
         except BaseException:
-            self._waiting.appendleft(attempt)
-            self._in_doubt = True
+            self._waiting.extendleft(reversed(ready))
             raise
-        self._in_doubt = False
-        if not held:
-            attempt.interrupt(Interruption.LOST)  # it then ends without running, and without a word
-        self._since = self._clock.monotonic()
-        self._alone = attempt
-        return attempt
+        now = self._clock.monotonic()
+        for suspect, is_held in zip(ready, held, strict=True):
+            if not is_held:
+                suspect.attempt.interrupt(
+                    Interruption.LOST
+                )  # it then ends without running, and writes nothing
+            self._running[suspect.attempt] = suspect._replace(since=now)
+        return [suspect.attempt for suspect in ready]
+
+    def _take_ready(self) -> list[_Suspect]:
+        """Take those that may run beside the suspects that run already; none overtakes another."""
+        ready: list[_Suspect] = []
+        most = min((suspect.company for suspect in self._running.values()), default=self._slots)
+        while self._waiting:
+            most = min(most, self._waiting[0].company)
+            if len(self._running) + len(ready) >= most:
+                break
+            ready.append(self._waiting.popleft())
+        return ready
 
     def ended(self, attempt: Attempt) -> None:
-        """Hear that an attempt is over."""
-        if self._alone is attempt:
-            self._alone = None
+        """Note that an attempt is over."""
+        self._running.pop(attempt, None)
 
-    def dismiss(self) -> list[Claim]:
+    def take_surplus(self) -> list[tuple[Attempt, timedelta]]:
+        """Give up those that have waited long enough, or are too many, and say for how long each is to go back.
+
+        The longer the suspects before them have been running, the longer: each time costs two lines of history.
+        """
+        now, most = self._clock.monotonic(), max(1, self._slots // FEW)
+        kept = [suspect for suspect in self._waiting if now - suspect.since < WAIT.total_seconds()][:most]
+        if len(kept) == len(self._waiting):
+            return []
+        surplus = [suspect.attempt for suspect in self._waiting if suspect not in kept]
+        self._waiting = deque(kept)
+        begun = min((suspect.since for suspect in self._running.values()), default=now)
+        delay = min(max(timedelta(seconds=now - begun), WAIT), LONGEST_WAIT)
+        return [(attempt, delay) for attempt in surplus]
+
+    def dismiss(self) -> list[Attempt]:
         """Give up all that wait: they have not begun."""
-        waiting = [attempt.claim for attempt in self._waiting]
+        waiting = [suspect.attempt for suspect in self._waiting]
         self._waiting.clear()
         return waiting
-
-    async def make_sure_unspent(self, dismissed: list[Claim], *, within: timedelta) -> None:
-        """Take back an attempt that may have been spent when the store did not answer."""
-        if dismissed and self._in_doubt:
-            await self.hold_back(dismissed, within=within)

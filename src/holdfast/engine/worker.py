@@ -73,7 +73,7 @@ class Worker:
         self._main: asyncio.Task[None] | None = None
         self._broken: BaseException | None = None
         self._suspects = Suspects(
-            parts.store, parts.registry, self._patience, clock=parts.clock, longest_wait=options.lease
+            parts.store, parts.registry, self._patience, clock=parts.clock, slots=options.slots
         )
         self._watchdog = parts.watchdog
         self._keeper = Keeper(
@@ -266,12 +266,10 @@ class Worker:
         self._news.clear()
         if self._lost_claims.due():
             await self._give_back_lost_claims()
-        if self._suspects:
-            return await self._start_suspect()
+        started = await self._start_suspects()
         paused = self._sweeper.paused
         if paused is None:
             return 0  # the first sweep finds out which queues are paused, and then there is news
-        started = 0
         for queue in self._order(paused):
             room = self._room()
             if room <= 0 or self._stopping:
@@ -294,7 +292,7 @@ class Worker:
 
     def _room(self) -> int:
         """How many jobs to claim now; at most twice as many attempts as slots may be unwritten."""
-        slots, running = self.options.slots, self._running
+        slots, running = self.options.slots, self._running + self._suspects.waiting
         return min(slots - running, 2 * slots - running - self._settler.unsettled, max(1, slots // SHARES))
 
     async def _claim(self, queue: str, room: int) -> list[Claim]:
@@ -317,35 +315,28 @@ class Worker:
             self._journal.warning("store unavailable", worker=self.name, message=str(error))
 
     async def _start(self, claims: list[Claim]) -> None:
-        suspects = self._suspects.among(claims)
         try:
             stored = await self._stored_stages(claims)
             signals = await self._signals(claims)
-            if suspects:
-                await self._suspects.hold_back(suspects, within=AWAY)
         except StoreUnavailable as error:
             self._journal.warning("claims dropped", worker=self.name, jobs=len(claims), message=str(error))
-            self._give_back([claim for claim in claims if claim not in suspects], "store unavailable")
-            self._lost_claims.expect()  # so that suspects need not wait for the end of their lease
+            self._give_back(claims, "store unavailable")
             return
-        waiting = {claim.id for claim in suspects}
         if self._stopping:  # it was told so while the claim was on its way
-            self._give_back([claim for claim in claims if claim not in suspects], "worker shut down")
-            claims = suspects
+            self._give_back(claims, "worker shut down")
+            return
+        suspects = {claim.id for claim in self._suspects.among(claims)}
         for claim in claims:
             spec = self._registry.get(claim.name)
             attempt = Attempt(claim, spec, stored.get(claim.id), self._tools, signals.get(claim.id, ()))
             self._hold(attempt)
-            if claim.id in waiting:
+            if claim.id in suspects:
                 self._suspects.add(attempt)
             else:
                 self._launch(attempt)
 
     def _give_back(self, claims: list[Claim], why: str) -> None:
-        """Release jobs that have not begun, once the store answers.
-
-        Not suspects: whether the attempt of one was taken back already is not known then, and it must not be twice.
-        """
+        """Release jobs that have not begun, once the store answers."""
         for claim in claims:
             self._settler.post(Outcome(release(claim, why), claim.attempt, 0.0))
 
@@ -376,18 +367,25 @@ class Worker:
             found.setdefault(signal.job_id, []).append(signal)
         return found
 
-    async def _start_suspect(self) -> int:
-        """Run a suspect once everybody else is done and written down, and start nothing beside it."""
-        busy = self._running > 0 or self._settler.unsettled > 0
+    async def _start_suspects(self) -> int:
+        """Run the suspects whose turn it is, and give those back that have waited too long for it."""
         try:
-            attempt = await self._suspects.next(busy=busy, within=AWAY)
+            attempts = await self._suspects.begin(within=AWAY)
         except StoreUnavailable as error:
             self._journal.warning("store unavailable", worker=self.name, message=str(error))
             return 0
-        if attempt is None:
-            return 0
-        self._launch(attempt)
-        return 1
+        for attempt in attempts:
+            self._launch(attempt)
+        for attempt, delay in self._suspects.take_surplus():
+            self._put_back(attempt, "waits until other suspects have ended", delay=delay)
+        return len(attempts)
+
+    def _put_back(self, attempt: Attempt, why: str, *, delay: timedelta | None = None) -> None:
+        """Release a job that was held by this worker, and has not begun."""
+        if self._held.get(attempt.claim.id) is attempt:
+            del self._held[attempt.claim.id]
+        change = release(attempt.claim, why, delay=delay)
+        self._settler.post(Outcome(change, attempt.claim.attempt, 0.0))
 
     def _launch(self, attempt: Attempt) -> None:
         self._running += 1
@@ -425,7 +423,8 @@ class Worker:
 
     async def _let_go(self) -> None:
         """Finish within the grace time, else give jobs back with their attempt; the store is left last."""
-        await self._dismiss_suspects()
+        for attempt in self._suspects.dismiss():
+            self._put_back(attempt, "worker shut down")
         if self._lost_claims.expected():
             await self._give_back_lost_claims()
         await self._finish(self.options.grace, unless=self._hurry)
@@ -440,20 +439,6 @@ class Worker:
         except TimeoutError:
             self._journal.error("unsettled at shutdown", worker=self.name, jobs=self._settler.unsettled)
             self._settler.give_up()
-
-    async def _dismiss_suspects(self) -> None:
-        claims = self._suspects.dismiss()
-        for claim in claims:
-            self._held.pop(claim.id, None)
-        try:
-            await self._suspects.make_sure_unspent(claims, within=AWAY)
-        except StoreUnavailable as error:
-            self._journal.warning("claims dropped", worker=self.name, jobs=len(claims), message=str(error))
-            return
-        for claim in claims:
-            # Its attempt was not spent yet, so none is given back.
-            untouched = release(claim, "worker shut down")._replace(gives_back=False)
-            self._settler.post(Outcome(untouched, claim.attempt, 0.0))
 
     async def _finish(self, limit: timedelta, *, unless: asyncio.Event) -> None:
         tasks = [attempt.task for attempt in self._held.values() if attempt.task is not None]

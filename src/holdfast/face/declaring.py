@@ -87,6 +87,7 @@ def job_spec(
     on_deadline: OnDeadline,
     on_exhausted: Mapping[str, str | Iterable[str]] | None,
     auto_replay: AutoReplay | None,
+    max_failed_runs: int | None,
     queue: str,
     priority: int,
     aliases: Sequence[str],
@@ -95,6 +96,8 @@ def job_spec(
     known = named(name or function.__name__, "job")
     if on_deadline not in get_args(OnDeadline):
         raise ConfigError(f"on_deadline={on_deadline!r} is not usable: it is 'cancel' or 'finish'")
+    if max_failed_runs is not None and max_failed_runs < 1:
+        raise ConfigError(f"max_failed_runs={max_failed_runs} lets no run fail; it is 1 or more")
     spec = JobSpec(
         name=known,
         function=function,
@@ -108,6 +111,7 @@ def job_spec(
         on_deadline=on_deadline,
         exhaustion=_exhaustion(on_exhausted),
         auto_replay=_auto_replay(auto_replay),
+        max_failed_runs=max_failed_runs,
         is_async=inspect.iscoroutinefunction(function),
     )
     for stage in _stages_named_in(function):

@@ -167,13 +167,15 @@ class Holdfast:
         on_deadline: OnDeadline = "cancel",
         on_exhausted: Mapping[str, str | Iterable[str]] | None = None,
         auto_replay: AutoReplay | None = None,
+        max_failed_runs: int | None = None,
         queue: str = "default",
         priority: int = 0,
         aliases: Sequence[str] = (),
     ) -> "JobDecorator":
         """Declare a job: each call submitted of the function is stored, then run by a worker.
 
-        *attempts* counts the first one. *timeout* limits one attempt. *deadline* limits everything, from
+        *attempts* counts the first one. *max_failed_runs* limits the runs that fail or lose their worker, whatever the
+        stages of the job store in between; without it, that is 100 times the attempts. *timeout* limits one attempt. *deadline* limits everything, from
         submission on: waiting, attempts and retries; a handler that runs then is cancelled, or with
         *on_deadline* `"finish"` goes on, and its result is kept as late. Higher *priority* runs first.
         *aliases* are names that it had before: jobs stored under them run here, too.
@@ -193,6 +195,7 @@ class Holdfast:
                 on_deadline=on_deadline,
                 on_exhausted=on_exhausted,
                 auto_replay=auto_replay,
+                max_failed_runs=max_failed_runs,
                 queue=queue,
                 priority=priority,
                 aliases=aliases,

@@ -166,7 +166,10 @@ class Store(ProviderStore, LetterStore, Protocol):
         ...
 
     async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
-        """Take up to *limit* ready jobs, by priority, then oldest first, and spend an attempt of each."""
+        """Take up to *limit* ready jobs, by priority, then oldest first, and spend an attempt of each.
+
+        A job that has lost its worker before is a suspect (`Claim.suspect`): `begin` spends its attempt.
+        """
         ...
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
@@ -183,8 +186,8 @@ class Store(ProviderStore, LetterStore, Protocol):
         """Push the leases of these (job, token) pairs forward, in one statement, and tell what became of the others."""
         ...
 
-    async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
-        """Set how many attempts leased jobs have spent: (job, token, attempts); for each, whether its token matched."""
+    async def begin(self, held: Sequence[tuple[str, int]]) -> list[bool]:
+        """Spend the attempts of leased suspects, (job, token), before they run; for each, whether its token matched."""
         ...
 
     async def leased_to(self, worker: str) -> list[Leased]:
@@ -204,7 +207,12 @@ class Store(ProviderStore, LetterStore, Protocol):
         ...
 
     async def reclaim(self, *, limit: int) -> list[str]:
-        """Put jobs whose lease ran out back into their queue, and name them."""
+        """Put jobs whose lease ran out back into their queue, and name them.
+
+        Each has lost its worker once more. If a suspect was running in that worker, its neighbours are excused, and
+        their next claims give the attempts back; each job is excused once in a row. A suspect that was not begun has
+        lost nothing.
+        """
         ...
 
     async def expire(self, *, limit: int) -> list[str]:

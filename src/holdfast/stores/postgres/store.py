@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -72,7 +72,6 @@ _STAGE: list[Callable[[Any], Any]] = [
     lambda change: failure_text(change.failure),
     attrgetter("provider"),
 ]
-_COUNT: list[Callable[[Any], Any]] = [itemgetter(0), itemgetter(1), itemgetter(2)]
 
 
 class PostgresStore(PostgresProviders, PostgresLetters):
@@ -270,10 +269,10 @@ class PostgresStore(PostgresProviders, PostgresLetters):
             timed_out=frozenset(row["id"] for row in rows if row["overdue"]) | ended,
         )
 
-    async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
-        rows = await self._connections.fetch(self._sql["recount"], *columns(list(held), *_COUNT))
+    async def begin(self, held: Sequence[tuple[str, int]]) -> list[bool]:
+        rows = await self._connections.fetch(self._sql["begin"], *_unzipped(sorted(held)))
         matched = {(row["id"], row["lease_token"]) for row in rows}
-        return [(job_id, token) in matched for job_id, token, _ in held]
+        return [lease in matched for lease in held]
 
     async def leased_to(self, worker: str) -> list[Leased]:
         return [Leased(*row) for row in await self._connections.fetch(self._sql["leased_to"], worker)]

@@ -142,9 +142,9 @@ class SqliteStore(SqliteProviders, SqliteLetters):
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
         return await self._at_lock(partial(_extend, held=held), {"lease": micros_of(lease)})
 
-    async def recount(self, held: Sequence[tuple[str, int, int]]) -> list[bool]:
-        matched = frozenset(await self._at_lock(partial(_recount, held=held), {}))
-        return [(job_id, token) in matched for job_id, token, _ in held]
+    async def begin(self, held: Sequence[tuple[str, int]]) -> list[bool]:
+        matched = frozenset(await self._at_lock(partial(_begin, held=held), {}))
+        return [lease in matched for lease in held]
 
     async def leased_to(self, worker: str) -> list[Leased]:
         # By the writer, after what it has under way: a claim whose caller has gone may be among that.
@@ -585,10 +585,8 @@ def _ended_by_deadline(connection: sqlite3.Connection, leases: Sequence[Lease]) 
     return frozenset(job_id for (job_id, _), why in _fates(connection, leases).items() if why is Settled.OVER)
 
 
-def _recount(
-    connection: sqlite3.Connection, held: Sequence[tuple[str, int, int]], values: dict[str, int]
-) -> list[tuple[str, int]]:
-    return _apply(connection, [list(row) for row in held], values["now"], "recount")
+def _begin(connection: sqlite3.Connection, held: Sequence[Lease], values: dict[str, int]) -> list[Lease]:
+    return _apply(connection, [list(lease) for lease in held], values["now"], "begin")
 
 
 def _promote(connection: sqlite3.Connection, values: dict[str, int]) -> Promotion:
@@ -601,8 +599,12 @@ def _reclaim(connection: sqlite3.Connection, values: dict[str, int]) -> list[str
     [ids] = connection.execute(SQL["lost"], values).fetchone()
     if ids != "[]":
         lost = {"ids": ids, "now": values["now"]}
-        connection.execute(SQL["reclaim_history"], lost)
-        connection.execute(SQL["reclaim"], lost)
+        [suspected] = connection.execute(SQL["suspected_workers"], lost).fetchone()
+        if suspected != "[]":
+            connection.execute(SQL["forget_lost_workers"], {"now": values["now"]})
+            connection.execute(SQL["note_lost_workers"], lost)
+        for statement in ("reclaim_history", "reclaim"):
+            connection.execute(SQL[statement], {**lost, "suspected": suspected})
     return list(json.loads(ids))
 
 

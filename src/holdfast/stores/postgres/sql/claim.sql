@@ -1,6 +1,8 @@
 -- Takes ready jobs in one statement; SKIP LOCKED keeps two workers off the same row, and the
 -- raised lease_token shuts out whoever held the job before. The attempt is spent here, so that
--- a crash needs no further write to be counted.
+-- a crash needs no further write to be counted. Only a job that has lost its worker before spends it when it is begun,
+-- by begin.sql: it may have to wait for its turn, and another one may crash the process meanwhile. An attempt that the
+-- last loss took without its fault is given back here, where the worker can tell whether the job may run again.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), ready AS MATERIALIZED (
@@ -15,18 +17,23 @@ WITH clock AS MATERIALIZED (
 )
 UPDATE holdfast.jobs AS job
    SET status = 'processing',
-       attempt = job.attempt + 1,
+       attempt = greatest(job.attempt - (job.excused = 1)::integer, 0)
+                 + (job.losses = 0 AND job.excused = 0)::integer,
        lease_token = job.lease_token + 1,
        waiting = false,
        leased_by = $1,
        lease_expires_at = clock.now + $4::interval,
        started_at = coalesce(job.started_at, clock.now),
-       last_attempt = job.attempt + 1,
+       last_attempt = greatest(job.attempt - (job.excused = 1)::integer, 0) + 1,
+       losses = greatest(job.losses - (job.excused = 1)::integer, 0),
+       excused = CASE job.excused WHEN 0 THEN 0 ELSE 2 END,
+       suspicion = (job.losses > 0 OR job.excused > 0)::integer,
        last_attempt_at = clock.now,
        updated_at = clock.now
   FROM clock, ready, holdfast.payloads AS payload
  WHERE job.id = ready.id
    AND payload.job_id = ready.id
-RETURNING job.id::text, job.name, job.queue, job.owner, payload.args, job.attempt, job.generation,
+RETURNING job.id::text, job.name, job.queue, job.owner, payload.args, job.last_attempt, job.generation,
           job.lease_token, job.losses, job.stages, job.cancel_requested, job.trace,
-          extract(epoch FROM job.deadline_at - clock.now)::float8, job.signals, job.let_out_by
+          extract(epoch FROM job.deadline_at - clock.now)::float8, job.signals, job.let_out_by,
+          job.failed_runs, job.excused > 0

@@ -1,5 +1,6 @@
 -- Records stages of claimed jobs. One that ended, well or not, sets the attempt count back to the
--- present claim, in the same fenced statement, so that no stage pays for another. The stages of a job travel
+-- present claim, in the same fenced statement, so that no stage pays for another. Losses stay: a job that stores
+-- another stage in each run, and then takes its worker down, is a suspect nevertheless. The stages of a job travel
 -- with its row from the update to the insert: joining them again would cost the square of the batch.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
@@ -17,7 +18,6 @@ WITH clock AS MATERIALIZED (
 ), held AS (
     UPDATE holdfast.jobs AS job
        SET attempt = CASE WHEN want.ended THEN 1 ELSE job.attempt END,
-           losses = CASE WHEN want.ended THEN 0 ELSE job.losses END,
            stages = job.stages + want.written,
            updated_at = clock.now
       FROM clock, want

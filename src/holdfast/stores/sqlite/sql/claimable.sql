@@ -1,9 +1,10 @@
 -- Reads what a claim takes, as one row of JSON: the interpreter's lock is then taken once, not once
 -- per job. Runs in the same immediate transaction as take.sql, so nobody comes between.
 SELECT json_group_array(id),
-       json_group_array(json_array(id, name, queue, owner, args, attempt + 1, generation, lease_token + 1,
-                                   losses, stages, cancel_requested, trace,
-                                   (deadline_at - :now) / 1e6, signals, let_out_by))
+       json_group_array(json_array(id, name, queue, owner, args, max(attempt - (excused = 1), 0) + 1, generation,
+                                   lease_token + 1, max(losses - (excused = 1), 0), stages, cancel_requested, trace,
+                                   (deadline_at - :now) / 1e6, signals, let_out_by, failed_runs,
+                                   excused > 0))
   FROM (SELECT job.*, payload.args
           FROM holdfast_jobs AS job INDEXED BY holdfast_jobs_ready
          CROSS JOIN holdfast_payloads AS payload ON payload.job_id = job.id

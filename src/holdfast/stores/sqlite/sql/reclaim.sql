@@ -1,9 +1,17 @@
 -- Gives jobs back to their queue whose worker let the lease run out. The token is raised, so a worker
 -- that wakes up later writes nothing. The attempt stays spent: the crash was in it.
+-- If a job ran under suspicion in that worker (suspected_workers.sql), it is held responsible, and the others are excused:
+-- the next claim gives their attempts back. Each is excused once in a row, since the suspect may have been innocent.
+-- A suspect that was not begun has spent nothing.
 UPDATE holdfast_jobs
    SET status = 'queued',
        lease_token = lease_token + 1,
-       losses = losses + 1,
+       losses = losses + (suspicion <> 1),
+       excused = CASE WHEN suspicion = 0 AND excused = 0 AND leased_by IN (SELECT value FROM json_each(:suspected))
+                      THEN 1 ELSE excused END,
+       failed_runs = failed_runs + (suspicion = 2 OR (suspicion = 0
+                                    AND leased_by NOT IN (SELECT value FROM json_each(:suspected)))),
+       suspicion = 0,
        leased_by = NULL,
        lease_expires_at = NULL,
        updated_at = :now

@@ -4,6 +4,9 @@ SELECT id, at, kind, meta
                json_object('attempt', last_attempt, 'worker', leased_by) AS meta, 1 AS part
           FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids))
          UNION ALL
-        SELECT id, :now, 'queued', json_object('reason', 'lease lost', 'losses', losses + 1), 2
+        SELECT id, :now, 'queued',
+               CASE WHEN suspicion = 0 AND excused = 0 AND leased_by IN (SELECT value FROM json_each(:suspected))
+                    THEN json_object('reason', 'lease lost', 'losses', losses + 1, 'excused', json('true'))
+                    ELSE json_object('reason', 'lease lost', 'losses', losses + (suspicion <> 1)) END, 2
           FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids)))
  ORDER BY id, part

@@ -1,5 +1,6 @@
 -- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so the
--- worker that let go can write nothing more. A job that was never begun, or is held, keeps its row of losses. One
+-- worker that let go can write nothing more. A suspect that was not begun has spent no attempt that could
+-- be given back. It keeps its row of losses, and so does a job that is held. One
 -- that somebody wants cancelled is neither parked nor held: the next claim ends it. Nor is one that waits,
 -- if a signal came that it has not seen, or all jobs that it waits for have ended. Jobs that it waited for before,
 -- and does not now, are forgotten.
@@ -12,10 +13,12 @@ WITH want AS MATERIALIZED (
 )
 UPDATE holdfast_jobs AS job
    SET status = 'queued',
-       attempt = job.attempt - want.given_back,
+       attempt = job.attempt - CASE WHEN job.suspicion = 1 THEN 0 ELSE want.given_back END,
+       failed_runs = job.failed_runs + (want.kind = 'retry'),
+       suspicion = 0,
        lease_token = job.lease_token + 1,
-       losses = CASE WHEN want.held_by IS NOT NULL OR (want.kind = 'queued' AND want.given_back = 0)
-                         THEN job.losses ELSE 0 END,
+       losses = CASE WHEN want.held_by IS NOT NULL OR job.suspicion = 1 THEN job.losses ELSE 0 END,
+       excused = CASE WHEN want.held_by IS NOT NULL OR job.suspicion = 1 THEN job.excused ELSE 0 END,
        leased_by = NULL,
        lease_expires_at = NULL,
        retry_after = CASE WHEN job.cancel_requested OR job.signals > want.seen OR (want.awaits AND job.pending = 0)

@@ -1,7 +1,7 @@
 -- A stage that ended, well or not, sets the attempt count back to the present claim: none pays for another.
+-- Losses stay: a job that stores another stage in each run, and then takes its worker down, is a suspect nevertheless.
 UPDATE holdfast_jobs AS job
    SET attempt = CASE WHEN want.ended THEN 1 ELSE job.attempt END,
-       losses = CASE WHEN want.ended THEN 0 ELSE job.losses END,
        stages = job.stages + want.written,
        updated_at = :now
   FROM (SELECT value ->> 0 AS id, max(value ->> 4 <> 'started') AS ended, count(*) AS written

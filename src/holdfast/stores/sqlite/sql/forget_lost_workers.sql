@@ -1,0 +1,1 @@
+DELETE FROM holdfast_lost_workers WHERE lost_at < :now - 3600000000
