@@ -28,6 +28,7 @@ POSTGRES = [
     "database",
     "schema",
     "version",
+    "tables",
     "fsync",
     "synchronous_commit",
     "full_page_writes",

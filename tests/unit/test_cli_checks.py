@@ -39,6 +39,7 @@ POSTGRES = {
     "connections": "1",
     "connections_per_worker": "6",
     "listens": "yes",
+    "schema": "holdfast",
 }
 SQLITE = {"server_version": "3.40.1", "synchronous": "FULL", "journal_mode": "wal"}
 

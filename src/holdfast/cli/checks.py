@@ -195,6 +195,7 @@ def of_loop(*, has_uvloop: bool) -> Check:
 
 def _of_postgres(facts: Facts) -> Iterator[Check]:
     yield _version(facts["server_version"])
+    yield _ok("tables", f"in the schema {facts['schema']}")
     yield _durable(
         facts, "fsync", {"on"}, "a crash of the machine can lose or damage everything: set it to on"
     )
@@ -249,7 +250,8 @@ def _autovacuum(facts: Facts) -> Check:
     if facts["jobs_autovacuum"] not in ("on", "true", "yes", "1"):
         return _warn(
             "autovacuum",
-            "off for holdfast.jobs, which changes most: ALTER TABLE holdfast.jobs RESET (autovacuum_enabled)",
+            f"off for {facts['schema']}.jobs, which changes most: "
+            f"ALTER TABLE {facts['schema']}.jobs RESET (autovacuum_enabled)",
         )
     return _ok("autovacuum", "on")
 

@@ -63,6 +63,7 @@ from holdfast.face.stages import StageFunction
 from holdfast.face.sync import Portal, in_sync
 from holdfast.ports import Codec, Journal, Metrics, SchemaState
 from holdfast.ports.providers import ProviderEvent
+from holdfast.ports.store import APPLY_LIMIT, LockWait
 from holdfast.wiring import assemble
 from holdfast.wiring.cron import cron
 
@@ -75,7 +76,8 @@ class Holdfast:
     """Keeps jobs: declares them, stores them, runs them.
 
     *url* is `sqlite:///file.db` or `postgresql://…`; without it `DATABASE_URL` decides. What is not
-    given as an argument comes from the environment, and then from the defaults of `Settings`. A *codec*
+    given as an argument comes from the environment, and then from the defaults of `Settings`. Applications that share a
+    PostgreSQL database have a *schema* each, and see nothing of each other. A *codec*
     turns arguments and results into what is stored, to encrypt them, for example. A *redactor* takes secrets out of all
     that is told. Dead letters go to the *archive*, a folder or `s3://bucket/prefix`, when their *retention* is over; a
     replay compares the *code_version* with that of the failure.
@@ -92,6 +94,7 @@ class Holdfast:
         self,
         url: str | None = None,
         *,
+        schema: str | None = None,
         attempts: int | None = None,
         backoff: Backoff | None = None,
         strict_keys: bool = False,
@@ -106,7 +109,11 @@ class Holdfast:
         assemble: Callable[..., Parts] = assemble,
     ) -> None:
         self.settings = load_settings(
-            database_url=url, retry_max_attempts=attempts, archive_url=archive, code_version=code_version
+            database_url=url,
+            holdfast_schema=schema,
+            retry_max_attempts=attempts,
+            archive_url=archive,
+            code_version=code_version,
         )
         self.strict_keys = strict_keys
         self._policy = self.settings.retry_policy
@@ -403,9 +410,21 @@ class Holdfast:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def apply_schema(self) -> SchemaState:
-        """Bring the database to this code's schema, and tell what it was before."""
-        return await self.parts.store.apply_schema()
+    async def apply_schema(self, *, wait: Length = APPLY_LIMIT) -> SchemaState:
+        """Bring the database to this code's schema, and tell what it was before.
+
+        While another session holds a lock on the tables, such as a backup, it is tried again and again for as long as
+        *wait* says; each time a line in the log says which session that is, and workers go on. Raises
+        `StoreUnavailable` then: nothing was changed.
+        """
+        return await self.parts.store.apply_schema(limit=duration(wait), blocked=self._log_lock_wait)
+
+    def _log_lock_wait(self, wait: LockWait) -> None:
+        self.parts.journal.warning(
+            "schema apply blocked",
+            waited_sec=round(wait.waited.total_seconds(), 1),
+            sessions=[str(holder) for holder in wait.holders],
+        )
 
     @asynccontextmanager
     async def worker(

@@ -67,6 +67,11 @@ def the_projects() -> Holdfast:
             )
 
 
+def schemas_of(alias: str) -> list[str]:
+    """Name the schemas in which the project's jobs are on *alias*; none if it declares none there."""
+    return sorted({hold.settings.holdfast_schema for hold in _KNOWN if hold._alias == alias})
+
+
 def let_go(connection: Any, **_: object) -> None:
     """Disconnect when Django connects to no database: it is about to make, copy or drop one.
 

@@ -29,7 +29,7 @@ from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Clock, Depth, Executor, Hint, HintKind, Promotion, SchemaState
-from holdfast.ports.store import Extension, Pause, Refusal, Settled
+from holdfast.ports.store import APPLY_LIMIT, Extension, LockWait, Pause, Refusal, Settled
 from holdfast.stores.rows import (
     TIMEOUT,
     Lease,
@@ -89,7 +89,10 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         for executor in self._executors:
             executor.close()
 
-    async def apply_schema(self) -> SchemaState:
+    async def apply_schema(
+        self, *, limit: timedelta = APPLY_LIMIT, blocked: Callable[[LockWait], object] | None = None
+    ) -> SchemaState:
+        """Wait for the file's lock as every write does; readers are in nobody's way here."""
         await self._writer.open()
         return await self._writer.write(schema.apply)
 
