@@ -49,3 +49,10 @@ def test_a_day_has_no_fewer_than_no_letters() -> None:
     assert Retention(letters_a_day=0).letters_a_day == 0
     with pytest.raises(ValueError, match="letters_a_day must be 0 or more; None raises no ticket"):
         Retention(letters_a_day=-1)
+
+
+@pytest.mark.parametrize("name", ["letters", "finished", "keys"])
+def test_a_length_that_no_store_could_subtract_is_refused(name: str) -> None:
+    Retention(**{name: timedelta(days=36_500)})
+    with pytest.raises(ValueError, match="at most 36,500 days; None keeps them for ever"):
+        Retention(**{name: timedelta.max})

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from holdfast.core.durations import duration
 from holdfast.core.errors import JobNotFound
 from holdfast.core.failures import Failure
 from holdfast.core.states import Status
@@ -207,6 +208,7 @@ class JobFilter:
         if self.before is not None:
             UUID(self.before)  # raises ValueError: a page ends at a job's id
         if self.at_risk is not None:
+            duration(self.at_risk)  # raises ValueError
             self._ensure_it_can_be_at_risk()
 
     def _ensure_it_can_be_at_risk(self) -> None:
