@@ -220,14 +220,16 @@ def test_an_instant_is_refused_or_can_be_converted(run_at: datetime) -> None:
 async def test_a_length_that_no_store_could_add_is_refused_wherever_one_is_given(
     hold: Holdfast, echo: JobFunction[[Any], Any], length: timedelta
 ) -> None:
-    for options in ({"delay": length}, {"deadline": length}):
-        with pytest.raises(PayloadInvalid, match="at most 36,500 days"):
-            echo.options(**options)
+    with pytest.raises(PayloadInvalid, match="at most 36,500 days"):
+        echo.options(delay=length)
+    with pytest.raises(PayloadInvalid, match="at most 36,500 days"):
+        echo.options(deadline=length)
     with pytest.raises(ConfigError, match="at most 36,500 days"):
         hold.every(length)
-    for declare in ({"deadline": length}, {"timeout": length}):
-        with pytest.raises(ConfigError, match="at most 36,500 days"):
-            hold.job("late", **declare)(lambda: None)
+    with pytest.raises(ConfigError, match="at most 36,500 days"):
+        hold.job("late", deadline=length)(lambda: None)
+    with pytest.raises(ConfigError, match="at most 36,500 days"):
+        hold.job("late", timeout=length)(lambda: None)
     with pytest.raises(ValueError, match="at most 36,500 days"):
         JobFilter(at_risk=length)
     with pytest.raises(ValueError, match="at most 36,500 days"):

@@ -92,6 +92,11 @@ class Nowhere(tzinfo):
     def utcoffset(self, _: datetime | None) -> None:
         return None
 
+    dst = utcoffset
+
+    def tzname(self, _: datetime | None) -> str:
+        return "nowhere"
+
 
 def test_an_instant_is_given_in_utc() -> None:
     tokyo = timezone(timedelta(hours=9))

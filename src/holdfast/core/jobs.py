@@ -14,6 +14,7 @@ from uuid import UUID
 from holdfast.core.durations import duration
 from holdfast.core.errors import JobNotFound
 from holdfast.core.failures import Failure
+from holdfast.core.payload import ensure_storable
 from holdfast.core.states import Status
 
 
@@ -203,6 +204,7 @@ class JobFilter:
     at_risk: timedelta | None = None
 
     def __post_init__(self) -> None:
+        ensure_storable(name=self.name, owner=self.owner, queue=self.queue)
         if self.limit < 1:
             raise ValueError(f"limit={self.limit} shows nothing; ask for at least one job")
         if self.before is not None:

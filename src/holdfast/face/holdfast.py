@@ -17,7 +17,7 @@ from holdfast.core.coroutines import run_here
 from holdfast.core.durations import Length, duration
 from holdfast.core.errors import ConfigError, StateRefused, WithinUnsupported
 from holdfast.core.jobs import End, Event, Job, JobFilter, Receipt, Submission
-from holdfast.core.payload import encode
+from holdfast.core.payload import encode, ensure_storable
 from holdfast.core.providers import ProviderState
 from holdfast.core.redaction import Redactor
 from holdfast.core.replays import AutoReplay
@@ -530,6 +530,7 @@ class Holdfast:
 
         Its history tells what was sent and when, and by whom if *actor* says so.
         """
+        ensure_storable(owner=owner, actor=actor)
         await self._open_to_act()
         text = encode(data, what=f"data of signal {signal!r}")
         await self.parts.store.signal(job_id, named(signal, "signal"), text, owner=owner, actor=actor)
@@ -538,6 +539,7 @@ class Holdfast:
 
     async def read(self, job_id: str, *, owner: str | None = None) -> Job:
         """Read a job. Raises `JobNotFound` if it is absent or not *owner*'s."""
+        ensure_storable(owner=owner)
         await self.open()
         return await self.parts.store.get(job_id, owner=owner)
 
@@ -553,16 +555,19 @@ class Holdfast:
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
         """End a job that waits, or ask the worker of a running one to stop it."""
+        ensure_storable(owner=owner)
         await self._open_to_act()
         return await self.parts.store.cancel(job_id, owner=owner)
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
         """Bring a failed job back, from the stage that failed, with fresh attempts."""
+        ensure_storable(owner=owner)
         await self._open_to_act()
         return await self.parts.store.retry(job_id, owner=owner)
 
     async def pause_queue(self, queue: str, *, actor: str, reason: str = "") -> bool:
         """Have no worker start jobs of *queue*, within a poll; what runs goes on. False if it was paused before."""
+        ensure_storable(actor=actor, reason=reason)
         await self._open_to_act()
         paused = await self.parts.store.pause_queue(named(queue, "queue"), actor=actor, reason=reason)
         if paused:
@@ -571,6 +576,7 @@ class Holdfast:
 
     async def resume_queue(self, queue: str, *, actor: str) -> bool:
         """Let workers start jobs of *queue* again. False if it was not paused."""
+        ensure_storable(queue=queue, actor=actor)
         await self._open_to_act()
         resumed = await self.parts.store.resume_queue(queue)
         if resumed:
@@ -585,6 +591,7 @@ class Holdfast:
         What the job names with `when_late_is_accepted` is submitted in the same transaction, so the job has
         to be declared here. Raises `StateRefused` if there is no late result.
         """
+        ensure_storable(actor=actor, reason=reason, owner=owner)
         await self._open_to_act()
         job = await self.read(job_id, owner=owner)
         spec = self._registry.get(job.name)

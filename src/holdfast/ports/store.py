@@ -122,9 +122,14 @@ class LockHolder(NamedTuple):
         >>> str(LockHolder(4711, "pg_dump", "backup", "active", datetime.fromisoformat("2030-01-01T12:00:00Z")))
         "session 4711 ('pg_dump', user backup, active, transaction since 2030-01-01T12:00:00+00:00)"
         """
-        since = self.since and f"transaction since {self.since.isoformat(timespec='seconds')}"
-        known = [repr(self.application), self.user and f"user {self.user}", self.state, since]
-        return f"session {self.pid} ({', '.join(filter(None, known))})"
+        known = [repr(self.application)]
+        if self.user:
+            known.append(f"user {self.user}")
+        if self.state:
+            known.append(self.state)
+        if self.since is not None:
+            known.append(f"transaction since {self.since.isoformat(timespec='seconds')}")
+        return f"session {self.pid} ({', '.join(known)})"
 
 
 class LockWait(NamedTuple):

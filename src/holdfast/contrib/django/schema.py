@@ -31,7 +31,7 @@ def _apply(_: Any, editor: Any) -> None:
     if in_memory(editor.connection):
         return  # of a test, in which no worker could see them
     alias = editor.connection.alias
-    for schema in schemas_of(alias) or [None]:
+    for schema in schemas_of(alias):
         hold = Holdfast(database_url(alias), schema=schema)
         try:
             hold.apply_schema_sync()

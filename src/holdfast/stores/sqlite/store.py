@@ -6,9 +6,11 @@ while SQLite works, and taken once per batch instead of once per row.
 
 import json
 import sqlite3
+import stat
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.errors import JobNotFound, StateRefused
@@ -326,7 +328,8 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         ]
 
     async def facts(self) -> dict[str, str]:
-        return {**await self._reader.read(_facts), "now": self._clock.now().isoformat()}
+        found = await self._reader.read(lambda connection: _facts(connection) | _file_facts(self._path))
+        return {**found, "now": self._clock.now().isoformat()}
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._reader.listen(hear)
@@ -611,6 +614,10 @@ def _retry(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
     back = bring_back(connection, [values["id"]], values["now"], owner=values["owner"])
     close_letters(connection, back, values["now"], actor="owner", notes="retried by its owner")
     return bool(back)
+
+
+def _file_facts(path: str) -> dict[str, str]:
+    return {"file_mode": f"{stat.S_IMODE(Path(path).stat().st_mode):04o}"}
 
 
 def _facts(connection: sqlite3.Connection) -> dict[str, str]:
