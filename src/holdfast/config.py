@@ -31,6 +31,9 @@ class Settings(BaseSettings):
     database_direct_url: str | None = Field(
         None, description="The way past the pooler, for a connection that listens"
     )
+    holdfast_schema: str = Field(
+        "holdfast", description="The schema of a PostgreSQL database that jobs are kept in"
+    )
     retry_max_attempts: int = Field(
         3, ge=1, le=10_000, description="Attempts per job or stage, the first included"
     )

@@ -1,13 +1,30 @@
 """What cannot be stored is refused at the door, with the same words by every store."""
 
+import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import asyncpg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast import ErrorClass, Holdfast, JobFailed, JobFunction, PayloadInvalid, PayloadTooLarge
+from holdfast import (
+    ConfigError,
+    ErrorClass,
+    Holdfast,
+    JobFailed,
+    JobFilter,
+    JobFunction,
+    PayloadInvalid,
+    PayloadTooLarge,
+    Retention,
+    Retryable,
+)
+from holdfast.core.durations import instant_in_utc
 from holdfast.core.errors import SubmitError
+from holdfast.core.jobs import Receipt
 
 
 def nested(depth: int) -> Any:
@@ -143,3 +160,147 @@ async def test_the_outermost_options_that_are_allowed_are_stored(
     assert (kept.version, kept.priority) == (2**63 - 1, -32_768)
     assert (await last.read()).retry_after == datetime(9999, 12, 31, tzinfo=UTC)
     assert len(await hold.find()) == 2
+
+
+EAST, WEST = timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))
+BEYOND = {
+    "the last instant, west": datetime.max.replace(tzinfo=WEST),
+    "the last instant, utc": datetime.max.replace(tzinfo=UTC),
+    "the last day, west": datetime(9999, 12, 31, tzinfo=WEST),
+    "the first instant, east": datetime.min.replace(tzinfo=EAST),
+    "the first instant, utc": datetime.min.replace(tzinfo=UTC),
+    "the first day, west": datetime(1, 1, 1, 11, tzinfo=WEST),
+}
+WITHIN = {
+    "the last day, east": datetime(9999, 12, 31, 14, tzinfo=EAST),
+    "the second day, utc": datetime(1, 1, 2, tzinfo=UTC),
+    "before 1970": datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=EAST),
+    "a century": datetime(2100, 2, 28, tzinfo=WEST),
+}
+REFUSED = (ValueError, asyncpg.DataError)
+"""What a driver raises for a value that it cannot send."""
+
+TOO_LONG = {
+    "the longest timedelta": timedelta.max,
+    "a microsecond too long": timedelta(days=36_500, microseconds=1),
+}
+
+
+@pytest.mark.parametrize("run_at", BEYOND.values(), ids=BEYOND)
+async def test_an_instant_at_an_end_of_the_calendar_is_refused(
+    echo: JobFunction[[Any], Any], run_at: datetime
+) -> None:
+    with pytest.raises(PayloadInvalid, match="run_at must lie between 0001-01-02 and 9999-12-31"):
+        echo.options(run_at=run_at)
+
+
+@pytest.mark.parametrize("run_at", WITHIN.values(), ids=WITHIN)
+async def test_every_other_instant_is_stored_and_found_again(
+    hold: Holdfast, echo: JobFunction[[Any], Any], run_at: datetime
+) -> None:
+    job = await echo.options(run_at=run_at).submit(1)
+    together = await echo.options(run_at=run_at).submit_many([(2,), (3,)])
+
+    assert {found.id for found in await hold.find()} == {job.id, *(each.id for each in together)}
+    assert (await job.read()).retry_after in (run_at, None)  # one that is past is ready at once
+
+
+@given(st.datetimes(timezones=st.sampled_from([UTC, EAST, WEST])))
+def test_an_instant_is_refused_or_can_be_converted(run_at: datetime) -> None:
+    try:
+        passed = instant_in_utc(run_at)
+    except ValueError:
+        return
+
+    assert passed == run_at
+    assert passed.utcoffset() == timedelta(0)
+
+
+@pytest.mark.parametrize("length", TOO_LONG.values(), ids=TOO_LONG)
+async def test_a_length_that_no_store_could_add_is_refused_wherever_one_is_given(
+    hold: Holdfast, echo: JobFunction[[Any], Any], length: timedelta
+) -> None:
+    with pytest.raises(PayloadInvalid, match="at most 36,500 days"):
+        echo.options(delay=length)
+    with pytest.raises(PayloadInvalid, match="at most 36,500 days"):
+        echo.options(deadline=length)
+    with pytest.raises(ConfigError, match="at most 36,500 days"):
+        hold.every(length)
+    with pytest.raises(ConfigError, match="at most 36,500 days"):
+        hold.job("late", deadline=length)(lambda: None)
+    with pytest.raises(ConfigError, match="at most 36,500 days"):
+        hold.job("late", timeout=length)(lambda: None)
+    with pytest.raises(ValueError, match="at most 36,500 days"):
+        JobFilter(at_risk=length)
+    with pytest.raises(ValueError, match="at most 36,500 days"):
+        Retention(letters=length)
+    with pytest.raises(ValueError, match="at most 36,500 days"):
+        await hold.dead.archive(older_than=length)
+
+
+async def test_a_job_that_would_sleep_too_long_fails_and_says_so(hold: Holdfast) -> None:
+    @hold.job("asleep", attempts=1)
+    async def asleep() -> None:
+        await hold.sleep(timedelta.max)
+
+    @hold.job("deaf", attempts=1)
+    async def deaf() -> None:
+        await hold.wait_for("go", timeout=timedelta.max)
+
+    async with hold.worker(poll=0.05):
+        for job in (await asleep.submit(), await deaf.submit()):
+            with pytest.raises(JobFailed, match="at most 36,500 days"):
+                await job.result(timeout=20)
+
+
+async def test_a_service_that_asks_for_too_long_a_pause_gets_the_longest_one(hold: Holdfast) -> None:
+    @hold.job("busy", attempts=2)
+    async def busy() -> None:
+        raise Retryable("not in this age", after=timedelta.max)
+
+    async with hold.worker(poll=0.05):
+        job = await busy.submit()
+        while (parked := await job.read()).retry_after is None:
+            await asyncio.sleep(0.01)
+
+    assert parked.retry_after - parked.updated_at <= timedelta(seconds=300)
+
+
+async def test_one_that_the_store_cannot_take_fails_alone_among_those_gathered_with_it(
+    hold: Holdfast, echo: JobFunction[[Any], Any]
+) -> None:
+    good = [echo._submission("[1]") for _ in range(5)]
+    poison = echo._submission("[1]")._replace(owner="a\ud800b")  # as if the door had let it in
+    submit = hold._submitter.submit
+
+    answers = await asyncio.gather(
+        *(submit(item) for item in (*good[:3], poison, *good[3:])), return_exceptions=True
+    )
+
+    assert isinstance(answers.pop(3), REFUSED)
+    assert answers == [Receipt(item.id) for item in good]
+    assert {job.id for job in await hold.find()} == {item.id for item in good}
+
+
+async def test_a_list_of_one_caller_is_refused_as_a_whole(
+    hold: Holdfast, echo: JobFunction[[Any], Any]
+) -> None:
+    batch = [echo._submission("[1]"), echo._submission("[1]")._replace(owner="a\ud800b")]
+
+    with pytest.raises(REFUSED, match="surrogate"):
+        await hold._submitter.submit_many(batch)
+
+    assert await hold.find() == []
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_an_instant_that_an_earlier_version_let_in_does_not_keep_others_from_being_found(
+    hold: Holdfast, echo: JobFunction[[Any], Any]
+) -> None:
+    old = [echo._submission("[1]")._replace(run_at=run_at) for run_at in BEYOND.values()]
+    await hold.parts.store.submit(old)
+    job = await echo.submit(1)
+
+    found = {each.id for each in await hold.find()}
+
+    assert found == {job.id, *(each.id for each in old)}

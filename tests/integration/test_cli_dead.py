@@ -217,6 +217,21 @@ async def test_letters_that_do_not_allow_a_step_are_named_and_the_others_take_it
 
 
 @pytest.mark.parametrize(
+    "words", [("--correct", 'to={"a":"hunter2","a":1}'), ("--correct-file", "twice.json")]
+)
+def test_a_correction_that_says_two_things_at_once_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "twice.json").write_text('{"a": 1, "b": [], "a": "hunter2"}', encoding="utf-8")
+
+    done = holdfast(
+        *("dead", "remediate", NO_SUCH_JOB, "--evidence", "x", "--actor", "ann"), *words, cwd=tmp_path
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the key 'a' twice" in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("triage", "--cause", "code", "--actor", "ann"),

@@ -23,11 +23,22 @@ if TYPE_CHECKING:
     from tests.servers import PostgresServer, PrivatePostgres
 
 TABLES = ["writable", "paused queues", "backlog", "dead letters"]
-SQLITE = ["database", "schema", "version", "synchronous", "journal_mode", "clock", *TABLES, "uvloop"]
+SQLITE = [
+    "database",
+    "schema",
+    "version",
+    "file mode",
+    "synchronous",
+    "journal_mode",
+    "clock",
+    *TABLES,
+    "uvloop",
+]
 POSTGRES = [
     "database",
     "schema",
     "version",
+    "tables",
     "fsync",
     "synchronous_commit",
     "full_page_writes",

@@ -369,6 +369,19 @@ async def test_a_signal_that_nobody_has_taken_is_shown_with_the_job(url: str, tm
     assert machine["unread_signals"] == [{"signal": "aproved", "data": 7}]
 
 
+async def test_a_signal_that_says_two_things_at_once_is_refused(url: str, tmp_path: Path) -> None:
+    job_id = await submit(url, "sum", 1)
+
+    done = holdfast(
+        *("jobs", "signal", job_id, "approved", "--actor", "ada", "--url", url),
+        *("--data", '{"by": "ada", "by": "bob"}'),
+        cwd=tmp_path,
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the key 'by' twice" in done.stderr
+
+
 async def test_a_signal_needs_a_job(url: str, tmp_path: Path) -> None:
     await apply_schema(url)
 

@@ -76,6 +76,20 @@ async def test_many_clients_share_two_servers_and_every_job_is_done_once(hold: H
     assert sorted(runs) == list(range(200))
 
 
+async def test_two_applications_with_a_schema_each_share_the_pooler(hold: Holdfast, dsn: str) -> None:
+    other = Holdfast(dsn, schema="billing")
+    await other.apply_schema()
+    ours, theirs = hold.job("double")(double), other.job("double")(double)
+
+    async with other, hold.worker(poll=0.05), other.worker(poll=0.05):
+        jobs = [await ours.submit(1), await theirs.submit(2)]
+        results = [await job.result(timeout=PATIENCE) for job in jobs]
+        found = [[job.id for job in await each.find()] for each in (hold, other)]
+
+    assert results == [2, 4]
+    assert found == [[job.id] for job in jobs]
+
+
 async def test_retries_waits_signals_cancellations_and_deadlines_work(hold: Holdfast) -> None:
     tries: list[int] = []
 

@@ -39,13 +39,28 @@ POSTGRES = {
     "connections": "1",
     "connections_per_worker": "6",
     "listens": "yes",
+    "schema": "holdfast",
 }
-SQLITE = {"server_version": "3.40.1", "synchronous": "FULL", "journal_mode": "wal"}
+SQLITE = {"server_version": "3.40.1", "file_mode": "0600", "synchronous": "FULL", "journal_mode": "wal"}
 
 
 def health_of(name: str, facts: dict[str, str]) -> Health:
     [health] = [check.health for check in of_store(facts) if check.name == name]
     return health
+
+
+@pytest.mark.parametrize(
+    ("mode", "health"),
+    [
+        ("0600", Health.OK),
+        ("0622", Health.OK),
+        ("0640", Health.OK),
+        ("0644", Health.WARN),
+        ("0604", Health.WARN),
+    ],
+)
+def test_a_file_that_others_can_read_is_warned_of(mode: str, health: Health) -> None:
+    assert health_of("file mode", SQLITE | {"file_mode": mode}) is health
 
 
 @pytest.mark.parametrize("facts", [POSTGRES, SQLITE], ids=["postgres", "sqlite"])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import payload
 from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
-from holdfast.core.payload import DEFAULT_LIMIT, MAX_DEPTH, encode, fingerprint
+from holdfast.core.payload import DEFAULT_LIMIT, MAX_DEPTH, decode, encode, ensure_storable, fingerprint
 
 JSON = st.recursive(
     st.none()
@@ -208,3 +208,74 @@ def test_where_python_has_no_quick_encoder_the_same_text_is_written(monkeypatch:
     for refused in (a_ring(), {(1, 2): 3}, object, nested(100_000), datetime(2024, 2, 29)):
         assert refusal(slow, refused) == refusal(payload, refused) != ""
     assert "strict JSON" in refusal(slow, float("nan"))
+
+
+@given(JSON)
+def test_what_was_encoded_is_read_back_strictly(value: Any) -> None:
+    assert decode(encode(value, what="argument"), what="argument") == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,"a":2}',
+        '{"a":1,"a":1}',
+        '{"a":1,"\\u0061":2}',
+        '[{"b":{"a":1,"c":0,"a":2}}]',
+        b'{"a":1,"a":2}',
+    ],
+)
+def test_an_object_that_has_a_key_twice_is_refused(text: str | bytes) -> None:
+    with pytest.raises(PayloadInvalid, match=r"^the file has the key 'a' twice in one object; give it once$"):
+        decode(text, what="the file")
+
+
+def test_the_same_key_in_two_objects_is_fine() -> None:
+    assert decode('[{"a":1},{"a":{"a":2}}]', what="it") == [{"a": 1}, {"a": {"a": 2}}]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is not JSON: Expecting value"),
+        ("{", "is not JSON"),
+        (b"\xff", "is not JSON: it is not UTF-8"),
+        ("[" * 100_000, "is nested too deeply"),
+        ("9" * 5_000, "is not JSON"),
+        ("NaN", "holds NaN, which is not JSON"),
+        ("[-Infinity]", "holds -Infinity, which is not JSON"),
+    ],
+)
+def test_what_is_no_strict_json_is_refused_with_the_name_of_the_place(text: str | bytes, why: str) -> None:
+    with pytest.raises(PayloadInvalid, match=f"^the file {why}"):
+        decode(text, what="the file")
+
+
+@pytest.mark.parametrize(
+    "value", [{1: "a", "1": "b"}, [({None: 1, "null": 2},)], {"deep": {True: 1, "true": 2}}]
+)
+def test_keys_that_json_cannot_tell_apart_are_refused(value: Any) -> None:
+    with pytest.raises(PayloadInvalid, match=r"^argument has the key '(1|null|true)' twice"):
+        encode(value, what="argument")
+
+
+def test_keys_that_are_no_text_are_written_as_text() -> None:
+    assert encode({1: "a", "b": [{2: ()}]}, what="argument") == '{"1":"a","b":[{"2":[]}]}'
+
+
+@pytest.mark.parametrize("text", [None, "", "ada", "é🜁\n\x1b"])
+def test_texts_that_every_store_can_hold_pass(text: str | None) -> None:
+    ensure_storable(actor=text, reason="because")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a\0b", "reason holds a NUL character, which PostgreSQL cannot store; remove it"),
+        ("a\ud800b", "reason holds a lone surrogate; send text that is valid Unicode"),
+        (5, "reason must be text, not a int"),
+    ],
+)
+def test_a_text_that_not_every_store_can_hold_is_refused_by_its_name(text: Any, why: str) -> None:
+    with pytest.raises(PayloadInvalid, match=f"^{why}$"):
+        ensure_storable(actor="ada", reason=text)

@@ -49,3 +49,13 @@ def test_a_day_has_no_fewer_than_no_letters() -> None:
     assert Retention(letters_a_day=0).letters_a_day == 0
     with pytest.raises(ValueError, match="letters_a_day must be 0 or more; None raises no ticket"):
         Retention(letters_a_day=-1)
+
+
+@pytest.mark.parametrize("name", ["letters", "finished", "keys"])
+def test_a_length_that_no_store_could_subtract_is_refused(name: str) -> None:
+    longest: dict[str, Any] = {name: timedelta(days=36_500)}
+    longer: dict[str, Any] = {name: timedelta.max}
+
+    Retention(**longest)
+    with pytest.raises(ValueError, match="at most 36,500 days; None keeps them for ever"):
+        Retention(**longer)

@@ -48,6 +48,11 @@ def test_what_cannot_be_decoded_stays_as_it_is_and_is_refused_by_whoever_needs_i
         ensure_open(kept, "the result")
 
 
+@pytest.mark.parametrize("given", ['{"a":1,"a":2}', "no JSON", '[{"b":NaN}]'])
+def test_what_a_codec_gives_that_is_no_strict_json_counts_as_not_decoded(given: str) -> None:
+    assert unseal("~x", lambda _: given) == "~x"
+
+
 def test_nothing_stays_nothing() -> None:
     assert seal(None, backwards) is None
     assert unseal(None, backwards) is None

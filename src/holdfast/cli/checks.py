@@ -11,6 +11,7 @@ from holdfast.ports.store import Pause
 from holdfast.stores.versions import ensure_fit
 
 OLDEST_POSTGRES = 13
+OTHERS_READ = 0o004
 LARGEST_SKEW = timedelta(seconds=2)
 LONGEST_SNAPSHOT = timedelta(minutes=10)
 LONGEST_LINE = timedelta(minutes=5)
@@ -195,6 +196,7 @@ def of_loop(*, has_uvloop: bool) -> Check:
 
 def _of_postgres(facts: Facts) -> Iterator[Check]:
     yield _version(facts["server_version"])
+    yield _ok("tables", f"in the schema {facts['schema']}")
     yield _durable(
         facts, "fsync", {"on"}, "a crash of the machine can lose or damage everything: set it to on"
     )
@@ -219,6 +221,7 @@ def _of_postgres(facts: Facts) -> Iterator[Check]:
 
 def _of_sqlite(facts: Facts) -> Iterator[Check]:
     yield _ok("version", f"SQLite {facts['server_version']}")
+    yield _file_mode(facts["file_mode"])
     yield _durable(facts, "synchronous", {"FULL", "EXTRA"}, "a power cut can lose jobs: it has to be FULL")
     if facts["journal_mode"] == "wal":
         yield _ok("journal_mode", "wal")
@@ -227,6 +230,17 @@ def _of_sqlite(facts: Facts) -> Iterator[Check]:
             "journal_mode",
             f"{facts['journal_mode']}: readers and the writer block each other; keep the file on a local disk",
         )
+
+
+def _file_mode(mode: str) -> Check:
+    """Whether other users of the machine can read the file."""
+    if int(mode, 8) & OTHERS_READ:
+        return _warn(
+            "file mode",
+            f"{mode}: other users of this machine can read arguments, results and the redaction key; chmod 600 the "
+            "file, and the -wal and -shm files beside it",
+        )
+    return _ok("file mode", mode)
 
 
 def _version(text: str) -> Check:
@@ -249,7 +263,8 @@ def _autovacuum(facts: Facts) -> Check:
     if facts["jobs_autovacuum"] not in ("on", "true", "yes", "1"):
         return _warn(
             "autovacuum",
-            "off for holdfast.jobs, which changes most: ALTER TABLE holdfast.jobs RESET (autovacuum_enabled)",
+            f"off for {facts['schema']}.jobs, which changes most: "
+            f"ALTER TABLE {facts['schema']}.jobs RESET (autovacuum_enabled)",
         )
     return _ok("autovacuum", "on")
 

@@ -1,6 +1,5 @@
 """`holdfast dead`: what is left of jobs that failed, and the way back."""
 
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -19,8 +18,9 @@ from holdfast.cli.output import JsonOption, show_json
 from holdfast.cli.selecting import NOTHING_FOUND, Selection, narrowed, selected
 from holdfast.cli.taking import taking
 from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
-from holdfast.core.errors import ConfigError, LetterNotFound, StepRefused
+from holdfast.core.errors import ConfigError, LetterNotFound, PayloadInvalid, StepRefused
 from holdfast.core.letters import OPEN, Cause, Group, Letter, LetterFilter, LetterState
+from holdfast.core.payload import decode
 from holdfast.engine.desk import Moved, Wanted
 from holdfast.face import Holdfast
 from holdfast.face.dead import DeadLetters
@@ -321,22 +321,24 @@ def _corrections(pairs: list[str], file: str | None) -> dict[str, Any] | None:
 def _pair(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
     try:
-        return name, json.loads(value)
-    except (ValueError, RecursionError):
+        return name, decode(value, what="it")
+    except PayloadInvalid as error:
         # Not what was given: an argument may be anything, a password among others.
         raise ConfigError(
-            f"--correct {name}=… has no JSON behind it; a text needs its own quotes: name='\"ada\"'"
+            f"--correct {name}=… cannot be used: {error}; a text needs its own quotes: name='\"ada\"'"
         ) from None
 
 
 def _file(name: str) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        found = json.loads(text)
+        found = decode(text, what=f"--correct-file {name!r}")
     except OSError as error:
         raise ConfigError(f"--correct-file {name!r} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise ConfigError(f"--correct-file {name!r} holds no JSON") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--correct-file {name!r} is not JSON: it is not UTF-8") from None
+    except PayloadInvalid as error:
+        raise ConfigError(str(error)) from None
     if not isinstance(found, dict):
         raise ConfigError(f"--correct-file {name!r} holds no JSON object, with arguments by their names")
     return found

@@ -1,6 +1,5 @@
 """`holdfast jobs`: what is there, what became of it, and how to bring it back."""
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,9 +13,10 @@ from holdfast.cli.asking import ActorOption, asked
 from holdfast.cli.lengths import length
 from holdfast.cli.output import JsonOption, show_json
 from holdfast.cli.target import AppOption, UrlOption, chosen
-from holdfast.core.errors import ConfigError, JobNotFound, StateRefused
+from holdfast.core.errors import ConfigError, JobNotFound, PayloadInvalid, StateRefused
 from holdfast.core.jobs import Job, JobFilter
 from holdfast.core.letters import Letter, LetterFilter
+from holdfast.core.payload import decode
 from holdfast.core.stages import RESTARTED
 from holdfast.core.states import GRAPH, Status
 from holdfast.face import Holdfast
@@ -36,9 +36,11 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Tell what would b
 def _json(text: str) -> Any:
     """Read what a signal brings along."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise typer.BadParameter(f"{text!r} is no JSON; a text needs its own quotes: '\"yes\"'") from None
+        return decode(text, what="it")
+    except PayloadInvalid as error:
+        raise typer.BadParameter(
+            f"{text!r} cannot be sent: {error}; a text needs its own quotes: '\"yes\"'"
+        ) from None
 
 
 @app.command("list")

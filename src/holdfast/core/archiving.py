@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core.errors import ArchiveDamaged, ConfigError
+from holdfast.core.errors import ArchiveDamaged, ConfigError, PayloadInvalid
 from holdfast.core.letters import LetterFilter
+from holdfast.core.payload import decode
 
 FORMAT = 2
 RECORDS = ".jsonl.gz"
@@ -259,9 +260,9 @@ def _digest(value: object) -> str:
 
 def _object(text: str | bytes, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(what, f"it is no JSON: {error}") from error
+        found = decode(text, what="it")
+    except PayloadInvalid as error:
+        raise _damaged(what, str(error)) from error
     if not isinstance(found, dict):
         raise _damaged(what, "it is no JSON object")
     return found

@@ -1,10 +1,19 @@
-"""Lengths of time as people write them: `90`, `"90s"`, `"1m30s"`, `timedelta(seconds=90)`."""
+"""Lengths of time as people write them: `90`, `"90s"`, `"1m30s"`, `timedelta(seconds=90)`, and instants.
+
+What passes here can be added to the present time, stored by every store, and read back.
+"""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 Length = timedelta | float | str
 """What the library accepts wherever it asks for a length: a number means seconds."""
+
+LONGEST = timedelta(days=36_500)
+"""The longest length: with it, no sum with the present time leaves the range of a store."""
+
+FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+"""The range of instants: within that of `datetime`, whatever time zone one is given in."""
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ns|us|µs|ms|s|m|h|d)")
@@ -14,7 +23,7 @@ def duration(value: Length) -> timedelta:
     """Return *value* as a length of time, zero or longer.
 
     A number counts seconds. Text is one number with its unit (`ms`, `s`, `m`, `h`, `d`) or several
-    in a row. Raises `ValueError` for anything else, a negative or endless length included.
+    in a row. Raises `ValueError` for anything else, a negative length and one above 36,500 days included.
 
     >>> duration("1h30m")
     datetime.timedelta(seconds=5400)
@@ -32,7 +41,25 @@ def duration(value: Length) -> timedelta:
 
     if length < timedelta(0):
         raise ValueError(f"A length of time cannot be negative, but {value!r} is")
+    if length > LONGEST:
+        raise ValueError(f"A length of time is at most {LONGEST.days:,} days, but {value!r} is more")
     return length
+
+
+def instant_in_utc(instant: datetime) -> datetime:
+    """Give *instant* in UTC. Raises `ValueError` for one without a time zone, or at an end of the calendar.
+
+    >>> instant_in_utc(datetime.fromisoformat("2030-01-01T12:00:00+02:00"))
+    datetime.datetime(2030, 1, 1, 10, 0, tzinfo=datetime.timezone.utc)
+    """
+    if instant.utcoffset() is None:
+        raise ValueError("must have a time zone; use an aware datetime")
+    # Compared first: near the ends of the calendar the conversion itself would overflow.
+    if not FIRST <= instant <= LAST:
+        raise ValueError(
+            f"must lie between {FIRST.date()} and {LAST.date()} in UTC, not at {instant.isoformat()}"
+        )
+    return instant.astimezone(UTC)
 
 
 def _spelled(text: str) -> float:

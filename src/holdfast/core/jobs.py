@@ -11,8 +11,10 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from holdfast.core.durations import duration
 from holdfast.core.errors import JobNotFound
 from holdfast.core.failures import Failure
+from holdfast.core.payload import ensure_storable
 from holdfast.core.states import Status
 
 
@@ -210,11 +212,13 @@ class JobFilter:
     at_risk: timedelta | None = None
 
     def __post_init__(self) -> None:
+        ensure_storable(name=self.name, owner=self.owner, queue=self.queue)
         if self.limit < 1:
             raise ValueError(f"limit={self.limit} shows nothing; ask for at least one job")
         if self.before is not None:
             UUID(self.before)  # raises ValueError: a page ends at a job's id
         if self.at_risk is not None:
+            duration(self.at_risk)  # raises ValueError
             self._ensure_it_can_be_at_risk()
 
     def _ensure_it_can_be_at_risk(self) -> None:

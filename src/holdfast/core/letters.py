@@ -17,6 +17,7 @@ from uuid import UUID
 from holdfast.core.errors import JobNotFound, LetterNotFound, StepRefused
 from holdfast.core.failures import ErrorClass, Failure
 from holdfast.core.jobs import known_id
+from holdfast.core.payload import ensure_storable
 
 
 def letter_id(job_id: str) -> str:
@@ -239,6 +240,15 @@ class LetterFilter:
     def __post_init__(self) -> None:
         if self.states is not None:
             object.__setattr__(self, "states", tuple(map(LetterState, self.states)))
+        ensure_storable(
+            name=self.name,
+            queue=self.queue,
+            owner=self.owner,
+            error_class=self.error_class,
+            fingerprint=self.fingerprint,
+            stage=self.stage,
+            plan=self.plan,
+        )
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"limit={self.limit} shows nothing; ask for at least one letter")
         if self.before is not None:
@@ -258,6 +268,16 @@ class Step:
     plan: str | None = None
     notes: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ensure_storable(
+            actor=self.actor,
+            reason=self.reason,
+            evidence=self.evidence,
+            safe=self.safe,
+            plan=self.plan,
+            notes=self.notes,
+        )
 
     def recorded(self) -> dict[str, Any]:
         """Give what the letter's history keeps of the step, beside who took it and why."""

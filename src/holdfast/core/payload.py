@@ -1,12 +1,13 @@
 """The strict JSON gate: what passes here is stored unchanged by every store.
 
 Refused alike everywhere: NaN and infinities, NUL characters, lone surrogates, naive
-datetimes, integers of thousands of digits, values nested too deeply, and values that JSON
-cannot hold.
+datetimes, integers of thousands of digits, values nested too deeply, objects that have a key
+twice, and values that JSON cannot hold.
 """
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -14,13 +15,14 @@ from decimal import Decimal
 from enum import Enum
 from json import encoder
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
 
 DEFAULT_LIMIT = 1_000_000
 MAX_DEPTH = 100
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def encode(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> str:
@@ -49,7 +51,48 @@ def encode(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> str:
         )
     _refuse_nul(text, what)
     _refuse_depth(text, what)
+    if _has_other_keys(value):
+        decode(text, what=what)  # {1: …, "1": …} has two keys, and its JSON the same one twice
     return text
+
+
+def decode(text: str | bytes, *, what: str) -> Any:
+    """Read JSON that comes from outside: a command line, a file, an archive, a codec.
+
+    An object that has a key twice is refused: of two values one would be dropped in silence, and not by every
+    reader the same one. Raises `PayloadInvalid`, whose message begins with *what* and quotes no value.
+
+    >>> decode('{"n": 1}', what="the file")
+    {'n': 1}
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except PayloadInvalid as refusal:
+        raise PayloadInvalid(f"{what} {refusal}") from None
+    except RecursionError:
+        raise PayloadInvalid(f"{what} is nested too deeply; at most {MAX_DEPTH} levels are kept") from None
+    except UnicodeDecodeError:
+        raise PayloadInvalid(f"{what} is not JSON: it is not UTF-8") from None
+    except ValueError as error:
+        raise PayloadInvalid(f"{what} is not JSON: {error}") from None
+
+
+def ensure_storable(**texts: str | None) -> None:
+    """Refuse texts, each given by its name, that not every store can hold. Raises `PayloadInvalid`.
+
+    >>> ensure_storable(actor="ada", reason=None)
+    """
+    for what, text in texts.items():
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise PayloadInvalid(f"{what} must be text, not a {type(text).__name__}")
+        if "\0" in text:
+            raise PayloadInvalid(f"{what} holds a NUL character, which PostgreSQL cannot store; remove it")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise PayloadInvalid(f"{what} holds a lone surrogate; send text that is valid Unicode") from None
 
 
 def fingerprint(text: str) -> str:
@@ -60,6 +103,34 @@ def fingerprint(text: str) -> str:
     """
     canonical = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise PayloadInvalid(f"has the key {twice[:50]!r} twice in one object; give it once")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise PayloadInvalid(f"holds {name}, which is not JSON")
+
+
+def _has_other_keys(value: Any) -> bool:
+    """Say whether some dictionary in *value* has keys that are not plain text."""
+    if isinstance(value, dict):
+        for key in value:
+            if type(key) is not str:
+                return True
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return False
+    for inner in value:  # noqa: SIM110 - a generator would cost as much as the encoding
+        # Most are no containers, and the call would cost more than the look.
+        if type(inner) not in _SCALARS and _has_other_keys(inner):
+            return True
+    return False
 
 
 def _refuse_nul(text: str, what: str) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from holdfast.core.durations import LONGEST
+
 
 @dataclass(frozen=True, slots=True)
 class Retention:
@@ -24,6 +26,10 @@ class Retention:
             length = getattr(self, name)
             if length is not None and length <= timedelta(0):
                 raise ValueError(f"retention of {name} must be longer than nothing; None keeps them for ever")
+            if length is not None and length > LONGEST:
+                raise ValueError(
+                    f"retention of {name} must be at most {LONGEST.days:,} days; None keeps them for ever"
+                )
         if self.most_letters is not None and self.most_letters < 1:
             raise ValueError("most_letters must be at least 1; None sets no limit")
         if self.letters_a_day is not None and self.letters_a_day < 0:

@@ -5,6 +5,7 @@ So a codec can be introduced while jobs are there, and whoever has no codec, or 
 
 from collections.abc import Callable
 
+from holdfast.core import payload
 from holdfast.core.errors import PayloadSealed
 
 SEAL = "~"
@@ -23,13 +24,17 @@ def seal(text: str | None, encode: Callable[[str], str]) -> str | None:
 def unseal(text: str | None, decode: Callable[[str], str]) -> str | None:
     """Decode *text* if it was encoded. One that cannot be decoded stays as it is: others are read all the same.
 
+    What comes out has to be JSON as strict as what went in: a wrong key, or another writer, may give anything.
+
     >>> unseal('~"HELLO"', str.lower), unseal('"HELLO"', str.lower)
     ('"hello"', '"HELLO"')
     """
     if text is None or not text.startswith(SEAL):
         return text
     try:
-        return decode(text[len(SEAL) :])
+        opened = decode(text[len(SEAL) :])
+        payload.decode(opened, what="what the codec gave")  # what this refuses counts as not decoded
+        return opened
     except Exception:  # noqa: BLE001 - a user's code, which may refuse a wrong key with anything
         return text
 

@@ -9,12 +9,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.core.backoff import RetryPolicy
+from holdfast.core.durations import LONGEST
 from holdfast.core.failures import Failure, deadline_passed
 from holdfast.core.jobs import Claim, EventKind
 from holdfast.core.stages import StageKey, StageStatus
 from holdfast.core.states import Status
 
-FOR_EVER = timedelta(days=36_500)
+FOR_EVER = LONGEST
 """Longer than anybody waits: a job is parked for that long whose wait has no end of its own."""
 
 

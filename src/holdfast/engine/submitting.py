@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.jobs import Receipt, Submission
 from holdfast.engine.gathering import Gatherer
 from holdfast.engine.patience import Patience
@@ -23,11 +24,11 @@ class Submitter:
         self._journal = journal
         self._metrics = metrics
         self._plain: Gatherer[Submission, Receipt | Refusal] = Gatherer(
-            self._write, limit=BATCH, name="holdfast submitter"
+            self._write_gathered, limit=BATCH, name="holdfast submitter"
         )
         # Apart: a key that somebody's open transaction holds is waited for, and the others need not wait along.
         self._unique: Gatherer[Submission, Receipt | Refusal] = Gatherer(
-            self._write, limit=BATCH, name="holdfast submitter of keys"
+            self._write_gathered, limit=BATCH, name="holdfast submitter of keys"
         )
 
     async def submit(self, submission: Submission) -> Receipt:
@@ -48,9 +49,28 @@ class Submitter:
         await self._plain.drain()
         await self._unique.drain()
 
-    async def _write(self, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+    async def _write_gathered(self, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+        """Write submissions of callers who know nothing of each other: one that the store cannot take fails alone."""
+        try:
+            return await self._write(batch)
+        except HoldfastError:
+            raise  # the store is away, or has no tables: each of them would meet the same
+        except Exception:
+            if len(batch) == 1:
+                raise
+        return [await self._write_alone(item) for item in batch]
+
+    async def _write_alone(self, item: Submission) -> Receipt | Refusal:
+        try:
+            # Again: of the batch that was refused, an earlier try may have arrived after all.
+            [answer] = await self._write([item], again=True)
+        except Exception as error:  # noqa: BLE001 - it belongs to the one who submitted this
+            return Refusal(error)
+        return answer
+
+    async def _write(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
         answers = await self._patience.insist(
-            lambda tries: self._store.submit(batch, again=tries > 0), within=PATIENCE
+            lambda tries: self._store.submit(batch, again=again or tries > 0), within=PATIENCE
         )
         self._metrics.count("jobs_created", sum(map(_is_new, answers)))
         return answers

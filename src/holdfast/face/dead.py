@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.durations import Length, duration
 from holdfast.core.errors import ConfigError
 from holdfast.core.letters import Cause, Group, Letter, LetterFilter
+from holdfast.core.payload import ensure_storable
 from holdfast.core.replays import PACE
 from holdfast.engine.desk import Dossier, Moved, Planned, Progress, Wanted
 from holdfast.face.sync import Portal, in_sync
@@ -44,6 +45,7 @@ class DeadLetters:
 
     async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
         """Tell all there is to know about one letter. Raises `LetterNotFound`."""
+        ensure_storable(owner=owner)
         return await (await self._hold._desk()).show(job_id, owner=owner)
 
     async def triage(
@@ -97,14 +99,17 @@ class DeadLetters:
 
     async def replay(self, token: str, *, actor: str) -> Progress:
         """Let a plan begin; workers do the rest. Said again, it changes nothing. Raises `PlanStale`."""
+        ensure_storable(token=token, actor=actor)
         return await (await self._hold._desk()).replay(token, actor=actor)
 
     async def progress(self, token: str) -> Progress:
         """Tell how far a replay has come. Raises `PlanStale` if there is no such plan."""
+        ensure_storable(token=token)
         return await (await self._hold._desk()).progress(token)
 
     async def stop(self, token: str, *, actor: str, reason: str = "") -> Progress:
         """Let no more letters of a plan follow; jobs that are under way go on."""
+        ensure_storable(token=token, actor=actor, reason=reason)
         return await (await self._hold._desk()).stop(token, actor=actor, reason=reason)
 
     async def close(self, wanted: Wanted, notes: str, *, actor: str, dry_run: bool = False) -> Moved:

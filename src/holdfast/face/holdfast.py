@@ -17,7 +17,7 @@ from holdfast.core.coroutines import run_here
 from holdfast.core.durations import Length, duration
 from holdfast.core.errors import ConfigError, StateRefused, WithinUnsupported
 from holdfast.core.jobs import End, Event, Job, JobFilter, Receipt, Submission
-from holdfast.core.payload import encode
+from holdfast.core.payload import encode, ensure_storable
 from holdfast.core.providers import ProviderState
 from holdfast.core.redaction import Redactor
 from holdfast.core.replays import AutoReplay
@@ -63,6 +63,7 @@ from holdfast.face.stages import StageFunction
 from holdfast.face.sync import Portal, in_sync
 from holdfast.ports import Codec, Journal, Metrics, SchemaState
 from holdfast.ports.providers import ProviderEvent
+from holdfast.ports.store import APPLY_LIMIT, LockWait
 from holdfast.wiring import assemble
 from holdfast.wiring.cron import cron
 
@@ -75,7 +76,8 @@ class Holdfast:
     """Keeps jobs: declares them, stores them, runs them.
 
     *url* is `sqlite:///file.db` or `postgresql://…`; without it `DATABASE_URL` decides. What is not
-    given as an argument comes from the environment, and then from the defaults of `Settings`. A *codec*
+    given as an argument comes from the environment, and then from the defaults of `Settings`. Applications that share a
+    PostgreSQL database have a *schema* each, and see nothing of each other. A *codec*
     turns arguments and results into what is stored, to encrypt them, for example. A *redactor* takes secrets out of all
     that is told. Dead letters go to the *archive*, a folder or `s3://bucket/prefix`, when their *retention* is over; a
     replay compares the *code_version* with that of the failure.
@@ -92,6 +94,7 @@ class Holdfast:
         self,
         url: str | None = None,
         *,
+        schema: str | None = None,
         attempts: int | None = None,
         backoff: Backoff | None = None,
         strict_keys: bool = False,
@@ -106,7 +109,11 @@ class Holdfast:
         assemble: Callable[..., Parts] = assemble,
     ) -> None:
         self.settings = load_settings(
-            database_url=url, retry_max_attempts=attempts, archive_url=archive, code_version=code_version
+            database_url=url,
+            holdfast_schema=schema,
+            retry_max_attempts=attempts,
+            archive_url=archive,
+            code_version=code_version,
         )
         self.strict_keys = strict_keys
         self._policy = self.settings.retry_policy
@@ -406,9 +413,21 @@ class Holdfast:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def apply_schema(self) -> SchemaState:
-        """Bring the database to this code's schema, and tell what it was before."""
-        return await self.parts.store.apply_schema()
+    async def apply_schema(self, *, wait: Length = APPLY_LIMIT) -> SchemaState:
+        """Bring the database to this code's schema, and tell what it was before.
+
+        While another session holds a lock on the tables, such as a backup, it is tried again and again for as long as
+        *wait* says; each time a line in the log says which session that is, and workers go on. Raises
+        `StoreUnavailable` then: nothing was changed.
+        """
+        return await self.parts.store.apply_schema(limit=duration(wait), blocked=self._log_lock_wait)
+
+    def _log_lock_wait(self, wait: LockWait) -> None:
+        self.parts.journal.warning(
+            "schema apply blocked",
+            waited_sec=round(wait.waited.total_seconds(), 1),
+            sessions=[str(holder) for holder in wait.holders],
+        )
 
     @asynccontextmanager
     async def worker(
@@ -514,6 +533,7 @@ class Holdfast:
 
         Its history tells what was sent and when, and by whom if *actor* says so.
         """
+        ensure_storable(owner=owner, actor=actor)
         await self._open_to_act()
         text = encode(data, what=f"data of signal {signal!r}")
         await self.parts.store.signal(job_id, named(signal, "signal"), text, owner=owner, actor=actor)
@@ -522,6 +542,7 @@ class Holdfast:
 
     async def read(self, job_id: str, *, owner: str | None = None) -> Job:
         """Read a job. Raises `JobNotFound` if it is absent or not *owner*'s."""
+        ensure_storable(owner=owner)
         await self.open()
         return await self.parts.store.get(job_id, owner=owner)
 
@@ -537,16 +558,19 @@ class Holdfast:
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
         """End a job that waits, or ask the worker of a running one to stop it."""
+        ensure_storable(owner=owner)
         await self._open_to_act()
         return await self.parts.store.cancel(job_id, owner=owner)
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
         """Bring a failed job back, from the stage that failed, with fresh attempts."""
+        ensure_storable(owner=owner)
         await self._open_to_act()
         return await self.parts.store.retry(job_id, owner=owner)
 
     async def pause_queue(self, queue: str, *, actor: str, reason: str = "") -> bool:
         """Have no worker start jobs of *queue*, within a poll; what runs goes on. False if it was paused before."""
+        ensure_storable(actor=actor, reason=reason)
         await self._open_to_act()
         paused = await self.parts.store.pause_queue(named(queue, "queue"), actor=actor, reason=reason)
         if paused:
@@ -555,6 +579,7 @@ class Holdfast:
 
     async def resume_queue(self, queue: str, *, actor: str) -> bool:
         """Let workers start jobs of *queue* again. False if it was not paused."""
+        ensure_storable(queue=queue, actor=actor)
         await self._open_to_act()
         resumed = await self.parts.store.resume_queue(queue)
         if resumed:
@@ -569,6 +594,7 @@ class Holdfast:
         What the job names with `when_late_is_accepted` is submitted in the same transaction, so the job has
         to be declared here. Raises `StateRefused` if there is no late result.
         """
+        ensure_storable(actor=actor, reason=reason, owner=owner)
         await self._open_to_act()
         job = await self.read(job_id, owner=owner)
         spec = self._registry.get(job.name)

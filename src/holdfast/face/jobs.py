@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from holdfast.core.durations import Length, duration
+from holdfast.core.durations import LONGEST, Length, duration, instant_in_utc
 from holdfast.core.errors import ConfigError, PayloadInvalid
 from holdfast.core.jobs import Receipt, Submission
 from holdfast.engine.context import CURRENT
@@ -26,7 +26,6 @@ R = TypeVar("R")
 
 LONGEST_WORD = 200
 PART = 4_000
-LONGEST_DELAY = timedelta(days=36_500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +108,8 @@ class JobFunction(Generic[P, R]):
             owner=_word(owner or None, "owner") or "",
             queue=_word(queue, "queue"),
             priority=_priority(priority),
-            delay=None if delay is None else duration(delay),
-            run_at=_aware(run_at),
+            delay=None if delay is None else _length(delay, "delay"),
+            run_at=_instant(run_at),
             deadline=checked_deadline(deadline),
             within=within,
         ).over(self._options)
@@ -261,10 +260,16 @@ def checked_deadline(length: Length | None) -> timedelta | None:
     """Read a deadline. Raises `PayloadInvalid` for one that no job could meet."""
     if length is None:
         return None
-    deadline = duration(length)
-    if not timedelta(0) < deadline <= LONGEST_DELAY:
-        raise PayloadInvalid(f"deadline must be more than nothing and at most {LONGEST_DELAY.days:,} days")
+    deadline = _length(length, "deadline")
+    if not deadline:
+        raise PayloadInvalid(f"deadline must be more than nothing and at most {LONGEST.days:,} days")
     return deadline
+
+
+def _length(length: Length, what: str) -> timedelta:
+    if isinstance(length, timedelta) and length > LONGEST:
+        raise PayloadInvalid(f"{what} must be at most {LONGEST.days:,} days")
+    return duration(length)
 
 
 def _word(text: str | None, what: str) -> str | None:
@@ -295,10 +300,11 @@ def _is_whole(number: object, *, bits: int) -> bool:
     return type(number) is int and -(2 ** (bits - 1)) <= number < 2 ** (bits - 1)
 
 
-def _aware(instant: datetime | None) -> datetime | None:
-    if instant is not None and instant.tzinfo is None:
-        raise PayloadInvalid("run_at must have a time zone; use an aware datetime")
-    return instant
+def _instant(run_at: datetime | None) -> datetime | None:
+    try:
+        return None if run_at is None else instant_in_utc(run_at)
+    except ValueError as error:
+        raise PayloadInvalid(f"run_at {error}") from None
 
 
 def _refuse_contradictions(options: SubmitOptions) -> None:
@@ -306,7 +312,5 @@ def _refuse_contradictions(options: SubmitOptions) -> None:
         raise PayloadInvalid("subject and version belong together; give both or neither")
     if options.rerun and options.subject is None:
         raise PayloadInvalid("rerun needs a subject and a version")
-    if options.delay is not None and options.delay > LONGEST_DELAY:
-        raise PayloadInvalid(f"delay must be at most {LONGEST_DELAY.days:,} days")
     if options.delay is not None and options.run_at is not None:
         raise PayloadInvalid("delay and run_at exclude each other; give one of them")

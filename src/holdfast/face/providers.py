@@ -18,6 +18,7 @@ from holdfast.core.breakers import (
     state_of,
 )
 from holdfast.core.errors import ConfigError, StateRefused
+from holdfast.core.payload import ensure_storable
 from holdfast.core.providers import ProviderSpec, ProviderState, checked_key, provider_of
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.calls import Call
@@ -224,6 +225,8 @@ class Providers:
         await self._order(name, Command.PAUSE, actor, reason)
 
     async def _order(self, name: str, command: Command, actor: str, reason: str) -> None:
+        ensure_storable(actor=actor, reason=reason)
+
         def lay_down(state: ProviderState, now: float) -> tuple[ProviderState, None, Sequence[Told]]:
             order = Order(command, actor, reason, now)
             after = replace(state, gate=ordered(state.gate, order, now))
@@ -234,6 +237,7 @@ class Providers:
 
     async def resume(self, name: str, *, actor: str, reason: str = "") -> None:
         """Lift what was laid down: the breaker decides again. Raises `StateRefused` if nothing was."""
+        ensure_storable(actor=actor, reason=reason)
 
         def lift(state: ProviderState, now: float) -> tuple[ProviderState, None, Sequence[Told]]:
             if state.gate.order is None:
@@ -247,6 +251,7 @@ class Providers:
 
     async def probe(self, name: str, *, actor: str, reason: str = "") -> None:
         """Let one job through as a trial, ahead of time. Raises `StateRefused` if calls are let through anyway."""
+        ensure_storable(actor=actor, reason=reason)
 
         def ask(state: ProviderState, now: float) -> tuple[ProviderState, None, Sequence[Told]]:
             if lets_through(state.gate):

@@ -128,6 +128,52 @@ class SchemaState(NamedTuple):
         return self.found >= self.wanted
 
 
+APPLY_LIMIT = timedelta(minutes=10)
+"""How long the schema is tried to be applied while other sessions hold locks on its tables."""
+
+
+class LockHolder(NamedTuple):
+    """A session that holds a lock, as far as the database lets us see it."""
+
+    pid: int
+    application: str
+    user: str
+    state: str
+    since: datetime | None
+
+    def __str__(self) -> str:
+        """Describe the session for people.
+
+        >>> str(LockHolder(4711, "pg_dump", "backup", "active", datetime.fromisoformat("2030-01-01T12:00:00Z")))
+        "session 4711 ('pg_dump', user backup, active, transaction since 2030-01-01T12:00:00+00:00)"
+        """
+        known = [repr(self.application)]
+        if self.user:
+            known.append(f"user {self.user}")
+        if self.state:
+            known.append(self.state)
+        if self.since is not None:
+            known.append(f"transaction since {self.since.isoformat(timespec='seconds')}")
+        return f"session {self.pid} ({', '.join(known)})"
+
+
+class LockWait(NamedTuple):
+    """Somebody holds a lock that applying the schema needs: nothing was changed, and it is tried again."""
+
+    holders: tuple[LockHolder, ...]
+    waited: timedelta
+
+    def __str__(self) -> str:
+        """Name what is waited for.
+
+        >>> str(LockWait((), timedelta(seconds=3)))
+        'a lock that another session holds'
+        """
+        if not self.holders:
+            return "a lock that another session holds"
+        return f"a lock that is held by {' and '.join(map(str, self.holders))}"
+
+
 class Refusal(NamedTuple):
     """A submission that was turned away, while its neighbours went through."""
 
@@ -145,8 +191,14 @@ class Store(ProviderStore, LetterStore, Protocol):
         """Disconnect, after what is under way."""
         ...
 
-    async def apply_schema(self) -> SchemaState:
-        """Bring the database to this code's schema, and tell what it was before."""
+    async def apply_schema(
+        self, *, limit: timedelta = APPLY_LIMIT, blocked: Callable[[LockWait], object] | None = None
+    ) -> SchemaState:
+        """Bring the database to this code's schema, and tell what it was before.
+
+        While other sessions hold locks on the tables, it tries again and again for up to *limit*, lets everybody else
+        through between two tries, and calls *blocked* after each. Raises `StoreUnavailable` then: nothing was changed.
+        """
         ...
 
     async def schema_state(self) -> SchemaState:

@@ -1,21 +1,25 @@
 """SQL lives in files: one query, one file, named like what it does."""
 
+from collections.abc import Callable, Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 
 
 class Statements:
-    """The queries of one store, read once.
+    """The queries of one store, read once, and then rewritten by *place* for where its tables are.
 
     >>> Statements("holdfast.stores.postgres")["claim"].startswith("--")
     True
     """
 
-    def __init__(self, package: str) -> None:
-        self._texts = {file.name[:-4]: file.read_text() for file in _sql_files(package, "sql")}
+    def __init__(self, package: str, place: Callable[[str], str] = str) -> None:
+        self._texts = {file.name[:-4]: place(file.read_text()) for file in _sql_files(package, "sql")}
 
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
 
 
 def migrations(package: str) -> list[tuple[int, str]]:

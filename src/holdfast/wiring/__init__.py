@@ -116,12 +116,23 @@ def open_store(settings: Settings, *, clock: Clock) -> Store:
     """Make the store that *settings* name, without connecting to it yet."""
     url = settings.database_url
     if _scheme(url) == "sqlite":
+        _refuse_schema(settings)
         return _sqlite(url, clock)
     if _scheme(url) in POSTGRES:
         return _postgres(settings)
     raise ConfigError(
         f"database_url={_shown(url)!r} is not usable: it begins with sqlite:/// or postgresql://"
     )
+
+
+def _refuse_schema(settings: Settings) -> None:
+    """Refuse a schema on SQLite: the file would hold the jobs of all applications, and look as if it did not."""
+    default = Settings.model_fields["holdfast_schema"].default
+    if settings.holdfast_schema != default:
+        raise ConfigError(
+            f"holdfast_schema={settings.holdfast_schema!r} is for PostgreSQL; with SQLite give each application a "
+            "file of its own"
+        )
 
 
 def _scheme(url: str) -> str:
@@ -166,4 +177,9 @@ def _postgres(settings: Settings) -> Store:
         raise ConfigError(
             "PostgreSQL needs the driver asyncpg; install it with: pip install 'holdfast[postgres]'"
         ) from error
-    return PostgresStore(settings.database_url, pooled=settings.database_pooled, direct_url=direct)
+    return PostgresStore(
+        settings.database_url,
+        pooled=settings.database_pooled,
+        direct_url=direct,
+        schema=settings.holdfast_schema,
+    )

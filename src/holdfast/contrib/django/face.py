@@ -10,7 +10,7 @@ from django.db import close_old_connections
 from django.db.backends.base.base import NO_DB_ALIAS
 
 from holdfast import ConfigError, Holdfast
-from holdfast.config import Settings
+from holdfast.config import Settings, load_settings
 from holdfast.contrib.django.database import database_url
 from holdfast.contrib.django.following import FollowingStore
 from holdfast.engine.parts import Parts
@@ -65,6 +65,12 @@ def the_projects() -> Holdfast:
             raise ConfigError(
                 f"this project has {len(several)} DjangoHoldfast objects; say which is meant: --app module:name"
             )
+
+
+def schemas_of(alias: str) -> list[str]:
+    """Name the schemas in which the project's jobs are on *alias*; without any, the one that the settings name."""
+    declared = {hold.settings.holdfast_schema for hold in _KNOWN if hold._alias == alias}
+    return sorted(declared) or [load_settings().holdfast_schema]
 
 
 def let_go(connection: Any, **_: object) -> None:

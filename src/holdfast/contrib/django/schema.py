@@ -7,6 +7,7 @@ from django.db.migrations import RunPython
 
 from holdfast import Holdfast
 from holdfast.contrib.django.database import database_url, in_memory
+from holdfast.contrib.django.face import schemas_of
 
 
 def apply_schema() -> RunPython:
@@ -29,8 +30,10 @@ def _apply(_: Any, editor: Any) -> None:
     """Use a connection of our own: a migration of ours is all or nothing by itself, and may be run twice."""
     if in_memory(editor.connection):
         return  # of a test, in which no worker could see them
-    hold = Holdfast(database_url(editor.connection.alias))
-    try:
-        hold.apply_schema_sync()
-    finally:
-        hold.close_sync()
+    alias = editor.connection.alias
+    for schema in schemas_of(alias):
+        hold = Holdfast(database_url(alias), schema=schema)
+        try:
+            hold.apply_schema_sync()
+        finally:
+            hold.close_sync()

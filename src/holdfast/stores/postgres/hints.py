@@ -14,8 +14,9 @@ import asyncpg
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.postgres.connections import Connections, translated
+from holdfast.stores.postgres.naming import Namespace
 
-CHANNEL = "holdfast"
+CHANNEL = Namespace().channel
 QUIET = 0.005
 LATE = 0.002
 RECONNECT = 1.0
@@ -88,8 +89,11 @@ class Listener:
     Behind a pooler without a way past it, nothing is heard: everybody finds what there is by polling.
     """
 
-    def __init__(self, connections: Connections, *, heartbeat: float = HEARTBEAT) -> None:
+    def __init__(
+        self, connections: Connections, *, channel: str = CHANNEL, heartbeat: float = HEARTBEAT
+    ) -> None:
         self._connections = connections
+        self._channel = channel
         self._heartbeat = heartbeat
         self._ears: list[Callable[[Hint], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -120,7 +124,7 @@ class Listener:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         try:
-            await connection.add_listener(CHANNEL, self._heard)
+            await connection.add_listener(self._channel, self._heard)
             self._tell(Hint(HintKind.READY, ""))  # something may have been said while nobody listened
             while not await _happens(lost, within=self._heartbeat):
                 # A connection that went silent and one on which nobody speaks look the same until it is asked.

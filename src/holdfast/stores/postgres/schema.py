@@ -1,30 +1,52 @@
 """Bringing a PostgreSQL database to this code's schema, all or nothing."""
 
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import asyncpg
 
-from holdfast.core.errors import StoreUnavailable
+from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.ports import SchemaState
+from holdfast.ports.store import LockHolder, LockWait
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.sqlfiles import migrations
+from holdfast.stores.postgres.naming import Namespace
+from holdfast.stores.sqlfiles import Statements, migrations
 from holdfast.stores.versions import MIN_COMPATIBLE, ensure_fit
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection
 
-_LOCK = 0x686F6C64  # "hold": two machines that apply at once take turns
-_TRIES = 10
-_PATIENCE = 3_600.0  # seconds; the connection's own limit is for the short statements of a worker
+LOCK_TIMEOUT = 1.0
+"""Seconds to wait for a lock. Every statement on that table queues behind the wait, so it is much shorter than the
+5 seconds after which a worker's statement gives up."""
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries, in which everybody else gets through; each pause is twice as long as the one before."""
+
+LOOK = 0.2
+"""Seconds between two looks at who holds the lock."""
+
+_STATEMENT_TIMEOUT = 3_600.0  # seconds; the connection's own limit is for the short statements of a worker
 
 
 class Schema:
     """The schema's versions and its migrations."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, namespace: Namespace, sql: Statements) -> None:
         self._connections = connections
-        self._migrations = migrations(__package__)
+        self._namespace = namespace
+        self._sql = sql
+        self._migrations = [(version, namespace.place(script)) for version, script in migrations(__package__)]
         self._wanted = self._migrations[-1][0]
+
+    @property
+    def name(self) -> str:
+        """The name of the schema in the database."""
+        return self._namespace.name
 
     async def ensure_usable(self) -> None:
         """Raise a `SchemaError` that says what to run, if the schema does not fit."""
@@ -36,37 +58,95 @@ class Schema:
             return await self._found(connection)
 
     async def _found(self, connection: "Connection") -> SchemaState:
-        if await connection.fetchval("SELECT to_regclass('holdfast.meta')") is None:
+        meta = f"{self._namespace.quoted}.meta"
+        if await connection.fetchval("SELECT to_regclass($1)", meta) is None:
             return SchemaState(0, self._wanted, 0)
-        row = await connection.fetchrow("SELECT schema_version, min_compatible FROM holdfast.meta")
+        row = await connection.fetchrow(f"SELECT schema_version, min_compatible FROM {meta}")  # noqa: S608 - a checked name
         version, min_compatible = row or (0, 0)
         return SchemaState(version, self._wanted, min_compatible)
 
-    async def apply(self) -> SchemaState:
+    async def apply(self, *, limit: timedelta, blocked: Callable[[LockWait], object] | None) -> SchemaState:
         """Run what is missing in one transaction, and tell what was found before.
 
-        Workers go on meanwhile. One that has what the migration needs next, and needs what that has locked, may
-        cost it the transaction: then nothing was changed, and it begins anew.
+        Workers go on meanwhile. A session that holds a lock on a table, such as a backup, or waits for one that this
+        transaction holds, costs it the transaction: then nothing was changed, *blocked* is called, and it is tried
+        again after a pause. Raises `StoreUnavailable` if that takes longer than *limit*.
         """
-        for _ in range(_TRIES - 1):
+        clock = asyncio.get_running_loop().time
+        began, pause = clock(), FIRST_PAUSE
+        holders: tuple[LockHolder, ...] = ()
+        while True:
+            watch = _Watch(self._connections, self._sql["lock_holders"])
             try:
-                return await self._apply()
+                return await self._apply(watch)
             except StoreUnavailable as error:
-                if not isinstance(error.__cause__, asyncpg.DeadlockDetectedError):
+                if not isinstance(
+                    error.__cause__, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError
+                ):
                     raise
-        return await self._apply()
+                holders = watch.holders or holders
+                wait = LockWait(holders, timedelta(seconds=clock() - began))
+                if wait.waited + timedelta(seconds=pause) > limit:
+                    raise StoreUnavailable(
+                        f"the schema was not applied, and nothing was changed: for {wait.waited.total_seconds():.0f} s "
+                        f"there was {wait}; end that session or wait for its end, and apply again"
+                    ) from error
+            finally:
+                await watch.stop()
+            if blocked is not None:
+                blocked(wait)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _apply(self) -> SchemaState:
+    async def _apply(self, watch: "_Watch") -> SchemaState:
         async with self._connections.borrow() as connection, connection.transaction():
-            await connection.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_PATIENCE)
+            await connection.execute(
+                f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT * 1000:.0f}ms'; SET LOCAL statement_timeout = 0"
+            )
+            watch.start(await connection.fetchval("SELECT pg_backend_pid()"))
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", self._namespace.apply_lock)
             before = await self._found(connection)
             for version, script in self._migrations:
                 if version > before.found:
-                    await connection.execute(script, timeout=_PATIENCE)
-                    await connection.execute(
-                        "UPDATE holdfast.meta SET schema_version = $1, min_compatible = $2",
-                        version,
-                        MIN_COMPATIBLE,
-                    )
+                    await self._migrate(connection, version, script)
         return before
+
+    async def _migrate(self, connection: "Connection", version: int, script: str) -> None:
+        try:
+            await connection.execute(script, timeout=_STATEMENT_TIMEOUT)
+        except (asyncpg.DuplicateTableError, asyncpg.DuplicateFunctionError) as error:
+            raise ConfigError(
+                f"the schema {self.name!r} holds something else that has the name of one of Holdfast's tables; "
+                "nothing was changed: choose another with HOLDFAST_SCHEMA"
+            ) from error
+        await connection.execute(
+            f"UPDATE {self._namespace.quoted}.meta SET schema_version = $1, min_compatible = $2",  # noqa: S608 - a checked name
+            version,
+            MIN_COMPATIBLE,
+        )
+
+
+class _Watch:
+    """Looks, on another connection, at who holds the lock that a session waits for: afterwards it cannot be seen."""
+
+    def __init__(self, connections: Connections, sql: str) -> None:
+        self._connections = connections
+        self._sql = sql
+        self._task: asyncio.Task[None] | None = None
+        self.holders: tuple[LockHolder, ...] = ()
+
+    def start(self, pid: int) -> None:
+        self._task = asyncio.create_task(self._look(pid), name="holdfast schema locks")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _look(self, pid: int) -> None:
+        # Whatever keeps it from looking costs a line its details, and nothing else.
+        with suppress(StoreUnavailable, asyncpg.PostgresError):
+            while True:
+                await asyncio.sleep(LOOK)
+                rows = await self._connections.fetch(self._sql, pid)
+                self.holders = tuple(LockHolder(*row) for row in rows) or self.holders

@@ -27,12 +27,13 @@ from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Depth, Hint, Promotion, SchemaState
-from holdfast.ports.store import Extension, Leased, Pause, Refusal, Settled
+from holdfast.ports.store import APPLY_LIMIT, Extension, Leased, LockWait, Pause, Refusal, Settled
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
 from holdfast.stores.postgres.extending import PostgresLeaseExtender
 from holdfast.stores.postgres.hints import Listener, Sender
 from holdfast.stores.postgres.letters import PostgresLetters
+from holdfast.stores.postgres.naming import DEFAULT, Namespace
 from holdfast.stores.postgres.providers import PostgresProviders
 from holdfast.stores.postgres.schema import Schema
 from holdfast.stores.postgres.within import lend
@@ -86,15 +87,17 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         answer: float = ANSWER,
         pooled: bool = False,
         direct_url: str | None = None,
+        schema: str = DEFAULT,
     ) -> None:
+        namespace = Namespace(schema)
         self._connections = Connections(
             url, size=connections, timeout=timeout, answer=answer, pooled=pooled, direct_url=direct_url
         )
-        self._sql = Statements(__package__)
+        self._sql = Statements(__package__, namespace.place)
         super().__init__()
-        self._schema = Schema(self._connections)
+        self._schema = Schema(self._connections, namespace, self._sql)
         self._sender = Sender(self._hint)
-        self._listener = Listener(self._connections)
+        self._listener = Listener(self._connections, channel=namespace.channel)
 
     async def open(self) -> None:
         await self._connections.open()
@@ -105,9 +108,11 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         await self._listener.close()
         await self._connections.close()
 
-    async def apply_schema(self) -> SchemaState:
+    async def apply_schema(
+        self, *, limit: timedelta = APPLY_LIMIT, blocked: Callable[[LockWait], object] | None = None
+    ) -> SchemaState:
         await self._connections.open()
-        return await self._schema.apply()
+        return await self._schema.apply(limit=limit, blocked=blocked)
 
     async def schema_state(self) -> SchemaState:
         await self._connections.open()
@@ -400,6 +405,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         return {row["name"]: row["setting"] for row in rows} | {
             "connections_per_worker": str(self._connections.most),
             "listens": "yes" if self._connections.can_listen else "no",
+            "schema": self._schema.name,
         }
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:

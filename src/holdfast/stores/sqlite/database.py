@@ -1,5 +1,6 @@
 """Connections to a SQLite file, and what their errors mean to a caller."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ def connect(path: str, *, writes: bool) -> sqlite3.Connection:
         )
     with translated(path):
         _ensure_folder(path)
+        _create_private(path)
         connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -74,6 +76,23 @@ def _ensure_folder(path: str) -> None:
         raise StoreUnavailable(
             f"the folder {str(folder)!r} for the SQLite file does not exist; create it first"
         )
+
+
+def _create_private(path: str) -> None:
+    """Create a file that is not there yet for this user alone: it holds arguments, results and the redaction key.
+
+    SQLite gives its log beside the file the same mode. O_EXCL follows no symbolic link, so a link that leads nowhere
+    cannot have the file made where somebody else wants it. A link to a file that is there is the operator's choice.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o600))
+    except FileExistsError:
+        if Path(path).is_symlink() and not Path(path).exists():
+            raise StoreUnavailable(
+                f"{path!r} is a symbolic link to a file that does not exist; create that file, or remove the link"
+            ) from None
+    except OSError:
+        return  # SQLite meets the same, and says what to do about it
 
 
 @contextmanager

@@ -6,9 +6,11 @@ while SQLite works, and taken once per batch instead of once per row.
 
 import json
 import sqlite3
+import stat
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.errors import JobNotFound, StateRefused
@@ -29,7 +31,7 @@ from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Clock, Depth, Executor, Hint, HintKind, Promotion, SchemaState
-from holdfast.ports.store import Extension, Leased, Pause, Refusal, Settled
+from holdfast.ports.store import APPLY_LIMIT, Extension, Leased, LockWait, Pause, Refusal, Settled
 from holdfast.stores.rows import (
     TIMEOUT,
     Lease,
@@ -90,7 +92,10 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         for executor in self._executors:
             executor.close()
 
-    async def apply_schema(self) -> SchemaState:
+    async def apply_schema(
+        self, *, limit: timedelta = APPLY_LIMIT, blocked: Callable[[LockWait], object] | None = None
+    ) -> SchemaState:
+        """Wait for the file's lock as every write does; readers are in nobody's way here."""
         await self._writer.open()
         return await self._writer.write(schema.apply)
 
@@ -334,7 +339,8 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         ]
 
     async def facts(self) -> dict[str, str]:
-        return {**await self._reader.read(_facts), "now": self._clock.now().isoformat()}
+        found = await self._reader.read(lambda connection: _facts(connection) | _file_facts(self._path))
+        return {**found, "now": self._clock.now().isoformat()}
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._reader.listen(hear)
@@ -621,6 +627,10 @@ def _retry(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
     back = bring_back(connection, [values["id"]], values["now"], owner=values["owner"])
     close_letters(connection, back, values["now"], actor="owner", notes="retried by its owner")
     return bool(back)
+
+
+def _file_facts(path: str) -> dict[str, str]:
+    return {"file_mode": f"{stat.S_IMODE(Path(path).stat().st_mode):04o}"}
 
 
 def _facts(connection: sqlite3.Connection) -> dict[str, str]:

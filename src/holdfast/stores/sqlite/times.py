@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+from holdfast.core.durations import FIRST, LAST
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
@@ -17,5 +19,10 @@ def micros_of(length: timedelta) -> int:
 
 
 def instant(count: int | None) -> datetime | None:
-    """Read an instant back."""
-    return None if count is None else EPOCH + timedelta(microseconds=count)
+    """Read an instant back; one that earlier versions stored beyond the calendar is its end."""
+    if count is None:
+        return None
+    try:
+        return EPOCH + timedelta(microseconds=count)
+    except OverflowError:
+        return LAST if count > 0 else FIRST
