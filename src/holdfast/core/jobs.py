@@ -91,6 +91,10 @@ class Claim(NamedTuple):
     held_by: str | None = None
 
 
+MOST_SIGNALS = 10_000
+"""Signals that one job takes over its life: each is read whenever the job waits for one."""
+
+
 class Signal(NamedTuple):
     """Something that somebody told a job. Its number tells its place among all that the job was told."""
 
@@ -115,7 +119,8 @@ class Job:
     """A job as its row tells it, live or ended.
 
     `waiting` says that it sleeps, or waits for a signal or for other jobs, `pending` for how many of those. `held_by`
-    names who holds it, as long as it is held.
+    names who holds it, as long as it is held. With `purged_at`, its arguments, stages and history were deleted then, and
+    only its end is left, for as long as its key is taken.
     """
 
     id: str
@@ -153,6 +158,7 @@ class Job:
     result: str | None = None
     failure: Failure | None = None
     stage: str | None = None
+    purged_at: datetime | None = None
 
 
 class EventKind(StrEnum):
@@ -174,6 +180,8 @@ class EventKind(StrEnum):
     """Somebody let a result stand that had come after the deadline."""
     SIGNALLED = "signalled"
     """Somebody told the job something."""
+    PURGED = "purged"
+    """The job's arguments, stages and history were deleted: only its end is left, for as long as its key is taken."""
 
 
 @dataclass(frozen=True, slots=True)

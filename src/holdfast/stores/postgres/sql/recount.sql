@@ -1,4 +1,5 @@
--- Sets the attempts that leased jobs have spent. The count is absolute, so sending it again changes nothing.
+-- Sets the attempts that leased jobs have spent. The count is absolute, so sending it again changes nothing. They come in
+-- the order of their ids, in which everybody locks jobs.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 )
