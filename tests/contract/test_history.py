@@ -136,7 +136,39 @@ async def test_events_carry_no_stack_and_no_arguments(store: Store) -> None:
     assert "hunter2" not in str(await store.events(claim.id))
 
 
+@pytest.mark.clause("JOB-11")
+async def test_a_clock_that_is_set_back_does_not_change_the_order(store: Store, clock: DatabaseClock) -> None:
+    claim = await a_claim(store)
+    await store.settle("worker", [a_stage(claim, "first")])
+    await clock.advance(-timedelta(hours=1))
+    await store.settle("worker", [a_stage(claim, "second")])
+    await store.settle("worker", [fail(claim, a_failure(), POLICY, roll=0, attempt=1)])
+    await clock.advance(timedelta(seconds=3))
+    await store.promote(limit=1)
+    await clock.advance(-timedelta(hours=1))
+    again = await claimed(store)
+    await store.settle("worker", [a_stage(again, "third")])
+    await clock.advance(-timedelta(hours=1))
+    await store.settle("worker", [a_stage(again, "fourth")])
+    await store.settle("worker", [Finish(again.id, again.token, Status.FAILED)])
+    failed = await store.events(claim.id)
+    await clock.advance(-timedelta(hours=1))
+    await store.retry(claim.id)
+    last = await claimed(store)
+    await store.settle("worker", [complete(last, "1")])
+
+    events = await store.events(claim.id)
+
+    assert told(events) == words(
+        "queued processing stage stage retry processing stage stage failed replayed processing completed"
+    )
+    stages = [event.meta["stage"] for event in events if event.kind is EventKind.STAGE]
+    assert stages == words("first second third fourth")
+    assert events[: len(failed)] == failed
+
+
 def test_every_kind_of_event_is_known() -> None:
     assert [kind.value for kind in EventKind] == words(
-        "queued processing stage retry held completed failed expired replayed cancelled warning accepted signalled"
+        "queued processing stage retry held completed failed expired replayed cancelled warning accepted signalled "
+        "purged"
     )

@@ -25,11 +25,16 @@ IN_ORDER = [
     "let_out",
     "due_tickets",
     "running_plans",
+    "replayable_letters",
+    "outdated_stubs",
 ]
 """Questions about many jobs: the index has them in the order in which they are wanted."""
 
 ELSEWHERE = {
-    "find",
+    "find_live",
+    "find_ended",
+    "find_purged",
+    "recent_queues",
     "counts",
     "depths",
     "pause_queue",
@@ -52,7 +57,7 @@ ELSEWHERE = {
 }
 """What people ask now and then."""
 
-RARELY = {"letters_to_archive", "purge_keys", "purge_versions"}
+RARELY = {"letters_to_archive"}
 """What the clean-up asks from time to time: there is no index for it, since each job would pay for that."""
 
 LEASED = {"leased_to", "extend_all"}
@@ -93,6 +98,9 @@ VALUES = {
     **dict.fromkeys(("old", "new", "at_risk"), 0),
     **dict.fromkeys(("seen", "states", "steps", "fingerprints", "job_ids"), "[]"),
     "planned": 1,
+    **dict.fromkeys(("key", "subject"), ""),
+    "rows": "[]",
+    **dict.fromkeys(("most", "generation", "finished_at", "after_at"), 0),
     **dict.fromkeys(("cause", "evidence", "safe", "plan", "notes", "args", "token", "kind", "facts"), ""),
     **dict.fromkeys(
         ("restart", "same_deadline", "running", "corrected", "with_job", "take", "since", "quiet"), 0

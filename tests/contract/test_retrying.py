@@ -99,3 +99,17 @@ async def test_a_request_to_cancel_does_not_follow_into_the_next_generation(stor
     await store.retry(claim.id)
 
     assert not (await claimed(store)).cancel_requested
+
+
+async def test_only_the_generation_that_was_seen_to_fail_is_brought_back(store: Store) -> None:
+    failed = await a_failed_job(store)
+    await store.retry(failed.id, generation=1)
+    again = await claimed(store)
+    end = Finish(again.id, again.token, Status.FAILED, failure=a_failure())
+    await store.settle("worker", [end])
+
+    with pytest.raises(StateRefused, match="generation 2 and not in 1"):
+        await store.retry(failed.id, generation=1)
+
+    assert (await store.get(failed.id)).status is Status.FAILED
+    assert (await store.retry(failed.id, generation=2)).generation == 3

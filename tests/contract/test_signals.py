@@ -3,9 +3,11 @@
 import pytest
 
 from holdfast import Backoff, EventKind, Holdfast, StateRefused
+from holdfast.core.jobs import MOST_SIGNALS
 from holdfast.ports import Store
 from holdfast.telemetry.figures import Figures
 from tests.builders import a_job
+from tests.contract.burials import changed
 from tests.contract.conftest import Database, Journal
 from tests.contract.steps import a_completed_job, submitted
 
@@ -67,3 +69,15 @@ async def test_a_signal_is_logged_and_counted(
     )
     assert "hunter2" not in journal.stream.getvalue()
     assert figures.value("signals_sent") == 1
+
+
+async def test_a_job_takes_so_many_signals_and_no_more(store: Store, database: Database) -> None:
+    [job_id] = await submitted(store, a_job())
+    await changed(database, f"UPDATE :jobs SET signals = {MOST_SIGNALS - 1}")
+    await store.signal(job_id, "go", "1")
+
+    with pytest.raises(StateRefused, match="10,000 signals"):
+        await store.signal(job_id, "go", "2")
+
+    assert [signal.data for signal in await store.signals([job_id])] == ["1"]
+    assert [event.kind for event in await store.events(job_id)] == ["queued", "signalled"]

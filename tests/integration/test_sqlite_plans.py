@@ -25,16 +25,25 @@ PACKAGE = "holdfast.stores.sqlite"
 SQL = Statements(PACKAGE)
 NAMES = sorted(file.name.removesuffix(".sql") for file in resources.files(PACKAGE).joinpath("sql").iterdir())
 
-FOR_PEOPLE = {"counts", "depths", "find", "held_jobs", "letter_counts", "letter_groups", "letters"}
+FOR_PEOPLE = {
+    "counts",
+    "depths",
+    "find_ended",
+    "find_live",
+    "find_purged",
+    "held_jobs",
+    "letter_counts",
+    "letter_groups",
+    "letters",
+    "recent_queues",
+}
 """Asked by people and those who watch, not by workers: these may look at everything. There are few dead letters."""
 
 IN_TURN = {
     "letters_to_archive",
     "outdated_jobs",
-    "purge_keys",
     "purge_plans",
     "purge_tickets",
-    "purge_versions",
 }
 """Asked by one worker once a minute: these walk no further than their limit, or over the letters that are kept."""
 

@@ -73,7 +73,7 @@ def _again_and_again(letter: Letter, policy: AutoReplay, now: datetime) -> bool:
     return is_due(replace(letter, replays=0), policy, now)
 
 
-async def _those_that_went_before(self: Any, name: str) -> AsyncIterator[list[Letter]]:
+async def _those_that_went_before(self: Any, name: str, _: AutoReplay) -> AsyncIterator[list[Letter]]:
     yield await self._store.letters(LetterFilter(states=(LetterState.NEW,), name=name))
 
 
@@ -222,7 +222,7 @@ BUGS = (
             Swap(automatic, "is_due", _again_and_again),
             Swap(
                 AutoReplayer,
-                "_new_letters",
+                "_due_letters",
                 _those_that_went_before,
             ),
         ),

@@ -108,9 +108,12 @@ def test_an_expired_job_tells_that_it_has_a_late_result() -> None:
 
 def test_an_accepted_late_result_completes_the_job_after_it_expired() -> None:
     row = replace(an_ended_row(Status.COMPLETED, timed_out_at=at(9), late_at=at(20)), finished_at=at(30))
-    stored = [Event(EventKind.ACCEPTED, at(30), {"actor": "ada"}), Event(EventKind.EXPIRED, at(9))]
+    stored = [Event(EventKind.EXPIRED, at(9)), Event(EventKind.ACCEPTED, at(30), {"actor": "ada"})]
 
     assert kinds(history(row, stored, [])) == "queued expired accepted completed"
+    assert kinds(history(replace(row, leased_by="w1"), stored, [])) == (
+        "queued processing expired accepted completed"
+    )
 
 
 def test_a_stage_is_told_by_its_name_its_attempt_and_how_it_ended() -> None:
@@ -129,9 +132,9 @@ def test_a_stage_that_a_provider_computed_names_it() -> None:
     assert stage.meta == {"stage": "fetch", "attempt": 1, "status": "done", "provider": "llm"}
 
 
-def test_events_are_told_in_the_order_in_which_they_happened() -> None:
+def test_events_are_told_in_the_order_in_which_they_were_written() -> None:
     row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=at(6))
-    stored = [Event(EventKind.RETRY, at(5)), Event(EventKind.PROCESSING, at(2))]
+    stored = [Event(EventKind.PROCESSING, at(2)), Event(EventKind.RETRY, at(5))]
     stages = [StageMark(at(7), StageKey("b", "#1"), 1, StageStatus.DONE)]
 
     told = history(row, stored, stages)
@@ -182,3 +185,72 @@ def test_a_stage_is_told_before_the_end_of_its_lap_also_where_nobody_noted_the_c
     stages = [StageMark(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
     assert kinds(history(a_row(), [Event(EventKind.RETRY, at(9))], stages)) == "queued stage retry"
+
+
+def a_mark(second: float, name: str, token: int, number: int) -> StageMark:
+    return StageMark(at(second), StageKey(name, "#1"), 1, StageStatus.DONE, None, token, number)
+
+
+def test_a_clock_that_was_set_back_does_not_change_the_order() -> None:
+    row = replace(
+        an_ended_row(Status.COMPLETED),
+        leased_by="w2",
+        last_attempt_at=at(-50),
+        finished_at=at(-70),
+        created_at=at(0),
+    )
+    stored = [
+        Event(EventKind.PROCESSING, at(10)),
+        Event(EventKind.RETRY, at(-30)),
+        Event(EventKind.WARNING, at(-10)),
+        Event(EventKind.WARNING, at(-80)),
+    ]
+    stages = [a_mark(-60, "c", 3, 3), a_mark(20, "a", 1, 1), a_mark(-40, "b", 1, 2), a_mark(-65, "d", 3, 4)]
+
+    told = history(row, stored, stages)
+
+    without_warnings = kinds(told).replace(" warning", "")
+    assert without_warnings == "queued processing stage stage retry processing stage stage completed"
+    assert [event.meta["stage"] for event in told if event.kind is EventKind.STAGE] == ["a", "b", "c", "d"]
+
+
+def test_a_signal_is_told_by_the_clock_before_or_after_the_claim_and_the_stages_beside_it() -> None:
+    stored = [
+        Event(EventKind.SIGNALLED, at(1)),
+        Event(EventKind.SIGNALLED, at(3)),
+        Event(EventKind.SIGNALLED, at(5)),
+        Event(EventKind.PROCESSING, at(2)),
+        Event(EventKind.RETRY, at(9)),
+    ]
+
+    told = history(a_row(), stored, [a_mark(4, "a", 1, 1)])
+
+    assert kinds(told) == "queued signalled processing signalled stage signalled retry"
+
+
+def test_stages_that_a_replay_has_written_down_are_told_in_their_laps() -> None:
+    stored = [
+        Event(EventKind.PROCESSING, at(1)),
+        Event(EventKind.RETRY, at(3)),
+        Event(EventKind.PROCESSING, at(4)),
+        Event(EventKind.STAGE, at(6), {"stage": "late"}),
+        Event(EventKind.STAGE, at(2), {"stage": "early"}),
+        Event(EventKind.FAILED, at(7)),
+        Event(EventKind.REPLAYED, at(8)),
+        Event(EventKind.STAGE, at(0), {"stage": "alone"}),
+    ]
+
+    told = history(a_row(), stored, [])
+
+    assert kinds(told) == "queued processing stage retry processing stage failed replayed stage"
+    assert [event.meta["stage"] for event in told if event.kind is EventKind.STAGE] == [
+        "early",
+        "late",
+        "alone",
+    ]
+
+
+def test_what_is_left_of_a_purged_job_says_so_last() -> None:
+    row = replace(an_ended_row(Status.COMPLETED), purged_at=at(5))
+
+    assert kinds(history(row, [], [])) == "queued completed purged"

@@ -146,7 +146,9 @@ def retry(
 
     async def everyone(hold: Holdfast) -> list[Answer]:
         wanted = JobFilter(status=Status.FAILED, name=name, owner=owner, queue=queue, limit=PAGE)
-        ids = [job.id async for job in _all(hold, wanted)] if all_failed else job_ids or []
+        # Of those that were purged only the end is left: there is nothing to bring back.
+        failed = [job.id async for job in _all(hold, wanted) if job.purged_at is None] if all_failed else []
+        ids = failed if all_failed else job_ids or []
         return await _each(hold, ids, one)
 
     tell(asked(chosen(application, url), everyone), as_json=as_json)
@@ -260,5 +262,7 @@ def _ensure_it_can_be_at_risk(status: Status | None, before: str | None) -> None
 
 
 def _ensure_can_become(job: Job, target: Status, otherwise: str) -> None:
+    if job.purged_at is not None:
+        raise StateRefused(f"job {job.id} was purged and only its end is left")
     if target not in GRAPH[job.status]:
         raise StateRefused(f"job {job.id} is {job.status}; {otherwise}")

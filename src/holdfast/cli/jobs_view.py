@@ -74,7 +74,7 @@ def show_list(found: list[Listed], now: datetime, *, with_deadline: bool) -> Non
 
 def _row(job: Job, reason: str | None, now: datetime) -> tuple[object, ...]:
     failure = None if job.failure is None else job.failure.error_class
-    waits = _waits(job, reason, now)
+    waits = Cell("purged", short="purged") if job.purged_at is not None else _waits(job, reason, now)
     return (
         job.id,
         job.status,
@@ -159,7 +159,10 @@ def _fields(whole: Whole) -> dict[str, object]:
 def _texts(whole: Whole) -> dict[str, str]:
     """Name what a job was given and has given, without arguments that nobody asked for."""
     job = whole.job
-    args = _cut(job.args) if whole.with_args else f"{len(job.args)} characters; --args shows them"
+    if job.purged_at is not None:
+        args = "purged, with the stages and the history"
+    else:
+        args = _cut(job.args) if whole.with_args else f"{len(job.args)} characters; --args shows them"
     others = {"original_args": whole.original_args, "result": job.result, "late_result": job.late_result}
     return {"args": args} | {name: _cut(text) for name, text in others.items() if text}
 

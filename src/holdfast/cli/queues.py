@@ -1,5 +1,6 @@
 """`holdfast queues`: what is in them, and how to stop them and let them go on."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, NamedTuple
@@ -10,7 +11,6 @@ from holdfast.cli.asking import ActorOption, asked
 from holdfast.cli.output import NOTHING, JsonOption, show_json
 from holdfast.cli.tables import Column, Room, moment, show_table
 from holdfast.cli.target import AppOption, UrlOption, chosen
-from holdfast.core.states import Status
 from holdfast.face import Holdfast
 from holdfast.ports.store import Pause
 
@@ -26,6 +26,9 @@ COLUMNS = (
     Column("held", usual=("0",)),
 )
 OUTCOME = (Column("queue"), Column("outcome", Room.FOLDED))
+
+RECENT = 10_000
+"""Of so many jobs that ended last, the queues are listed though no job is in them."""
 
 QueueArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 
@@ -105,26 +108,27 @@ def resume(
 
 
 async def _queues(hold: Holdfast) -> tuple[list[_Queue], datetime]:
-    """Read every queue that has or had a job, or is paused, and the store's clock."""
+    """Read every queue that has a live job, or had one of the last that ended, or is paused; and the store's clock."""
     store = hold.parts.store
-    counts = await store.counts()
-    held = {depth.queue: depth.jobs for depth in await store.depths() if depth.state == "held"}
+    depths: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for depth in await store.depths():
+        depths[depth.queue][depth.state] = depth.jobs
     pauses = {pause.queue: pause for pause in await store.paused_queues()}
-    names = sorted({queue for queue, _ in counts} | pauses.keys())
+    recent = await store.recent_queues(limit=RECENT)
     now = await store.now()
-    found = [_queue(name, counts, pauses.get(name)) for name in names]
-    return [queue._replace(held=held.get(queue.queue, 0)) for queue in found], now
+    return [_queue(name, depths[name], pauses.get(name)) for name in sorted({*depths, *pauses, *recent})], now
 
 
 def _row(queue: _Queue, now: datetime) -> tuple[object, ...]:
     return (*queue[:4], moment(queue.paused_at, now), queue.reason, queue.held)
 
 
-def _queue(name: str, counts: Mapping[tuple[str, Status], int], paused: Pause | None) -> _Queue:
-    queued, processing = (counts.get((name, status), 0) for status in (Status.QUEUED, Status.PROCESSING))
+def _queue(name: str, jobs: Mapping[str, int], paused: Pause | None) -> _Queue:
+    processing = jobs.get("processing", 0)
+    found = _Queue(name, sum(jobs.values()) - processing, processing, held=jobs.get("held", 0))
     if paused is None:
-        return _Queue(name, queued, processing)
-    return _Queue(name, queued, processing, paused.actor, paused.at, paused.reason)
+        return found
+    return found._replace(paused_by=paused.actor, paused_at=paused.at, reason=paused.reason)
 
 
 def _tell(answer: _Answer, *, as_json: bool) -> None:

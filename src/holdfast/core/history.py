@@ -5,7 +5,7 @@ ended. Only what a row forgets is stored as an event, so the common job costs no
 and the history can never disagree with the state.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,40 +13,100 @@ from holdfast.core.jobs import Event, EventKind, Job
 from holdfast.core.stages import StageKey, StageStatus
 from holdfast.core.states import Status
 
-_LAP_ENDS = {EventKind.QUEUED, EventKind.RETRY, EventKind.HELD, EventKind.FAILED, EventKind.EXPIRED}
+_LAP_ENDS = {
+    EventKind.QUEUED,
+    EventKind.RETRY,
+    EventKind.HELD,
+    EventKind.FAILED,
+    EventKind.EXPIRED,
+    EventKind.CANCELLED,
+    EventKind.COMPLETED,
+}
+_FROM_OUTSIDE = {EventKind.SIGNALLED, EventKind.WARNING}
+"""What may happen to a job at any time, so that only the clock can tell whether it was before or after something else."""
 
 
 class StageMark(NamedTuple):
-    """When a stage was stored, done or failed, and which provider computed it, if one did."""
+    """When a stage was stored, done or failed, and which provider computed it, if one did.
+
+    *token* is that of the lease under which it was written; *number* grows with each write of the job's stages.
+    """
 
     at: datetime
     key: StageKey
     attempt: int
     status: StageStatus
     provider: str | None = None
+    token: int = 0
+    number: int = 0
 
 
 def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> list[Event]:
-    """Join the events of *job*, in the order in which they happened."""
-    events = [Event(EventKind.QUEUED, job.created_at), *stored, *_running(job)]
-    events += [*map(_stage_event, stages), *_ended(job)]
-    told: list[Event] = []
-    # The sort is stable: of two events in the same microsecond the one told first happened first.
-    for event in sorted(events, key=lambda event: event.at):
-        told.insert(_place(event, told), event)
+    """Join the events of *job*, in the order in which they were written; *stored* comes in that order.
+
+    A clock that was set back does not change it. The clock is asked only where nothing else tells: whether a signal
+    came before or after the claim or the stage beside it, and when a stage was stored that a replay has written down.
+    """
+    written = list(stored)
+    told = [Event(EventKind.QUEUED, job.created_at)]
+    for event in written:
+        if event.kind is not EventKind.STAGE:
+            _add(told, event, len(told), past=_FROM_OUTSIDE if event.kind is EventKind.PROCESSING else ())
+    for event in _running(job):
+        _add(told, event, _end_of_last_lap(told), past=_FROM_OUTSIDE)
+    for event in _ended(job):
+        _add(told, event, len(told), past={EventKind.WARNING})
+    for mark in sorted(stages, key=lambda mark: (mark.token, mark.number, mark.at)):
+        place = _end_of_lap(told, mark.token)
+        if place is None:
+            _add_by_clock(told, _stage_event(mark), len(told))
+        else:
+            _add(told, _stage_event(mark), place, past=_FROM_OUTSIDE)
+    for place, event in enumerate(written):
+        if event.kind is EventKind.STAGE:
+            _add_by_clock(told, event, _place_of_next(told, written[place + 1 :]))
+    if job.purged_at is not None:
+        told.append(Event(EventKind.PURGED, job.purged_at))
     return told
 
 
-def _place(event: Event, told: list[Event]) -> int:
-    """Find the place of *event*: behind all others, but a stage comes before the end of the lap it was written with."""
-    place = len(told)
-    while event.kind is EventKind.STAGE and place > 1 and _ends_lap(told[place - 1], event.at):
+def _add(told: list[Event], event: Event, place: int, *, past: Container[EventKind]) -> None:
+    """Put *event* in at *place*, or before what is there of the kinds *past* that is later by the clock."""
+    while place > 1 and told[place - 1].kind in past and told[place - 1].at > event.at:
         place -= 1
-    return place
+    told.insert(place, event)
 
 
-def _ends_lap(event: Event, at: datetime) -> bool:
-    return event.at == at and event.kind in _LAP_ENDS
+def _add_by_clock(told: list[Event], stage: Event, place: int) -> None:
+    """Put a *stage* of which no more is known in before all of its generation that is later, or ends its lap."""
+    while place > 1 and told[place - 1].kind is not EventKind.REPLAYED:
+        before = told[place - 1]
+        if before.at < stage.at or (before.at == stage.at and before.kind not in _LAP_ENDS):
+            break
+        place -= 1
+    told.insert(place, stage)
+
+
+def _place_of_next(told: list[Event], written: Iterable[Event]) -> int:
+    """Find what was written down next to a stage: how its generation ended."""
+    following = next((event for event in written if event.kind is not EventKind.STAGE), None)
+    return next((place for place, event in enumerate(told) if event is following), len(told))
+
+
+def _end_of_last_lap(told: list[Event]) -> int:
+    """Find the end of the lap that the row stands for: all that is told, but that its late result was accepted."""
+    kinds = [event.kind for event in told]
+    return kinds.index(EventKind.ACCEPTED) - 1 if EventKind.ACCEPTED in kinds else len(told)
+
+
+def _end_of_lap(told: list[Event], token: int) -> int | None:
+    """Find the end of the lap that had *token*: every claim and every end of a lap raises it by one."""
+    laps = [place for place, event in enumerate(told) if event.kind is EventKind.PROCESSING]
+    lap = (token + 1) // 2
+    if not 1 <= lap <= len(laps):
+        return None
+    later = range(laps[lap - 1] + 1, len(told))
+    return next((place for place in later if told[place].kind in _LAP_ENDS), len(told))
 
 
 def _running(job: Job) -> list[Event]:

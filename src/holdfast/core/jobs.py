@@ -101,6 +101,10 @@ class Claim(NamedTuple):
         return self.losses > 0 or self.excused
 
 
+MOST_SIGNALS = 10_000
+"""Signals that one job takes over its life: each is read whenever the job waits for one."""
+
+
 class Signal(NamedTuple):
     """Something that somebody told a job. Its number tells its place among all that the job was told."""
 
@@ -125,7 +129,8 @@ class Job:
     """A job as its row tells it, live or ended.
 
     `waiting` says that it sleeps, or waits for a signal or for other jobs, `pending` for how many of those. `held_by`
-    names who holds it, as long as it is held.
+    names who holds it, as long as it is held. With `purged_at`, its arguments, stages and history were deleted then, and
+    only its end is left, for as long as its key is taken.
     """
 
     id: str
@@ -163,6 +168,7 @@ class Job:
     result: str | None = None
     failure: Failure | None = None
     stage: str | None = None
+    purged_at: datetime | None = None
 
 
 class EventKind(StrEnum):
@@ -184,6 +190,8 @@ class EventKind(StrEnum):
     """Somebody let a result stand that had come after the deadline."""
     SIGNALLED = "signalled"
     """Somebody told the job something."""
+    PURGED = "purged"
+    """The job's arguments, stages and history were deleted: only its end is left, for as long as its key is taken."""
 
 
 @dataclass(frozen=True, slots=True)

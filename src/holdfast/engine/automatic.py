@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 
-from holdfast.core.letters import Cause, Letter, LetterFilter, LetterState, remediate, triage, validate
-from holdfast.core.replays import AUTOMATIC, AutoReplay, Phase, Plan, is_due, is_in_time
+from holdfast.core.durations import duration
+from holdfast.core.letters import Cause, Letter, remediate, triage, validate
+from holdfast.core.replays import AUTOMATIC, NOT_LATER, AutoReplay, Phase, Plan, is_due, is_in_time
 from holdfast.engine.dry_run import read_jobs
 from holdfast.engine.gates import shut_providers
 from holdfast.engine.parts import Parts
@@ -43,15 +43,17 @@ class AutoReplayer:
 
     async def _look(self, name: str, policy: AutoReplay) -> None:
         """Plan the replay of some letters that are due; the others follow when that is over."""
-        async for page in self._new_letters(name):
+        async for page in self._due_letters(name, policy):
             if await self._consider(page, policy):
                 return
 
-    async def _new_letters(self, name: str) -> AsyncIterator[list[Letter]]:
-        wanted = LetterFilter(states=(LetterState.NEW,), name=name, replays=0, limit=PAGE)
-        while page := await self._store.letters(wanted):
+    async def _due_letters(self, name: str, policy: AutoReplay) -> AsyncIterator[list[Letter]]:
+        """Read what is due, the oldest first, and nothing that never will be: that stays for as long as letters do."""
+        after = duration(policy.after)
+        ages, last = (after, after + NOT_LATER), None
+        while page := await self._store.replayable_letters(name, ages=ages, limit=PAGE, after=last):
             yield page
-            wanted = replace(wanted, before=page[-1].job_id)
+            last = page[-1]
 
     async def _consider(self, letters: Sequence[Letter], policy: AutoReplay) -> bool:
         now = await self._store.now()

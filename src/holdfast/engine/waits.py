@@ -148,7 +148,9 @@ class Waits:
                 row = await self._end(place, StageStatus.DONE, result=str(child.generation))
             if row.result == str(child.generation):
                 with suppress(StateRefused):  # somebody else was quicker
-                    await self._patience.insist(lambda _: self._store.retry(end.id))
+                    await self._patience.insist(
+                        lambda _: self._store.retry(end.id, generation=child.generation)
+                    )
         self._ends.pop(end.id, None)
         return await self._known(end.id)
 

@@ -52,6 +52,16 @@ class LetterStore(Protocol):
         """List letters by their jobs' ids, the newest first."""
         ...
 
+    async def replayable_letters(
+        self, name: str, *, ages: tuple[timedelta, timedelta], limit: int, after: Letter | None = None
+    ) -> list[Letter]:
+        """List new letters of *name* that were never replayed, whose failure is retryable and of that age.
+
+        The oldest first, from the one *after* which a page begins; whatever else is kept costs nothing. Of *ages*, the
+        first is included, the second is not.
+        """
+        ...
+
     async def letter_groups(self, wanted: LetterFilter) -> list[Group]:
         """Gather letters by fingerprint, the most recent first."""
         ...

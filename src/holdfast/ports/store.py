@@ -292,7 +292,8 @@ class Store(ProviderStore, LetterStore, Protocol):
     ) -> None:
         """Leave a signal with a live job, note it in its history, and wake it if it waits.
 
-        Raises `StateRefused` if the job has ended, `JobNotFound` if it is not *owner*'s.
+        Raises `StateRefused` if the job has ended, or was sent `MOST_SIGNALS` before, `JobNotFound` if it is not
+        *owner*'s.
         """
         ...
 
@@ -323,15 +324,20 @@ class Store(ProviderStore, LetterStore, Protocol):
         """
         ...
 
-    async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
+    async def retry(self, job_id: str, *, owner: str | None = None, generation: int | None = None) -> Job:
         """Bring a failed job back as a new generation, its attempts zeroed, its finished stages kept.
 
-        Its dead letter is closed, as retried by its owner. Raises `StateRefused` if the job has not failed, `JobNotFound` if it is not *owner*'s.
+        Its dead letter is closed, as retried by its owner. With the *generation* in which it was seen to fail, a job
+        that has failed in another one is left alone. Raises `StateRefused` if the job has not failed, or not in that
+        generation, `JobNotFound` if it is not *owner*'s.
         """
         ...
 
     async def get(self, job_id: str, *, owner: str | None = None) -> Job:
-        """Read one job. Raises `JobNotFound` if it is absent or not *owner*'s."""
+        """Read one job. Raises `JobNotFound` if it is absent or not *owner*'s.
+
+        Of a job that was purged while its key is taken, the end is left: it has `purged_at`, and no arguments.
+        """
         ...
 
     async def find(self, wanted: JobFilter) -> list[Job]:
@@ -385,11 +391,18 @@ class Store(ProviderStore, LetterStore, Protocol):
         ...
 
     async def counts(self) -> dict[tuple[str, Status], int]:
-        """Count live jobs by queue and state, and ended ones by state under the queue's name."""
+        """Count live jobs by queue and state, and ended ones by state under the queue's name.
+
+        Exact, and as expensive as there are jobs: for tests, not for what people or services ask again and again.
+        """
         ...
 
     async def depths(self) -> list[Depth]:
         """Count live jobs by queue and state. The cost grows with them, and not with those that have ended."""
+        ...
+
+    async def recent_queues(self, *, limit: int) -> list[str]:
+        """Name the queues of the *limit* newest jobs that have ended."""
         ...
 
     async def facts(self) -> dict[str, str]:

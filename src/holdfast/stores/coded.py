@@ -94,8 +94,8 @@ class CodedStore:
     async def original_args(self, job_id: str) -> str | None:
         return unseal(await self._store.original_args(job_id), self._codec.decode)
 
-    async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        return self._job(await self._store.retry(job_id, owner=owner))
+    async def retry(self, job_id: str, *, owner: str | None = None, generation: int | None = None) -> Job:
+        return self._job(await self._store.retry(job_id, owner=owner, generation=generation))
 
     async def get(self, job_id: str, *, owner: str | None = None) -> Job:
         return self._job(await self._store.get(job_id, owner=owner))

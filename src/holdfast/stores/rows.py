@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.failures import Failure, deadline_passed
-from holdfast.core.jobs import End, EventKind, Job
+from holdfast.core.jobs import MOST_SIGNALS, End, EventKind, Job
 from holdfast.core.providers import shown
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
@@ -54,13 +54,29 @@ def end_from(row: Row) -> End:
     return End(row["id"], row["name"], Status(row["status"]), row["result"], failure_from(row["failure"]))
 
 
+def cannot_retry(job: Job, generation: int | None) -> str:
+    """Say why a job is not brought back, of that *generation* if one was named."""
+    if job.purged_at is not None:
+        return f"job {job.id} was purged and only its end is left; restore it from the archive to retry it"
+    if job.status is Status.FAILED and generation not in (None, job.generation):
+        return f"job {job.id} has failed in generation {job.generation} and not in {generation}; look at it again"
+    return f"job {job.id} is {job.status}; only a failed job can be retried"
+
+
+def no_signal(job: Job) -> str:
+    """Say why a job was sent no signal."""
+    if job.status.ended:
+        return f"job {job.id} is {job.status}, so no signal reaches it"
+    return f"job {job.id} was sent {MOST_SIGNALS:,} signals, which is the most that one job takes"
+
+
 def failure_from(text: str | None) -> Failure | None:
     """Read a failure as `failure_text` wrote it."""
     return None if text is None else Failure.from_dict(json.loads(text))
 
 
 def failure_text(failure: Failure | None) -> str | None:
-    """Write a failure as JSON."""
+    """Write a failure as JSON, spelled as the index of replayable letters knows it: `"retryable": true`."""
     return None if failure is None else json.dumps(failure.to_dict())
 
 

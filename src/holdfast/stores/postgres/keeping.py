@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ class PostgresKeeping:
 
     def __init__(self) -> None:
         self._finished_walk = Walk(self._sql["purge_finished"], str(UUID(int=0)))
+        self._stubs_walk = Walk(self._sql["purge_stubs"], datetime(1970, 1, 1, tzinfo=UTC), str(UUID(int=0)))
         self._keys_walk = Walk(self._sql["purge_keys"], "", "", "")
         self._versions_walk = Walk(self._sql["purge_versions"], "", "", "", 0)
 
@@ -88,6 +89,7 @@ class PostgresKeeping:
                 if not await connection.fetch(self._sql["restore_job"], _json(kept.job)):
                     return False
                 await connection.execute(self._sql["forget_burial"], job_id)
+                await connection.execute(self._sql["forget_stub"], job_id)
                 await connection.execute(
                     self._sql["restore_rows"],
                     job_id,
@@ -113,8 +115,10 @@ class PostgresKeeping:
         return await self._finished_walk.purge(self._connections, older_than, limit)
 
     async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
-        keys = await self._keys_walk.purge(self._connections, older_than, limit)
-        return keys + await self._versions_walk.purge(self._connections, older_than, limit - keys)
+        purged = 0
+        for walk in (self._stubs_walk, self._keys_walk, self._versions_walk):
+            purged += await walk.purge(self._connections, older_than, limit - purged)
+        return purged
 
     async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
         return await self._purged("purge_plans", older_than, limit)

@@ -6,8 +6,9 @@ their ids. The table of ended jobs writes letters itself, and has it in the same
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from holdfast.core.errors import LetterNotFound, PlanStale
 from holdfast.core.letters import Group, Letter, LetterFilter, LetterState, LetterStep, Step, letter_id
@@ -43,6 +44,15 @@ class PostgresLetters(PostgresKeeping):
 
     async def letters(self, wanted: LetterFilter) -> list[Letter]:
         rows = await self._connections.fetch(self._sql["letters"], *_wanted(wanted), timeout=LONG_ANSWER)
+        return [letter_from(row) for row in rows]
+
+    async def replayable_letters(
+        self, name: str, *, ages: tuple[timedelta, timedelta], limit: int, after: Letter | None = None
+    ) -> list[Letter]:
+        place = (datetime(1970, 1, 1, tzinfo=UTC), str(UUID(int=0)))
+        if after is not None:
+            place = (after.last_failure_at, after.job_id)
+        rows = await self._connections.fetch(self._sql["replayable_letters"], name, *ages, *place, limit)
         return [letter_from(row) for row in rows]
 
     async def letter_groups(self, wanted: LetterFilter) -> list[Group]:
@@ -105,7 +115,7 @@ class PostgresLetters(PostgresKeeping):
             ready = await self._lock_ready(connection, row.token, take) if take > 0 else []
             if not ready:
                 return []
-            values = [ready, None, row.token, plan.actor, plan.restart, plan.same_deadline]
+            values = [ready, None, row.token, plan.actor, plan.restart, plan.same_deadline, None]
             return sorted(back["id"] for back in await connection.fetch(self._sql["retry"], *values))
 
     async def _lock_ready(self, connection: "Connection", token: str, take: int) -> list[str]:

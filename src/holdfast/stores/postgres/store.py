@@ -12,6 +12,7 @@ import asyncpg
 from holdfast.core.errors import JobNotFound, StateRefused, StoreUnavailable
 from holdfast.core.history import StageMark, history
 from holdfast.core.jobs import (
+    MOST_SIGNALS,
     Claim,
     End,
     Event,
@@ -28,6 +29,7 @@ from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Depth, Hint, Promotion, SchemaState
 from holdfast.ports.store import APPLY_LIMIT, Extension, Leased, LockWait, Pause, Refusal, Settled
+from holdfast.stores.finding import find_statement
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
 from holdfast.stores.postgres.extending import PostgresLeaseExtender
@@ -40,11 +42,13 @@ from holdfast.stores.postgres.within import lend
 from holdfast.stores.rows import (
     TIMEOUT,
     Lease,
+    cannot_retry,
     columns,
     end_from,
     failure_text,
     fates,
     job_from,
+    no_signal,
     refused,
     requeue_meta,
     settled,
@@ -214,10 +218,9 @@ class PostgresStore(PostgresProviders, PostgresLetters):
     async def signal(
         self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = ""
     ) -> None:
-        values = [known_id(job_id), owner, name, data, signal_meta(name, actor)]
+        values = [known_id(job_id), owner, name, data, signal_meta(name, actor), MOST_SIGNALS]
         if not await self._connections.fetch(self._sql["send_signal"], *values):
-            job = await self.get(job_id, owner=owner)
-            raise StateRefused(f"job {job_id} is {job.status}, so no signal reaches it")
+            raise StateRefused(no_signal(await self.get(job_id, owner=owner)))
 
     async def signals(self, job_ids: Sequence[str]) -> list[Signal]:
         return [Signal(*row) for row in await self._connections.fetch(self._sql["signals"], list(job_ids))]
@@ -308,12 +311,12 @@ class PostgresStore(PostgresProviders, PostgresLetters):
             # A worker claimed or let go of it between the two: ask again.
         raise StateRefused(f"job {job_id} is {job.status}, so it cannot be cancelled")
 
-    async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        values = [[known_id(job_id)], owner, None, None, False, False]
+    async def retry(self, job_id: str, *, owner: str | None = None, generation: int | None = None) -> Job:
+        values = [[known_id(job_id)], owner, None, None, False, False, generation]
         brought_back = await self._connections.fetch(self._sql["retry"], *values)
         job = await self.get(job_id, owner=owner)
         if not brought_back:
-            raise StateRefused(f"job {job_id} is {job.status}; only a failed job can be retried")
+            raise StateRefused(cannot_retry(job, generation))
         return job
 
     async def get(self, job_id: str, *, owner: str | None = None) -> Job:
@@ -323,11 +326,15 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         return job_from(rows[0])
 
     async def find(self, wanted: JobFilter) -> list[Job]:
-        values = [wanted.status, wanted.name, wanted.owner, wanted.queue]
-        if wanted.at_risk is None:
-            rows = await self._connections.fetch(self._sql["find"], *values, wanted.before, wanted.limit)
-        else:
-            rows = await self._connections.fetch(self._sql["at_risk"], *values, wanted.limit, wanted.at_risk)
+        if wanted.at_risk is not None:
+            values = [wanted.status, wanted.name, wanted.owner, wanted.queue, wanted.limit, wanted.at_risk]
+            return [job_from(row) for row in await self._connections.fetch(self._sql["at_risk"], *values)]
+        bound: dict[str, Any] = {}
+        sql = find_statement(self._sql, wanted, partial(_bind, bound), before="id < {}::uuid")
+        async with self._connections.borrow() as connection, connection.transaction():
+            # Which index is the best depends on how frequent these very values are.
+            await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+            rows = await connection.fetch(sql, *bound.values(), timeout=LONG_ANSWER)
         return [job_from(row) for row in rows]
 
     async def events(self, job_id: str) -> list[Event]:
@@ -344,6 +351,8 @@ class PostgresStore(PostgresProviders, PostgresLetters):
                     row["attempt"],
                     StageStatus(row["status"]),
                     row["provider"],
+                    row["lease_token"],
+                    row["number"],
                 )
                 for row in stages
             ],
@@ -381,7 +390,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         return rows[0]["now"], {row["name"]: row["last_at"] for row in rows if row["name"] is not None}
 
     async def begin_schedules(self, names: Sequence[str]) -> None:
-        await self._connections.fetch(self._sql["begin_schedules"], list(names))
+        await self._connections.fetch(self._sql["begin_schedules"], sorted(names))
 
     async def advance_schedule(
         self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]
@@ -400,6 +409,9 @@ class PostgresStore(PostgresProviders, PostgresLetters):
     async def depths(self) -> list[Depth]:
         return [Depth(*row) for row in await self._connections.fetch(self._sql["depths"])]
 
+    async def recent_queues(self, *, limit: int) -> list[str]:
+        return [row["queue"] for row in await self._connections.fetch(self._sql["recent_queues"], limit)]
+
     async def facts(self) -> dict[str, str]:
         rows = await self._connections.fetch(self._sql["facts"])
         return {row["name"]: row["setting"] for row in rows} | {
@@ -410,6 +422,11 @@ class PostgresStore(PostgresProviders, PostgresLetters):
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._listener.add(hear)
+
+
+def _bind(values: dict[str, Any], name: str, value: Any) -> str:
+    values[name] = value
+    return f"${len(values)}"
 
 
 def _unzipped(leases: Sequence[Lease]) -> tuple[list[str], list[int]]:

@@ -126,16 +126,19 @@ async def _reserve_keys(
 ) -> list[Submission]:
     """Take the keys of *batch* that are free, each for the first who wants it, and learn who has the others."""
     wanting = list({_by_key(item): item for item in reversed(batch) if item.key is not None}.values())
-    if not wanting:
-        return []
-    rows = await connection.fetch(sql["reserve_keys"], *columns(wanting, *_KEY, *_MADE))
-    taken = {row["job_id"] for row in rows}
-    if len(taken) < len(wanting):
-        for row in await connection.fetch(sql["taken_keys"], *columns(wanting, *_KEY)):
-            if row["job_id"] not in taken:
-                scope = (row["owner"], row["name"], row["key"])
-                earlier.keys[scope] = Earlier(row["job_id"], row["fingerprint"])
-    return [item for item in wanting if item.id in taken]
+    reserved: list[Submission] = []
+    while wanting:
+        rows = await connection.fetch(sql["reserve_keys"], *columns(wanting, *_KEY, *_MADE))
+        taken = {row["job_id"] for row in rows}
+        reserved += [item for item in wanting if item.id in taken]
+        others = [item for item in wanting if item.id not in taken]
+        if not others:
+            break
+        for row in await connection.fetch(sql["taken_keys"], *columns(others, *_KEY)):
+            earlier.keys[row["owner"], row["name"], row["key"]] = Earlier(row["job_id"], row["fingerprint"])
+        # A key that was purged between the two statements is free again.
+        wanting = [item for item in others if _by_key(item) not in earlier.keys]
+    return reserved
 
 
 async def _hand_over_keys(

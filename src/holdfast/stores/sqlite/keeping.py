@@ -21,6 +21,7 @@ from holdfast.stores.letter_rows import (
     record_from,
 )
 from holdfast.stores.rows import Row
+from holdfast.stores.sqlite.purging import Walk
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.submitting import SQL
 from holdfast.stores.sqlite.times import instant, micros
@@ -36,12 +37,24 @@ BEYOND_TIME = ("04", "g")
 """Between these are the ids that carry no time of this century."""
 
 
+class _Walks:
+    """How far the purge of keys has come."""
+
+    def __init__(self) -> None:
+        self.stubs = Walk("outdated_stubs", finished_at=0, id="")
+        self.keys = Walk("outdated_keys", owner="", name="", key="")
+        self.versions = Walk("outdated_versions", owner="", name="", subject="", version=0)
+
+
 class SqliteKeeping:
     """The part of `LetterStore` that is about what is kept how long."""
 
     _clock: Clock
     _writer: Writer
     _reader: Reader
+
+    def __init__(self) -> None:
+        self._walks = _Walks()
 
     async def letters_to_archive(
         self, *, older_than: timedelta | None, beyond: int | None, limit: int
@@ -57,7 +70,9 @@ class SqliteKeeping:
         return [record_from(kept) for kept in found]
 
     async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
-        return await self._writer.write(lambda connection: _forget(connection, seen))
+        return await self._writer.write(
+            lambda connection: _forget(connection, seen, micros(self._clock.now()))
+        )
 
     async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         kept = [kept_from(record) for record in records]
@@ -70,7 +85,9 @@ class SqliteKeeping:
     async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
         until = self._clock.now() - older_than
         found = await self._outdated(until, limit)
-        return await self._writer.write(lambda connection: _purge(connection, found, micros(until)))
+        return await self._writer.write(
+            lambda connection: _purge(connection, found, micros(until), micros(self._clock.now()))
+        )
 
     async def _outdated(self, until: datetime, limit: int) -> list[str]:
         """Walk over old jobs until enough are found, a bounded piece at a time: others read meanwhile."""
@@ -86,7 +103,7 @@ class SqliteKeeping:
 
     async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
         until = micros(self._clock.now() - older_than)
-        return await self._writer.write(lambda connection: _purge_keys(connection, until, limit))
+        return await self._writer.write(lambda connection: _purge_keys(connection, self._walks, until, limit))
 
     async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
         return await self._purged("purge_plans", older_than, limit)
@@ -153,15 +170,15 @@ def _rows(connection: sqlite3.Connection, statement: str, job_id: str) -> list[d
         return [with_instants(row) for row in rows]
 
 
-def _forget(connection: sqlite3.Connection, seen: Sequence[Seen]) -> list[str]:
+def _forget(connection: sqlite3.Connection, seen: Sequence[Seen], now: int) -> list[str]:
     wanted = {"seen": json.dumps(list(seen))}
     ids = [row["job_id"] for row in connection.execute(SQL["letters_to_forget"], wanted)]
-    named = {"ids": json.dumps(ids), "owner": None}
+    named = {"ids": json.dumps(ids), "owner": None, "generation": None}
     failed = [row["id"] for row in connection.execute(SQL["failed_jobs"], named)]
     _keep_facts(connection, [row["job_id"] for row in connection.execute(SQL["untold_jobs"], named)])
     for statement in (*OF_A_LETTER, "forget_tickets", "forget_original_args"):
         connection.execute(SQL[statement], named)
-    _forget_jobs(connection, failed)
+    _forget_jobs(connection, failed, now)
     return ids
 
 
@@ -172,9 +189,10 @@ def _keep_facts(connection: sqlite3.Connection, job_ids: Sequence[str]) -> None:
         connection.execute(SQL["keep_facts"], {"id": job_id, "facts": facts_from(letter)})
 
 
-def _forget_jobs(connection: sqlite3.Connection, job_ids: Sequence[str]) -> None:
-    """Delete jobs that ended, with all that belongs to them but their keys."""
-    named = {"ids": json.dumps(list(job_ids)), "restart": True}
+def _forget_jobs(connection: sqlite3.Connection, job_ids: Sequence[str], now: int) -> None:
+    """Delete jobs that ended, with all that belongs to them but their keys; of those that have one, keep a stub."""
+    named = {"ids": json.dumps(list(job_ids)), "restart": True, "now": now}
+    connection.execute(SQL["keep_stubs"], named)
     for statement in (*OF_A_JOB, "forget_stages"):
         connection.execute(SQL[statement], named)
 
@@ -189,6 +207,7 @@ def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
         return False
     if kept.job is not None:
         _restore_job(connection, kept, kept.job)
+        connection.execute(SQL["forget_stubs"], {"ids": json.dumps([job_id])})
         _take_keys(connection, kept, now)
     for statement in (
         *OF_A_LETTER,
@@ -222,17 +241,26 @@ def _take_keys(connection: sqlite3.Connection, kept: Kept, now: int) -> None:
         connection.execute(SQL["warn"], {"ids": json.dumps([job_id]), "meta": KEY_LOST, "now": now})
 
 
-def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int) -> int:
+def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int, now: int) -> int:
     """Delete those of the jobs that are still as they were found: somebody may have retried one since."""
     [ids] = connection.execute(
         SQL["still_outdated"], {"ids": json.dumps(list(found)), "until": until}
     ).fetchone()
     outdated = json.loads(ids)
-    _forget_jobs(connection, outdated)
+    _forget_jobs(connection, outdated, now)
     return len(outdated)
 
 
-def _purge_keys(connection: sqlite3.Connection, until: int, limit: int) -> int:
-    keys = connection.execute(SQL["purge_keys"], {"until": until, "limit": limit}).rowcount
-    left = {"until": until, "limit": limit - keys}
-    return keys + connection.execute(SQL["purge_versions"], left).rowcount
+def _purge_keys(connection: sqlite3.Connection, walks: _Walks, until: int, limit: int) -> int:
+    """Delete stubs with their keys and versions, then keys and versions that have no stub; count keys and versions."""
+    ids = [job_id for _, job_id in walks.stubs.unneeded(connection, until, limit)]
+    named = {"ids": json.dumps(ids)}
+    purged = sum(
+        connection.execute(SQL[statement], named).rowcount for statement in ("forget_keys", "forget_versions")
+    )
+    for statement in ("forget_stubs", "forget_events"):
+        connection.execute(SQL[statement], named)
+    for walk, statement in ((walks.keys, "purge_keys"), (walks.versions, "purge_versions")):
+        rows = walk.unneeded(connection, until, limit - purged)
+        purged += connection.execute(SQL[statement], {"rows": json.dumps(rows)}).rowcount
+    return purged

@@ -60,6 +60,17 @@ class SqliteLetters(SqliteKeeping):
         rows = await self._reader.rows(SQL["letters"], _values(wanted))
         return [letter_from(with_instants(row)) for row in rows]
 
+    async def replayable_letters(
+        self, name: str, *, ages: tuple[timedelta, timedelta], limit: int, after: Letter | None = None
+    ) -> list[Letter]:
+        youngest, oldest = (micros(self._clock.now() - age) for age in ages)
+        values = {"name": name, "until": youngest, "since": oldest, "limit": limit}
+        place = {"after_at": 0, "after": ""}
+        if after is not None:
+            place = {"after_at": micros(after.last_failure_at), "after": after.job_id}
+        rows = await self._reader.rows(SQL["replayable_letters"], values | place)
+        return [letter_from(with_instants(row)) for row in rows]
+
     async def letter_groups(self, wanted: LetterFilter) -> list[Group]:
         rows = await self._reader.rows(SQL["letter_groups"], _values(wanted))
         return [group_from(_group(row)) for row in rows]

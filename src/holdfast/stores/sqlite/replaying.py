@@ -16,12 +16,16 @@ def bring_back(
     now: int,
     *,
     owner: str | None = None,
+    generation: int | None = None,
     restart: bool = False,
     same_deadline: bool = False,
     told: Mapping[str, Any] = NOBODY,
 ) -> dict[str, str]:
-    """Make new generations of those jobs that have failed and are *owner*'s; give their queues by their ids."""
-    wanted = {"ids": json.dumps(list(job_ids)), "owner": owner}
+    """Make new generations of those jobs that have failed and are *owner*'s; give their queues by their ids.
+
+    With a *generation*, only of jobs that have failed in that one.
+    """
+    wanted = {"ids": json.dumps(list(job_ids)), "owner": owner, "generation": generation}
     queues = {row["id"]: row["queue"] for row in connection.execute(SQL["failed_jobs"], wanted)}
     if queues:
         ids = json.dumps(list(queues))

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from holdfast.core.errors import JobNotFound, StateRefused
 from holdfast.core.history import StageMark, history
 from holdfast.core.jobs import (
+    MOST_SIGNALS,
     Claim,
     End,
     Event,
@@ -32,14 +33,17 @@ from holdfast.core.states import Status
 from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Clock, Depth, Executor, Hint, HintKind, Promotion, SchemaState
 from holdfast.ports.store import APPLY_LIMIT, Extension, Leased, LockWait, Pause, Refusal, Settled
+from holdfast.stores.finding import find_statement
 from holdfast.stores.rows import (
     TIMEOUT,
     Lease,
     Row,
+    cannot_retry,
     end_from,
     failure_text,
     fates,
     job_from,
+    no_signal,
     refused,
     requeue_meta,
     settled,
@@ -78,6 +82,7 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         self._writer = Writer(path, writing)
         self._reader = Reader(path, reading)
         self._awaited: set[str] = set()
+        super().__init__()
 
     async def open(self) -> None:
         """Open the file, and make the schema in a new one: the embedded store needs no operator."""
@@ -173,10 +178,9 @@ class SqliteStore(SqliteProviders, SqliteLetters):
     async def signal(
         self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = ""
     ) -> None:
-        values = {"id": known_id(job_id), "owner": owner, "name": name, "data": data}
+        values = {"id": known_id(job_id), "owner": owner, "name": name, "data": data, "most": MOST_SIGNALS}
         if not await self._at_lock(partial(_signal, meta=signal_meta(name, actor)), values):
-            job = await self.get(job_id, owner=owner)
-            raise StateRefused(f"job {job_id} is {job.status}, so no signal reaches it")
+            raise StateRefused(no_signal(await self.get(job_id, owner=owner)))
         self._reader.tell(Hint(HintKind.READY, ""))
 
     async def signals(self, job_ids: Sequence[str]) -> list[Signal]:
@@ -232,11 +236,13 @@ class SqliteStore(SqliteProviders, SqliteLetters):
             self._reader.tell(Hint(HintKind.CANCEL, known_id(job_id)))
         return outcome
 
-    async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        brought_back = await self._at_lock(_retry, {"id": known_id(job_id), "owner": owner})
+    async def retry(self, job_id: str, *, owner: str | None = None, generation: int | None = None) -> Job:
+        brought_back = await self._at_lock(
+            _retry, {"id": known_id(job_id), "owner": owner, "generation": generation}
+        )
         job = await self.get(job_id, owner=owner)
         if not brought_back:
-            raise StateRefused(f"job {job_id} is {job.status}; only a failed job can be retried")
+            raise StateRefused(cannot_retry(job, generation))
         self._reader.tell(Hint(HintKind.READY, job.queue))
         return job
 
@@ -247,10 +253,11 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         return _job(rows[0])
 
     async def find(self, wanted: JobFilter) -> list[Job]:
-        values = {name: getattr(wanted, name) for name in ("status", "name", "owner", "queue", "limit")}
+        values: dict[str, Any] = {}
         if wanted.at_risk is None:
-            page = values | {"before": wanted.before}
-            return [_job(row) for row in await self._reader.rows(SQL["find"], page)]
+            sql = find_statement(SQL, wanted, partial(_bind, values), before="id < {}")
+            return [_job(row) for row in await self._reader.rows(sql, values)]
+        values = {name: getattr(wanted, name) for name in ("status", "name", "owner", "queue", "limit")}
         near = {"now": self._now(), "at_risk": micros_of(wanted.at_risk)}
         return [_job(row) for row in await self._reader.rows(SQL["at_risk"], values | near)]
 
@@ -268,6 +275,8 @@ class SqliteStore(SqliteProviders, SqliteLetters):
                     row["attempt"],
                     StageStatus(row["status"]),
                     row["provider"],
+                    row["lease_token"],
+                    row["number"],
                 )
                 for row in stages
             ],
@@ -338,6 +347,9 @@ class SqliteStore(SqliteProviders, SqliteLetters):
             Depth(queue, state, jobs, timedelta(microseconds=oldest)) for queue, state, jobs, oldest in rows
         ]
 
+    async def recent_queues(self, *, limit: int) -> list[str]:
+        return [row["queue"] for row in await self._reader.rows(SQL["recent_queues"], {"limit": limit})]
+
     async def facts(self) -> dict[str, str]:
         found = await self._reader.read(lambda connection: _facts(connection) | _file_facts(self._path))
         return {**found, "now": self._clock.now().isoformat()}
@@ -357,6 +369,11 @@ class SqliteStore(SqliteProviders, SqliteLetters):
 
     def _now(self) -> int:
         return micros(self._clock.now())
+
+
+def _bind(values: dict[str, Any], name: str, value: Any) -> str:
+    values[name] = value
+    return f":{name}"
 
 
 def _claim(connection: sqlite3.Connection, values: dict[str, Any]) -> str:
@@ -624,7 +641,13 @@ def _cancel(connection: sqlite3.Connection, values: dict[str, Any]) -> Status | 
 
 
 def _retry(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
-    back = bring_back(connection, [values["id"]], values["now"], owner=values["owner"])
+    back = bring_back(
+        connection,
+        [values["id"]],
+        values["now"],
+        owner=values["owner"],
+        generation=values["generation"],
+    )
     close_letters(connection, back, values["now"], actor="owner", notes="retried by its owner")
     return bool(back)
 
@@ -652,12 +675,13 @@ _INSTANTS = [
     "deadline_at",
     "timed_out_at",
     "late_at",
+    "purged_at",
 ]
 
 
 def _job(row: Row) -> Job:
     fields = {name: row[name] for name in row.keys()}  # noqa: SIM118 - a driver's row is no mapping
-    return job_from(fields | {name: instant(fields[name]) for name in _INSTANTS})
+    return job_from(fields | {name: instant(fields[name]) for name in _INSTANTS if name in fields})
 
 
 def _instant(count: int) -> Any:

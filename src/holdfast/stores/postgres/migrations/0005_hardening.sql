@@ -15,3 +15,55 @@ CREATE TABLE holdfast.lost_workers (
     worker   text PRIMARY KEY,
     lost_at  timestamptz NOT NULL
 );
+
+-- Stubs: what is left of a job that was purged while its key, or its version, is still taken. The result lives as long
+-- as the key, so that a submission which comes again is answered with it. A table of its own: workers of an earlier
+-- version, which would take such a row for a whole job, never see it.
+CREATE TABLE holdfast.job_stubs (
+    id            uuid PRIMARY KEY,
+    name          text NOT NULL,
+    queue         text NOT NULL,
+    owner         text NOT NULL,
+    status        text NOT NULL CHECK (status IN ('completed', 'failed', 'cancelled')),
+    priority      smallint NOT NULL,
+    attempt       integer NOT NULL,
+    last_attempt  integer NOT NULL,
+    generation    integer NOT NULL,
+    lease_token   bigint NOT NULL,
+    created_at    timestamptz NOT NULL,
+    queued_at     timestamptz NOT NULL,
+    started_at    timestamptz,
+    finished_at   timestamptz NOT NULL,
+    timed_out_at  timestamptz,
+    purged_at     timestamptz NOT NULL,
+    subject       text,
+    version       bigint,
+    trace         text,
+    result        text,
+    failure       text,
+    stage         text
+);
+
+-- For their retention, which counts from the end of the job.
+CREATE INDEX job_stubs_finished ON holdfast.job_stubs (finished_at, id);
+CREATE INDEX job_stubs_by_name ON holdfast.job_stubs (name, id);
+CREATE INDEX job_stubs_by_owner ON holdfast.job_stubs (owner, id) WHERE owner <> '';
+CREATE INDEX job_stubs_by_queue ON holdfast.job_stubs (queue, id) WHERE queue <> 'default';
+CREATE INDEX job_stubs_failed ON holdfast.job_stubs (id) WHERE status = 'failed';
+CREATE INDEX job_stubs_cancelled ON holdfast.job_stubs (id) WHERE status = 'cancelled';
+
+-- Lists of ended jobs, whatever they are filtered by. Each index costs every job that ends, so those of the default
+-- owner and queue are in none, and completed jobs in none by status: lists of those find them soon without.
+CREATE INDEX finished_by_name ON holdfast.finished (name, id);
+CREATE INDEX finished_by_owner ON holdfast.finished (owner, id) WHERE owner <> '';
+CREATE INDEX finished_by_queue ON holdfast.finished (queue, id) WHERE queue <> 'default';
+CREATE INDEX finished_failed_by_id ON holdfast.finished (id) WHERE status = 'failed';
+CREATE INDEX finished_failed_by_name ON holdfast.finished (name, id) WHERE status = 'failed';
+CREATE INDEX finished_cancelled ON holdfast.finished (id) WHERE status = 'cancelled';
+
+-- The order in which a job's stages were written, which no clock that is set back can change.
+ALTER TABLE holdfast.stages ADD COLUMN number integer NOT NULL DEFAULT 0;
+
+-- Letters that may be replayed without a person, by their age: what is never due is in no round's way.
+CREATE INDEX dead_letters_replayable ON holdfast.dead_letters (name, last_failure_at, job_id)
+    WHERE state = 'new' AND replays = 0 AND strpos(failure, '"retryable": true') > 0;

@@ -2,3 +2,5 @@
 SELECT id::text FROM holdfast.jobs WHERE id = ANY ($1::uuid[])
  UNION ALL
 SELECT id::text FROM holdfast.finished WHERE id = ANY ($1::uuid[])
+ UNION ALL
+SELECT id::text FROM holdfast.job_stubs WHERE id = ANY ($1::uuid[])

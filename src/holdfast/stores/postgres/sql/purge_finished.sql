@@ -34,7 +34,25 @@ WITH age AS MATERIALIZED (
        FOR UPDATE OF job SKIP LOCKED
 ), gone AS (
     DELETE FROM holdfast.finished AS job USING old WHERE job.id = old.id
-    RETURNING job.id
+    RETURNING job.*
+), stubs AS (
+    -- What stands for a job as long as its key, or its version, is taken.
+    INSERT INTO holdfast.job_stubs AS stub (
+        id, name, queue, owner, status, priority, attempt, last_attempt, generation, lease_token, created_at, queued_at,
+        started_at, finished_at, timed_out_at, subject, version, trace, result, failure, stage, purged_at)
+    SELECT id, name, queue, owner, status, priority, attempt, last_attempt, generation, lease_token, created_at, queued_at,
+        started_at, finished_at, timed_out_at, subject, version, trace, result, failure, stage, clock.now
+      FROM gone, holdfast.clock AS clock
+     WHERE EXISTS (SELECT FROM holdfast.job_keys AS taken WHERE taken.job_id = gone.id)
+        OR EXISTS (SELECT FROM holdfast.job_versions AS taken
+                    WHERE (taken.owner, taken.name, taken.subject, taken.version)
+                          = (gone.owner, gone.name, gone.subject, gone.version)
+                      AND taken.job_id = gone.id)
+        ON CONFLICT (id) DO UPDATE
+       SET status = excluded.status, attempt = excluded.attempt, last_attempt = excluded.last_attempt,
+           generation = excluded.generation, lease_token = excluded.lease_token, queued_at = excluded.queued_at,
+           started_at = excluded.started_at, finished_at = excluded.finished_at, timed_out_at = excluded.timed_out_at,
+           purged_at = excluded.purged_at, result = excluded.result, failure = excluded.failure, stage = excluded.stage
 ), payloads AS (
     DELETE FROM holdfast.payloads USING gone WHERE job_id = gone.id
 ), stages AS (

@@ -1,5 +1,5 @@
--- Deletes keys whose job is gone, from the key ($4, $5, $6) on, and looks at $3 of them at most: they are in no order
--- but their own, and most of them may be young. What a job submits has a key that begins with its id: as long as it
+-- Deletes keys whose job is gone without a stub, as an earlier version purged it; purge_stubs.sql has the others. Begins
+-- at the key ($4, $5, $6), and looks at $3 of them at most: they are in no order but their own, and most may be young. What a job submits has a key that begins with its id: as long as it
 -- lives it may run again, and shall not submit it a second time.
 WITH walked AS MATERIALIZED (
     SELECT owner, name, key, job_id, created_at
@@ -13,6 +13,7 @@ WITH walked AS MATERIALIZED (
      WHERE created_at <= (SELECT now FROM holdfast.clock) - $1::interval
        AND NOT EXISTS (SELECT FROM holdfast.jobs WHERE id = walked.job_id)
        AND NOT EXISTS (SELECT FROM holdfast.finished WHERE id = walked.job_id)
+       AND NOT EXISTS (SELECT FROM holdfast.job_stubs WHERE id = walked.job_id)
        AND NOT EXISTS (SELECT FROM holdfast.jobs
                         WHERE id = CASE WHEN walked.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:'
                                         THEN left(walked.key, 36)::uuid END)

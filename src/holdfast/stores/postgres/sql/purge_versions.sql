@@ -11,6 +11,7 @@ WITH walked AS MATERIALIZED (
      WHERE created_at <= (SELECT now FROM holdfast.clock) - $1::interval
        AND NOT EXISTS (SELECT FROM holdfast.jobs WHERE id = walked.job_id)
        AND NOT EXISTS (SELECT FROM holdfast.finished WHERE id = walked.job_id)
+       AND NOT EXISTS (SELECT FROM holdfast.job_stubs WHERE id = walked.job_id)
      ORDER BY owner, name, subject, version
      LIMIT $2
 ), gone AS (

@@ -4,7 +4,8 @@
 -- before, unless the plan keeps its deadline. Finished stages stay, unless the plan runs them again; failed ones go. A
 -- row then says in which generation the job began with nothing: what it had submitted before is not its own any more.
 -- Their letters move with them. A plan's are locked, and known to be validated; an owner needs none, and the row that
--- is deleted here keeps others from bringing the job back.
+-- is deleted here keeps others from bringing the job back. With a generation, only that one is brought back: it may have
+-- failed again since it was looked at.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), failed AS (
@@ -13,6 +14,7 @@ WITH clock AS MATERIALIZED (
      WHERE job.id = wanted.id
        AND job.status = 'failed'
        AND ($2::text IS NULL OR job.owner = $2)
+       AND ($7::integer IS NULL OR job.generation = $7)
     RETURNING job.*
 ), history AS (
     INSERT INTO holdfast.job_events (job_id, at, kind, meta)

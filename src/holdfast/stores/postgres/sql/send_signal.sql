@@ -11,6 +11,7 @@ WITH clock AS MATERIALIZED (
       FROM clock
      WHERE id = $1::uuid
        AND ($2::text IS NULL OR owner = $2)
+       AND signals < $6::integer
     RETURNING id, queue, signals
 ), kept AS (
     INSERT INTO holdfast.signals (job_id, number, name, data, sent_at)

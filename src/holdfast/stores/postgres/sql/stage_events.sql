@@ -1,5 +1,5 @@
-SELECT stored_at, name, call, attempt, status, provider
+SELECT stored_at, name, call, attempt, status, provider, lease_token, number
   FROM holdfast.stages
  WHERE job_id = $1::uuid
    AND status <> 'started'
- ORDER BY stored_at
+ ORDER BY lease_token, number

@@ -24,17 +24,17 @@ WITH clock AS MATERIALIZED (
      WHERE job.id = want.id
        AND job.lease_token = want.token
        AND job.leased_by IS NOT NULL
-    RETURNING job.id, job.generation, job.lease_token, want.names, want.calls, want.statuses, want.attempts,
+    RETURNING job.id, job.generation, job.lease_token, job.stages, want.names, want.calls, want.statuses, want.attempts,
               want.fingerprints, want.results, want.failures, want.providers
 ), written AS (
     INSERT INTO holdfast.stages (
         job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure,
-        provider)
+        provider, number)
     -- A note and the result that overtook it may come in one batch: the result counts. Of two notes
     -- the lower one does: it gives the attempt of the other back.
     SELECT DISTINCT ON (held.id, stage.name, stage.call)
            held.id, stage.name, stage.call, stage.status, stage.attempt, held.generation, held.lease_token,
-           stage.fingerprint, clock.now, stage.result, stage.failure, stage.provider
+           stage.fingerprint, clock.now, stage.result, stage.failure, stage.provider, held.stages
       FROM held, clock,
            unnest(held.names, held.calls, held.statuses, held.attempts, held.fingerprints, held.results,
                   held.failures, held.providers)
@@ -44,7 +44,7 @@ WITH clock AS MATERIALIZED (
        SET status = excluded.status, attempt = excluded.attempt, generation = excluded.generation,
            lease_token = excluded.lease_token, fingerprint = excluded.fingerprint,
            stored_at = excluded.stored_at, result = excluded.result, failure = excluded.failure,
-           provider = excluded.provider
+           provider = excluded.provider, number = excluded.number
      WHERE stages.status = 'started'
 )
 SELECT id::text, lease_token FROM held

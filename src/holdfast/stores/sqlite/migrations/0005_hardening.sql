@@ -13,3 +13,55 @@ CREATE TABLE holdfast_lost_workers (
     worker   TEXT PRIMARY KEY,
     lost_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- Stubs: what is left of a job that was purged while its key, or its version, is still taken. The result lives as long
+-- as the key, so that a submission which comes again is answered with it. A table of its own: workers of an earlier
+-- version, which would take such a row for a whole job, never see it.
+CREATE TABLE holdfast_job_stubs (
+    id            TEXT PRIMARY KEY,
+    name          TEXT NOT NULL,
+    queue         TEXT NOT NULL,
+    owner         TEXT NOT NULL,
+    status        TEXT NOT NULL CHECK (status IN ('completed', 'failed', 'cancelled')),
+    priority      INTEGER NOT NULL,
+    attempt       INTEGER NOT NULL,
+    last_attempt  INTEGER NOT NULL,
+    generation    INTEGER NOT NULL,
+    lease_token   INTEGER NOT NULL,
+    created_at    INTEGER NOT NULL,
+    queued_at     INTEGER NOT NULL,
+    started_at    INTEGER,
+    finished_at   INTEGER NOT NULL,
+    timed_out_at  INTEGER,
+    purged_at     INTEGER NOT NULL,
+    subject       TEXT,
+    version       INTEGER,
+    trace         TEXT,
+    result        TEXT,
+    failure       TEXT,
+    stage         TEXT
+) WITHOUT ROWID;
+
+-- For their retention, which counts from the end of the job.
+CREATE INDEX holdfast_job_stubs_finished ON holdfast_job_stubs (finished_at, id);
+CREATE INDEX holdfast_job_stubs_by_name ON holdfast_job_stubs (name, id);
+CREATE INDEX holdfast_job_stubs_by_owner ON holdfast_job_stubs (owner, id) WHERE owner <> '';
+CREATE INDEX holdfast_job_stubs_by_queue ON holdfast_job_stubs (queue, id) WHERE queue <> 'default';
+CREATE INDEX holdfast_job_stubs_failed ON holdfast_job_stubs (id) WHERE status = 'failed';
+CREATE INDEX holdfast_job_stubs_cancelled ON holdfast_job_stubs (id) WHERE status = 'cancelled';
+
+-- Lists of ended jobs, whatever they are filtered by. Each index costs every job that ends, so those of the default
+-- owner and queue are in none, and completed jobs in none by status: lists of those find them soon without.
+CREATE INDEX holdfast_finished_by_name ON holdfast_finished (name, id);
+CREATE INDEX holdfast_finished_by_owner ON holdfast_finished (owner, id) WHERE owner <> '';
+CREATE INDEX holdfast_finished_by_queue ON holdfast_finished (queue, id) WHERE queue <> 'default';
+CREATE INDEX holdfast_finished_failed_by_id ON holdfast_finished (id) WHERE status = 'failed';
+CREATE INDEX holdfast_finished_failed_by_name ON holdfast_finished (name, id) WHERE status = 'failed';
+CREATE INDEX holdfast_finished_cancelled ON holdfast_finished (id) WHERE status = 'cancelled';
+
+-- The order in which a job's stages were written, which no clock that is set back can change.
+ALTER TABLE holdfast_stages ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
+
+-- Letters that may be replayed without a person, by their age: what is never due is in no round's way.
+CREATE INDEX holdfast_dead_letters_replayable ON holdfast_dead_letters (name, last_failure_at, job_id)
+    WHERE state = 'new' AND replays = 0 AND instr(failure, '"retryable": true') > 0;

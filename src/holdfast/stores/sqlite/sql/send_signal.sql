@@ -4,3 +4,4 @@ SELECT id, signals + 1, :name, :data, :now
   FROM holdfast_jobs
  WHERE id = :id
    AND (:owner IS NULL OR owner = :owner)
+   AND signals < :most

@@ -1,0 +1,9 @@
+-- Jobs that have ended, newest first, by the index that fits the conditions: finding.py puts them in.
+SELECT id::text, name, queue, owner, status, priority, attempt, generation, lease_token, losses,
+       created_at, queued_at, finished_at AS updated_at, '' AS args, started_at, last_attempt, last_attempt_at,
+       NULL::timestamptz AS retry_after, leased_by, NULL::timestamptz AS lease_expires_at, finished_at, deadline_at,
+       timed_out_at, late_at, NULL AS late_result, false AS cancel_requested, false AS waiting, 0 AS pending,
+       NULL AS held_by, subject, version, trace, NULL AS result, failure, stage, NULL::timestamptz AS purged_at
+  FROM holdfast.finished
+ WHERE true /* filters */
+ ORDER BY finished.id DESC

@@ -1,0 +1,15 @@
+-- New letters of a name that were never replayed, whose failure passes, and which is as old as that: the index has those
+-- and no others, in this order. A page goes on behind the letter ($4, $5).
+SELECT job_id::text, version, state, name, queue, owner, generation, stage, error_class, fingerprint, failure, attempt, holds,
+       first_reason, first_failure_at, last_failure_at, updated_at, deaths, replays, escalated, repeated, cause, evidence,
+       safe, plan, notes, corrected
+  FROM holdfast.dead_letters
+ WHERE state = 'new'
+   AND replays = 0
+   AND strpos(failure, '"retryable": true') > 0
+   AND name = $1
+   AND last_failure_at <= (SELECT now FROM holdfast.clock) - $2::interval
+   AND last_failure_at > (SELECT now FROM holdfast.clock) - $3::interval
+   AND (last_failure_at, job_id) > ($4::timestamptz, $5::uuid)
+ ORDER BY last_failure_at, dead_letters.job_id
+ LIMIT $6

@@ -1,0 +1,7 @@
+-- The versions of stubs, by the primary key, all of which the stub knows.
+DELETE FROM holdfast_job_versions
+ WHERE (owner, name, subject, version) IN (
+           SELECT stub.owner, stub.name, stub.subject, stub.version
+             FROM json_each(:ids) AS wanted
+            CROSS JOIN holdfast_job_stubs AS stub ON stub.id = wanted.value)
+   AND job_id IN (SELECT value FROM json_each(:ids))
