@@ -92,7 +92,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         self._sql = Statements(__package__)
         super().__init__()
         self._schema = Schema(self._connections)
-        self._sender = Sender(self._hint)
+        self._sender = Sender(self._notify)
         self._listener = Listener(self._connections)
 
     async def open(self) -> None:
@@ -150,8 +150,8 @@ class PostgresStore(PostgresProviders, PostgresLetters):
     def _due(self, batch: Sequence[Submission]) -> list[str]:
         return self._sender.due({item.queue for item in batch})
 
-    async def _hint(self, queues: list[str]) -> None:
-        await self._connections.fetch(self._sql["hint"], queues)
+    async def _notify(self, payloads: list[str]) -> None:
+        await self._connections.fetch(self._sql["notify"], payloads)
 
     async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
         hints = sorted({item.queue for item in batch})
@@ -353,7 +353,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
 
     async def resume_queue(self, queue: str) -> bool:
         resumed = await self._connections.fetch(self._sql["resume_queue"], queue)
-        await self._hint([queue])
+        await self._notify([f"ready:{queue}"])
         return bool(resumed)
 
     async def paused_queues(self) -> list[Pause]:
@@ -394,6 +394,10 @@ class PostgresStore(PostgresProviders, PostgresLetters):
             "connections_per_worker": str(self._connections.most),
             "listens": "yes" if self._connections.can_listen else "no",
         }
+
+    def notify_taken(self, worker: str, queue: str) -> None:
+        if self._listener.listeners > 1:
+            self._sender.send(f"taken:{self._listener.listeners}\n{worker}\n{queue}")
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._listener.add(hear)
