@@ -102,6 +102,7 @@ class Worker:
             self._news,
             dice=parts.dice,
             journal=parts.journal,
+            has_room=lambda: self._room() > 0,
         )
         clerks = {
             "replayer": Replayer(parts, self._news).run_once,
@@ -265,7 +266,9 @@ class Worker:
 
     async def _claim(self, queue: str, room: int) -> list[Claim]:
         try:
-            return await self._store.claim(self.name, queue, limit=room, lease=self.options.lease)
+            return await self._store.claim(
+                self.name, queue, limit=room, lease=self.options.lease, knows=self._registry.names
+            )
         except StoreUnavailable as error:
             self._journal.warning("store unavailable", worker=self.name, message=str(error))
             await asyncio.sleep(self._patience.pause(4))
