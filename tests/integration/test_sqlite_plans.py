@@ -162,12 +162,15 @@ def plan(connection: sqlite3.Connection, name: str) -> list[str]:
 def test_no_statement_of_a_worker_scans_a_table(analysed: sqlite3.Connection, name: str) -> None:
     scans = [step for step in plan(analysed, name) if step.startswith("SCAN")]
 
-    # A batch comes as JSON, and is read from end to end; a subquery or list was made of it before.
+    # A batch comes as JSON, and is read from end to end; a subquery or list was made of it before. The index of leases
+    # holds what runs now: a worker walks over it when its event loop was blocked, or an answer was lost.
     assert [
         step
         for step in scans
         if "VIRTUAL TABLE" not in step
-        and not re.search(r"\(subquery|want$|told$|holders$|CONSTANT ROW$", step)
+        and not re.search(
+            r"\(subquery|want$|told$|holders$|CONSTANT ROW$|USING INDEX holdfast_jobs_leased$", step
+        )
     ] == []
 
 
