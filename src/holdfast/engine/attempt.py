@@ -13,7 +13,7 @@ from holdfast.core.classify import Judged
 from holdfast.core.crashes import lost_too_often, out_of_runs
 from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.exhaustion import USUAL, Table, level_of
-from holdfast.core.failures import Failure, stage_mismatch, timed_out, worker_lost
+from holdfast.core.failures import Failure, fingerprint_of, stage_mismatch, timed_out, worker_lost
 from holdfast.core.jobs import Claim, Receipt, Signal, Submission
 from holdfast.core.payload import fingerprint
 from holdfast.core.providers import ProviderSpec
@@ -180,8 +180,19 @@ class Attempt:
             "level": level_of(failure.error_class, self.exhaustion).value,
             "code_version": self._tools.code_version,
         }
-        failure = replace(failure, context=context)
+        failure = self.in_group(replace(failure, context=context))
         return Finish(self.claim.id, self.claim.token, Status.FAILED, failure=failure, stage=stage)
+
+    def in_group(self, failure: Failure, stage: str = "") -> Failure:
+        """Give *failure* the fingerprint under which its dead letter is found: that of this job, and of its stage.
+
+        One that came from a stage or from another job has its fingerprint from there: what failed for one cause is one
+        group.
+        """
+        kind, place = failure.error_class, str(failure.context.get("place", ""))
+        if failure.fingerprint != fingerprint_of(kind, place):
+            return failure
+        return replace(failure, fingerprint=fingerprint_of(kind, place, job=self.claim.name, stage=stage))
 
     def _is_sealed(self) -> bool:
         """Whether something that the function needs is encoded, and cannot be decoded here."""

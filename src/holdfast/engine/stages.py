@@ -242,6 +242,7 @@ class Stages:
         """Write down that the stage is beyond its budget, so that no later attempt tries it again."""
         if now.provider is not None:
             failure = replace(failure, context={**failure.context, "provider": now.provider})
+        failure = self._attempt.in_group(failure, now.stage.name)
         await self._record(now, StageStatus.FAILED, failure=failure)
         return StageFailed(str(now.place), failure)
 
