@@ -142,6 +142,12 @@ def test_what_was_redacted_stays_as_it_is(secret: Secret) -> None:
         "meta-llama/Meta-Llama-3-1-70B-Instruct-Turbo in HTTP2ConnectionPoolForIPv6AndIPv4Addresses",
         "/v1/Organizations/7/Users/12/Essays/42/Grades/8",
         "card 4111 1111 1111 1112 and DE88370400440532013000 are mistyped",
+        "password authentication failed, password expired. the password is wrong, password must be changed",
+        "password is too short: it was 8, and the passphrase was not given",
+        "bypass: 12, compass=N, encompass: 3, author: ada, assign: 7, design=3, assassin: 1, session: 3 of 4",
+        "exit code: 137, error code is 500, status code: 404, the seed=42, state=open, design_pattern=7",
+        "PASS tests/unit/test_a.py::test_b, AUTH PLAIN LOGIN, LOGIN failed for ada, redis:7@sha256:12",
+        "it costs $5 or $6, docker run -p 8080:80, mongod --port 27017, at 10:30 @ home",
         "999.1.1.1 is no address, and 1:2:3 neither",
     ],
 )
