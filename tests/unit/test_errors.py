@@ -3,6 +3,7 @@
 import inspect
 import pickle
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
