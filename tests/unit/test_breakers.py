@@ -957,5 +957,5 @@ def test_a_provider_is_left_alone_for_longer_than_five_minutes_only_if_it_allows
 
 @pytest.mark.parametrize("max_wait", ["299s", "366d", "soon"])
 def test_a_longest_wait_that_cannot_be_is_refused(max_wait: str) -> None:
-    with pytest.raises(ValueError, match="max_wait= raises the limit of 300 s|Not a length of time"):
+    with pytest.raises(ValueError, match=r"max_wait= raises the limit of 300 s|Not a length of time"):
         Breaker(max_wait=max_wait)
