@@ -59,7 +59,7 @@ def test_a_length_that_no_store_could_subtract_is_refused(name: str) -> None:
     longer: dict[str, Any] = {name: timedelta.max}
 
     Retention(**longest)
-    with pytest.raises(ValueError, match="at most 36,500 days; None keeps them for ever"):
+    with pytest.raises(ValueError, match="at most 36,500 days"):
         Retention(**longer)
 
 
