@@ -1,5 +1,6 @@
 """A job that failed leaves a letter: what went wrong, where, how often, and nothing that nobody should read."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -143,6 +144,63 @@ async def test_equal_arguments_have_equal_hashes_and_failures_of_one_place_one_f
         prints[0]: (2, 2),
         prints[2]: (1, 1),
     }
+
+
+@pytest.mark.clause("DLQ-1")
+async def test_failures_of_other_jobs_and_stages_are_other_groups_although_they_failed_alike(
+    hold: Holdfast,
+) -> None:
+    """A timeout has no place in the code, and a function that two jobs use has one: the job tells them apart."""
+
+    @hold.stage("read", attempts=1, timeout=0.01)
+    async def read(number: int) -> None:
+        await asyncio.sleep(60)
+
+    @hold.stage("send", attempts=1, timeout=0.01)
+    async def send(number: int) -> None:
+        await asyncio.sleep(60)
+
+    @hold.job("grade", attempts=1)
+    async def grade(number: int) -> None:
+        call = read.options(key=f"essay {number}") if number < 2 else send
+        await call(number)
+
+    @hold.job("mail", attempts=1)
+    async def mail() -> None:
+        await read(7)
+
+    @hold.job("wait", attempts=1, timeout=0.01)
+    async def wait() -> None:
+        await asyncio.sleep(60)
+
+    async with hold.worker(poll=0.05):
+        graded = [await grade.submit(number) for number in range(3)]
+        calls = [*graded, await mail.submit(), await wait.submit()]
+        await all_failed(hold, calls)
+    prints = [(await hold.dead.show(handle.id)).letter.fingerprint for handle in calls]
+
+    assert prints[0] == prints[1], "the key of a call makes no group"
+    assert len(set(prints[1:])) == 4
+
+
+@pytest.mark.clause("DLQ-1")
+@pytest.mark.parametrize("ended_by", ["sweep", "worker"])
+async def test_jobs_whose_deadline_has_passed_are_a_group_for_each_job(
+    hold: Holdfast, ended_by: str, clock: DatabaseClock
+) -> None:
+    async def overdue() -> None:
+        await clock.advance(timedelta(hours=1))
+
+    first = hold.job("first", deadline="30m")(overdue)
+    second = hold.job("second", deadline="30m")(overdue)
+    calls = [await first.submit(), await first.submit(), await second.submit()]
+    if ended_by == "sweep":
+        await clock.advance(timedelta(hours=1))
+    async with hold.worker(poll=0.05):
+        await all_failed(hold, calls)
+    prints = [(await hold.dead.show(handle.id)).letter.fingerprint for handle in calls]
+
+    assert prints == ["TIMEOUT:first", "TIMEOUT:first", "TIMEOUT:second"]
 
 
 @pytest.mark.clause("DLQ-1")

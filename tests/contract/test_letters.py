@@ -103,7 +103,7 @@ async def test_a_job_that_is_settled_after_its_deadline_leaves_a_letter(
 
     letter = await store.letter(claim.id)
     assert (letter.error_class, letter.state) == (ErrorClass.TIMEOUT, NEW)
-    assert letter.failure == deadline_passed()
+    assert letter.failure == deadline_passed(claim.name)
 
 
 @pytest.mark.clause("DLQ-1")

@@ -223,7 +223,7 @@ class Model:
         self.cut_off.pop(job.id, None)
         if token is not None:
             self.cut_off[job.id] = token
-        self._end(job, Status.FAILED, failure=deadline_passed(), timed_out_at=self.now, **changes)
+        self._end(job, Status.FAILED, failure=deadline_passed(job.name), timed_out_at=self.now, **changes)
         self._tell(job.id, EventKind.EXPIRED)
 
     def expire(self, *, limit: int) -> list[str]:

@@ -118,7 +118,17 @@ def test_no_backoff_is_no_wait() -> None:
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: Backoff.exponential(ceiling="10m"), "ceiling"),
+        (lambda: Backoff.exponential(ceiling="366d"), "ceiling"),
+        (
+            lambda: RetryPolicy(1, Backoff.exponential(ceiling="10m")),
+            "up to 600 s, which is more than 300 s; allow",
+        ),
+        (lambda: RetryPolicy(1, Backoff.constant("6m")), "allow it with max_wait="),
+        (
+            lambda: RetryPolicy(1, Backoff.none(), timedelta(seconds=299)),
+            "max_wait= raises the limit of 300 s",
+        ),
+        (lambda: RetryPolicy(1, Backoff.none(), timedelta(days=366)), "max_wait= raises the limit of 300 s"),
         (lambda: Backoff.exponential(initial=10, ceiling=5), "starts between"),
         (lambda: Backoff.exponential(factor=0.5), "factor"),
         (lambda: Backoff.exponential(factor=float("nan")), "factor"),
@@ -127,7 +137,6 @@ def test_no_backoff_is_no_wait() -> None:
         (lambda: Backoff.additive(jitter=301), "Jitter"),
         (lambda: Backoff.full_jitter(initial="soon"), "length of time"),
         (lambda: Backoff.constant(-1), "negative"),
-        (lambda: Backoff.constant("6m"), "starts between"),
         (lambda: Backoff.exponential(factor=float("inf")), "factor"),
         (lambda: Backoff(timedelta(0), below=1.1), "from 0 to 1, not 1.1"),
         (lambda: Backoff(timedelta(0), above=1.1), "from 0 to 1, not 1.1"),
@@ -144,6 +153,20 @@ def test_a_policy_that_cannot_be_kept_is_refused_when_it_is_written(
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
         make()
+
+
+@pytest.mark.clause("RET-4")
+def test_a_policy_may_wait_longer_than_five_minutes_if_it_says_so() -> None:
+    hour, asked = (
+        timedelta(hours=1),
+        replace(Failure.of(ErrorClass.RATE_LIMITED, ""), wait=timedelta(minutes=50)),
+    )
+    patient = RetryPolicy(3, Backoff.none(), max_wait=hour)
+
+    assert RetryPolicy(3, Backoff.none()).delay(1, asked, roll=1) == CEILING
+    assert patient.delay(1, asked, roll=1) == timedelta(minutes=50)
+    assert patient.delay(1, replace(asked, wait=2 * hour), roll=1) == hour
+    assert RetryPolicy(3, Backoff.constant("1h"), hour).delay(1, replace(asked, wait=None), roll=1) == hour
 
 
 def test_the_limits_themselves_can_be_kept() -> None:

@@ -940,3 +940,22 @@ def test_a_window_full_of_good_calls_that_stays_so_is_not_worth_a_write() -> Non
     assert not is_as_calm(calm, told(calm, BAD), BREAKER, NOW)
     assert not is_as_calm(calm, told(calm, DENIED), BREAKER, NOW)
     assert not is_as_calm(told(Gate(), *[GOOD] * 19), calm, BREAKER, NOW), "it is not full yet"
+
+
+def test_a_provider_is_left_alone_for_longer_than_five_minutes_only_if_it_allows_that() -> None:
+    asked = Report(LIMITED, Gate().generation, wait=7_200.0)
+
+    def until(breaker: Breaker) -> float:
+        gate, _ = heard(Gate(), breaker, [asked], NOW)
+        assert gate.shut is not None
+        return gate.shut.until - NOW
+
+    assert until(Breaker()) == LONGEST_PAUSE
+    assert until(Breaker(max_wait="1h")) == 3_600
+    assert until(Breaker(max_wait="3h")) == 7_200
+
+
+@pytest.mark.parametrize("max_wait", ["299s", "366d", "soon"])
+def test_a_longest_wait_that_cannot_be_is_refused(max_wait: str) -> None:
+    with pytest.raises(ValueError, match=r"max_wait= raises the limit of 300 s|Not a length of time"):
+        Breaker(max_wait=max_wait)

@@ -692,3 +692,54 @@ def test_a_long_request_id_is_cut_after_it_was_redacted() -> None:
     failure = Classifier(redact=lambda text: masked(text) + "y" * 100).classify(ServiceError(answer))
 
     assert failure.context["request_id"] == "x" * 190 + "***" + "y" * 7
+
+
+def test_an_error_is_judged_without_a_look_at_its_words() -> None:
+    def refused(_: str) -> str:
+        raise AssertionError("a judgement redacts nothing")
+
+    judged = Classifier(redact=refused).judge(caused(RuntimeError("x" * 10_000), ConnectionRefusedError()))
+
+    assert judged.failure.error_class is ErrorClass.CONNECT_FAILED
+    assert (judged.failure.message, judged.unworded.message) == ("", "RuntimeError")
+    assert judged.is_long
+
+
+def test_a_failure_that_has_its_words_keeps_them() -> None:
+    known = Failure.of(ErrorClass.BUG, "sold out")
+
+    judged = Classifier().judge(StageFailed("sell", known))
+
+    assert judged.unworded == known
+    assert not judged.is_long
+
+
+def test_short_words_are_not_long() -> None:
+    assert not Classifier().judge(ShopError("x" * 2_000)).is_long
+    assert Classifier().judge(ShopError("x" * 2_001)).is_long
+
+
+def test_an_error_is_described_by_its_line_alone() -> None:
+    error = ExceptionGroup("both", [ShopError(SECRET), ShopError("sold out")])
+
+    assert Classifier(redact=masked).describe(error) == "ShopError: ***"
+    assert Classifier(redact=masked).describe(StageFailed("sell", Failure.of(ErrorClass.BUG, "no"))) == "no"
+
+    def broken(_: str) -> str:
+        raise RuntimeError("no")
+
+    assert Classifier(redact=broken).describe(ShopError("sold out")) == "ShopError"
+
+
+@pytest.mark.clause("DLQ-2")
+def test_the_texts_of_a_failure_are_bounded_and_redacted_once() -> None:
+    redacted: list[str] = []
+    members = [ShopError(f"{number} {'x' * 1_000_000}") for number in range(10)]
+
+    def redact(text: str) -> str:
+        redacted.append(text)
+        return Redactor(b"k")(text)
+
+    Classifier(redact=redact).classify(ExceptionGroup("all", members))
+
+    assert sorted(map(len, redacted)) == [len("all (10 sub-exceptions)"), 1_000_002]

@@ -3,6 +3,7 @@
 import inspect
 import pickle
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -97,11 +98,20 @@ def test_a_handler_says_when_to_try_again() -> None:
     assert failure.message == "index is being rebuilt"
 
 
-@pytest.mark.parametrize(
-    "after", [0, -5, float("nan"), float("inf"), None, timedelta(0), timedelta(seconds=-1)]
-)
-def test_a_wait_that_is_none_does_not_replace_the_failure_by_another(after: float | timedelta | None) -> None:
+@pytest.mark.parametrize("after", [None, 0, "0s", timedelta(0)])
+def test_a_wait_of_nothing_counts_as_none(after: Any) -> None:
     assert Retryable("later", after=after).wait is None
+
+
+@pytest.mark.parametrize("after", [10, 10.0, "10s", "10000ms", timedelta(seconds=10)])
+def test_a_wait_is_written_as_any_length_of_time(after: Any) -> None:
+    assert Retryable("later", after=after).wait == timedelta(seconds=10)
+
+
+@pytest.mark.parametrize("after", [-5, float("nan"), float("inf"), "soon", "10", True, [10]])
+def test_a_wait_that_cannot_be_read_is_refused_where_it_is_written(after: Any) -> None:
+    with pytest.raises(ValueError, match=r"[Ll]ength of time"):
+        Retryable("later", after=after)
 
 
 def test_a_handler_says_that_nothing_will_help() -> None:

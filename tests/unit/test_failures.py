@@ -112,6 +112,15 @@ def test_a_failure_without_an_exception_has_the_fingerprint_of_its_class(error_c
     assert Failure.of(error_class, "one").fingerprint == Failure.of(error_class, "another").fingerprint
 
 
+def test_every_job_and_every_stage_has_a_fingerprint_of_its_own() -> None:
+    names = ("", "grade", "send")
+    made = {
+        fingerprint_of(ErrorClass.BUG, "shop", job=job, stage=stage) for job in names[1:] for stage in names
+    }
+
+    assert len(made | {fingerprint_of(ErrorClass.BUG, "shop")}) == 7
+
+
 def test_every_class_and_every_place_has_a_fingerprint_of_its_own() -> None:
     made = {fingerprint_of(one, place) for one in ErrorClass for place in ("", "shop:grade", "shop:send")}
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.patterns import Pattern
-from holdfast.core.redaction import FAILED, LONGEST, TOO_LONG, Redactor, printable
-from tests.unit.secrets_corpus import CORPUS, HEX, WORD, Secret
+from holdfast.core.redaction import FAILED, LEFT_OUT, LONGEST, EachOnce, Redactor, printable
+from tests.unit.secrets_corpus import ARMOUR, BODY, CORPUS, END, HEX, WORD, Secret
 
 KEY = b"the key of one store"
 TAG = re.compile(r"\[[a-z]+:[0-9a-f]{8}…\]")
@@ -142,6 +142,12 @@ def test_what_was_redacted_stays_as_it_is(secret: Secret) -> None:
         "meta-llama/Meta-Llama-3-1-70B-Instruct-Turbo in HTTP2ConnectionPoolForIPv6AndIPv4Addresses",
         "/v1/Organizations/7/Users/12/Essays/42/Grades/8",
         "card 4111 1111 1111 1112 and DE88370400440532013000 are mistyped",
+        "password authentication failed, password expired. the password is wrong, password must be changed",
+        "password is too short: it was 8, and the passphrase was not given",
+        "bypass: 12, compass=N, encompass: 3, author: ada, assign: 7, design=3, assassin: 1, session: 3 of 4",
+        "exit code: 137, error code is 500, status code: 404, the seed=42, state=open, design_pattern=7",
+        "PASS tests/unit/test_a.py::test_b, AUTH PLAIN LOGIN, LOGIN failed for ada, redis:7@sha256:12",
+        "it costs $5 or $6, docker run -p 8080:80, mongod --port 27017, at 10:30 @ home",
         "999.1.1.1 is no address, and 1:2:3 neither",
     ],
 )
@@ -201,11 +207,100 @@ def test_text_that_cannot_be_redacted_is_replaced_as_a_whole() -> None:
 
 
 @pytest.mark.clause("DLQ-2")
-def test_text_that_is_too_long_is_not_cut_but_replaced() -> None:
-    redactor = Redactor(KEY, [Pattern("all", re.compile(".+"))])
+def test_of_a_long_text_the_beginning_and_the_last_lines_are_kept() -> None:
+    lines = [f"line {number}" for number in range(100_000)]
+
+    told = Redactor(KEY)("\n".join(lines)).split("\n")
+
+    mark = next(line for line in told if "left out" in line)
+    head, tail = told[: told.index(mark)], told[told.index(mark) + 1 :]
+    assert head[:-1] == lines[: len(head) - 1]
+    assert tail == lines[-len(tail) :]
+    assert 2_500 < len("\n".join(tail)) <= 3_000
+    assert len("\n".join(head)) == 4_000
+    left_out = int(mark[1:].split()[0].replace(",", ""))
+    assert left_out + 4_000 + len("\n".join(tail)) == len("\n".join(lines))
+
+
+def test_text_of_the_longest_length_is_redacted_as_a_whole() -> None:
+    redactor = Redactor(KEY, [Pattern("all", re.compile("x+"))])
 
     assert TAG.fullmatch(redactor("x" * LONGEST))
-    assert redactor("x" * (LONGEST + 1)) == TOO_LONG
+    assert TAG.sub("*", redactor("x" * (LONGEST + 1))) == "*\n[4,001 characters left out]\n"
+
+
+FILLER = "so it went on and on\n" * 50_000
+
+
+@pytest.mark.clause("DLQ-2")
+@each_secret
+def test_a_text_that_is_cut_begins_like_the_one_that_is_redacted_as_a_whole(secret: Secret) -> None:
+    redactor, begins = Redactor(KEY), secret.text.index(secret.value)
+
+    for cut in range(begins + 1, begins + len(secret.value)):
+        told = redactor.beginning(f"{secret.text}\n!{FILLER}", cut)
+
+        assert redactor(f"{secret.text}\n!").startswith(told)
+        assert told.endswith("…]")
+
+
+@pytest.mark.clause("DLQ-2")
+@each_secret
+def test_a_secret_on_the_cut_before_the_last_lines_leaves_no_part(secret: Secret) -> None:
+    parts = [part for part in re.split(r"[\s:=;,.@/\"']+", secret.value) if len(part) >= 6]
+
+    for left in (2_999 - len(secret.text) + secret.text.index(secret.value), 2_999 - len(secret.text), 2_998):
+        told = Redactor(KEY)(FILLER + secret.text + "\n" + FILLER[:left])
+
+        assert [part for part in parts if part in told] == []
+
+
+@pytest.mark.clause("DLQ-2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"x {ARMOUR}\n" + f"{BODY}\n" * 200 + f"q9==\n{END}\n" + FILLER[:100],
+        f"x {ARMOUR}\n" + f"{BODY}\n" * 200 + "q9==",
+        f"x {ARMOUR}\nDEK-Info: AES-256-CBC,{HEX}\n\n" + f"{BODY}\n" * 40 + f"{END}\n" + FILLER[:100],
+        f"Cookie: {BODY * 200}",
+        f"[parameters: ('{WORD}', {'7, ' * 5_000}'{WORD}')]\n",
+        f"row contains ({'7, ' * 5_000}{WORD})\n",
+        '{"passwords": {\n' + f'  "bob": "{WORD}",\n' * 1_000 + "}}",
+        '{"passwords": {' + f'"bob": "{WORD}", ' * 1_000 + "}}",
+        f"password={WORD * 2_000}",
+        f'password="{(WORD + " ") * 2_000}"',
+        f"password=[\n\\t'{WORD}',\n" + f"\\t'{WORD}',\n" * 1_000 + "]",
+    ],
+    ids=[
+        *("key", "key without an end", "encrypted key", "cookie", "parameters", "row"),
+        *("indented JSON", "JSON", "word", "words", "escaped indentation"),
+    ],
+)
+def test_no_part_is_left_of_a_secret_that_is_longer_than_what_is_kept(text: str) -> None:
+    for before in (FILLER, "", FILLER[:7_000]):
+        told = Redactor(KEY)(before + text)
+
+        assert WORD not in told
+        assert BODY[8:24] not in told
+        assert HEX not in told
+
+
+@pytest.mark.clause("DLQ-2")
+def test_a_secret_that_begins_among_the_last_lines_is_found() -> None:
+    told = Redactor(KEY)(f"{FILLER}{ARMOUR}\n{BODY}\n{END}\nto ada@example.org")
+
+    assert BODY not in told
+    assert TAG.sub("*", told).endswith("*\nto *")
+
+
+def test_each_text_of_a_failure_is_redacted_once_and_not_without_end() -> None:
+    looked_at: list[str] = []
+    redact = EachOnce(lambda text: looked_at.append(text) or text[:3])  # type: ignore[func-returns-value]
+
+    told = [redact(text) for text in ("first", "first", "x" * LONGEST, "y" * 10 * LONGEST, "z")]
+
+    assert told == ["fir", "fir", "xxx", LEFT_OUT, LEFT_OUT]
+    assert looked_at == ["first", "x" * LONGEST]
 
 
 SLOW = [
@@ -232,7 +327,7 @@ SLOW = [
 
 def cost(redactor: Redactor, text: str) -> float:
     start = time.process_time()
-    redactor(text)
+    redactor.beginning(text, len(text))
     return time.process_time() - start
 
 
@@ -258,6 +353,22 @@ def test_a_pattern_that_is_not_linear_would_be_noticed() -> None:
     slow = Pattern("slow", re.compile(r"[^\x01]*[^\x01]*\x01"))
 
     assert growth("a", 200, patterns=(slow,)) > 12
+
+
+@pytest.mark.parametrize("length", [9_000, 1_000_000])
+@pytest.mark.parametrize("unit", ["a", "a b\n", "password=a\n"])
+def test_no_text_is_long_enough_to_be_more_work_than_eight_thousand_characters(
+    unit: str, length: int
+) -> None:
+    looked_at: list[str] = []
+    count = Pattern("any", re.compile(".", re.DOTALL), lambda one: bool(looked_at.append(one)))  # type: ignore[func-returns-value]
+
+    Redactor(KEY, [count], allowed=["order"])((unit * length)[:length])
+    assert len(looked_at) <= LONGEST
+
+    looked_at.clear()
+    Redactor(KEY, [count], allowed=["order"]).context({"order": (unit * length)[:length]})
+    assert len(looked_at) <= 1_200
 
 
 @pytest.mark.clause("DLQ-2")
@@ -287,6 +398,20 @@ def test_a_context_is_redacted_before_it_is_cut() -> None:
     assert len(context["course"]) == 200
     assert context["course"].startswith("x" * 190 + " [email:")
     assert TAG.fullmatch(context["card"])
+
+
+def test_a_number_that_cannot_be_written_is_not_kept() -> None:
+    assert Redactor(KEY, allowed=["order"]).context({"order": 10**5_000}) == {"order": FAILED}
+
+
+@pytest.mark.clause("DLQ-2")
+def test_a_context_that_cannot_be_redacted_is_replaced() -> None:
+    def broken(value: str) -> bool:
+        raise RuntimeError(value)
+
+    redactor = Redactor(KEY, [Pattern("trap", re.compile("sold"), broken)], allowed=["order"])
+
+    assert redactor.context({"order": "sold"}) == {"order": FAILED}
 
 
 def test_equal_payloads_have_equal_hashes_under_one_key() -> None:

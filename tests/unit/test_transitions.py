@@ -159,7 +159,9 @@ def test_a_job_that_is_put_aside_gets_its_attempt_back_and_waits_for_nothing_but
 
 
 def test_a_job_that_times_out_fails_only_if_its_deadline_has_passed() -> None:
-    assert time_out(CLAIM) == Finish("j1", 7, Status.FAILED, failure=deadline_passed(), if_overdue=True)
+    assert time_out(CLAIM) == Finish(
+        "j1", 7, Status.FAILED, failure=deadline_passed(CLAIM.name), if_overdue=True
+    )
 
 
 def test_a_job_that_was_timed_out_too_early_gets_its_attempt_back_and_may_run_at_once() -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from holdfast.core.errors import Retryable
 from holdfast.core.redaction import Redactor
-from holdfast.core.wording import LINE_LIMIT, STACK_LIMIT, line, stack
+from holdfast.core.wording import LINE_LIMIT, STACK_LIMIT, length, line, stack
 from tests.unit.secrets_corpus import CORPUS, Secret
 
 
@@ -282,6 +282,33 @@ def test_of_a_long_chain_the_last_twenty_links_are_told() -> None:
         error = outer
 
     assert stack(error, str).split("\n") == [f"ShopError: {number}" for number in range(11, 31)]
+
+
+def test_of_many_notes_the_first_hundred_are_told() -> None:
+    error = ShopError("sold out")
+    for number in range(1_000):
+        error.add_note(str(number))
+
+    assert stack(error, str).split("\n") == ["ShopError: sold out", *map(str, range(100))]
+
+
+def test_what_does_not_fit_into_a_stack_is_not_even_redacted() -> None:
+    redacted: list[str] = []
+    members = [ShopError(f"{number} {'x' * 5_000}") for number in range(10)]
+
+    told = stack(ExceptionGroup("all", members), lambda text: redacted.append(text) or text)  # type: ignore[func-returns-value]
+
+    assert len(told) == STACK_LIMIT
+    assert redacted == ["all (10 sub-exceptions)", str(members[0]), str(members[1])]
+
+
+def test_the_length_of_an_error_is_that_of_all_that_led_to_it() -> None:
+    error, cause = ShopError("four"), ShopError("seven")
+    error.__cause__ = cause
+    cause.add_note("ten")
+
+    assert length(error) == len("fourseventen")
+    assert length(MuteError()) == 0
 
 
 def test_the_name_of_a_class_is_never_taken_for_that_of_a_secret() -> None:

@@ -13,7 +13,10 @@ from holdfast.core.durations import Length, duration
 from holdfast.core.failures import Failure
 
 CEILING = timedelta(seconds=300)
-"""The longest that any retry waits, whatever a backoff or a service asks for."""
+"""The longest that a retry waits, whatever a backoff or a service asks for, unless `max_wait` says otherwise."""
+
+LONGEST = timedelta(days=365)
+"""The most that `max_wait` can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Backoff:
 
     The step is `initial` after the first attempt and grows by `factor` up to `ceiling`. The delay lies
     between `step * (1 - below)` and `step * (1 + above) + extra`, never above `ceiling`.
-    Raises `ValueError` if that describes no wait of at most 300 s.
+    Raises `ValueError` if that describes no wait. One of more than 300 s needs a job or stage with `max_wait`.
     """
 
     initial: timedelta
@@ -34,8 +37,10 @@ class Backoff:
 
     def __post_init__(self) -> None:
         """Refuse what could not be kept."""
-        if not timedelta(0) <= self.ceiling <= CEILING:
-            raise ValueError(f"A backoff's ceiling lies between 0 and 300 s, not at {_seconds(self.ceiling)}")
+        if not timedelta(0) <= self.ceiling <= LONGEST:
+            raise ValueError(
+                f"A backoff's ceiling lies between 0 s and 365 d, not at {_seconds(self.ceiling)}"
+            )
         if not timedelta(0) <= self.initial <= self.ceiling:
             raise ValueError(
                 f"A backoff starts between 0 s and its ceiling of {_seconds(self.ceiling)}, not at {_seconds(self.initial)}"
@@ -81,7 +86,8 @@ class Backoff:
     @classmethod
     def constant(cls, seconds: Length) -> "Backoff":
         """Return a wait that is always the same."""
-        return cls(duration(seconds))
+        length = duration(seconds)
+        return cls(length, ceiling=max(length, CEILING))
 
     @classmethod
     def none(cls) -> "Backoff":
@@ -109,23 +115,33 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How many attempts there are, the first included, and how long to wait between them."""
+    """How many attempts there are, the first included, and how long to wait between them, at most `max_wait`."""
 
     attempts: int
     backoff: Backoff
+    max_wait: timedelta = CEILING
 
     def __post_init__(self) -> None:
         """Refuse a policy under which nothing would ever run."""
         if not isinstance(self.attempts, int) or isinstance(self.attempts, bool) or self.attempts < 1:
             raise ValueError(f"A job needs at least one attempt, not {self.attempts!r}: the first one counts")
+        if not CEILING <= self.max_wait <= LONGEST:
+            raise ValueError(
+                f"max_wait= raises the limit of 300 s, to at most 365 d; {_seconds(self.max_wait)} does not"
+            )
+        if self.backoff.ceiling > self.max_wait:
+            raise ValueError(
+                f"The backoff waits up to {_seconds(self.backoff.ceiling)}, which is more than {_seconds(self.max_wait)};"
+                " allow it with max_wait="
+            )
 
     def delay(self, attempt: int, failure: Failure, *, roll: float) -> timedelta:
         """Return how long to wait after *failure* ended attempt number *attempt*.
 
-        The longer of the backoff and of what the service asked for, at most 300 s. A job never comes back
+        The longer of the backoff and of what the service asked for, at most `max_wait`. A job never comes back
         before the time it was asked to wait, whatever the *roll*.
         """
-        return min(max(self.backoff.delay(attempt, roll=roll), failure.wait or timedelta(0)), CEILING)
+        return min(max(self.backoff.delay(attempt, roll=roll), failure.wait or timedelta(0)), self.max_wait)
 
 
 def _seconds(length: timedelta) -> str:

@@ -46,7 +46,8 @@ class Breaker:
 
     It opens when more than *threshold* of the last *window* calls failed, none of them older than *age*, and
     at least *minimum* are known. After *cooldown*, *trials* calls decide whether it closes. With *slow_after*,
-    it opens as well when more than *slow_threshold* of those calls took longer than that.
+    it opens as well when more than *slow_threshold* of those calls took longer than that. A provider that asks for
+    patience is left alone for *max_wait* at most.
     """
 
     window: int = 20
@@ -57,6 +58,7 @@ class Breaker:
     trials: int = 3
     slow_after: Length | None = None
     slow_threshold: float = 0.8
+    max_wait: Length = timedelta(seconds=LONGEST_PAUSE)
 
     def __post_init__(self) -> None:
         """Refuse what could never open, or never close."""
@@ -74,6 +76,10 @@ class Breaker:
         for length in (self.age, self.cooldown, self.slow_after):
             if length is not None and duration(length) <= timedelta(0):
                 raise ValueError("A breaker's age, cooldown and slow_after are longer than nothing")
+        if not timedelta(seconds=LONGEST_PAUSE) <= duration(self.max_wait) <= timedelta(days=365):
+            raise ValueError(
+                f"max_wait= raises the limit of 300 s, to at most 365 d; {self.max_wait!r} does not"
+            )
 
     def is_slow(self, seconds: float) -> bool:
         """Whether a call that took so long counts as slow."""
@@ -450,7 +456,7 @@ def _pause(cause: Cause, breaker: Breaker, report: Report) -> float:
             least = LONGEST_PAUSE
         case _:
             least = duration(breaker.cooldown).total_seconds()
-    return max(least, min(asked, LONGEST_PAUSE))
+    return max(least, min(asked, duration(breaker.max_wait).total_seconds()))
 
 
 def _cleared(gate: Gate, now: float) -> Gate:

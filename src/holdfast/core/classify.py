@@ -5,7 +5,7 @@ library's own exceptions, then the table in `rules`. What nobody knows is `UNKNO
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.core import frames, wording
@@ -13,20 +13,50 @@ from holdfast.core.errors import JobFailed, Permanent, ResultTimeout, Retryable,
 from holdfast.core.evidence import links, read, request_id
 from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict, fingerprint_of
 from holdfast.core.hints import should_retry, wait_hint
+from holdfast.core.redaction import EachOnce
 from holdfast.core.rules import TABLE, Rule
 
 _MOST_LINKS = 100
 _LONGEST_REQUEST_ID = 200
 _CERTAINTY = (Sent.NO, Sent.MAYBE, Sent.YES)
 
+SHORT = 2_000
+"""Characters that are redacted within a few milliseconds, 2.5 µs each."""
+
 Words = Callable[[BaseException, Callable[[str], str]], str]
 """What is told of an exception, given what takes out its secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What an exception means, before its words are written: those take a thousand times as long.
+
+    `teller` is the exception whose words tell the failure: *error* itself, or one beneath it.
+    """
+
+    failure: Failure
+    error: BaseException
+    teller: BaseException
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its words take so long to write that an event loop should not wait for them."""
+        return not self.failure.message and wording.length(self.error) > SHORT
+
+    @property
+    def unworded(self) -> Failure:
+        """The failure with the name of its exception instead of words."""
+        return (
+            self.failure
+            if self.failure.message
+            else replace(self.failure, message=type(self.teller).__name__)
+        )
 
 
 class Classifier:
     """Judges exceptions by the library's table and by the rules of its user, which come first.
 
-    *redact* is given the text of messages and stacks before anything is cut off, and returns it without
+    *redact* is given the text of messages and stacks before it is cut to its place, and returns it without
     secrets. Among the user's rules the first that fits decides.
 
     >>> from holdfast.core.rules import rule
@@ -42,31 +72,51 @@ class Classifier:
         self._redact = redact
 
     def classify(self, error: BaseException, *, now: datetime | None = None) -> Failure:
-        """Return what *error* means. Never raises, whatever the exception is made of.
+        """Return what *error* means, with its words. Never raises, whatever the exception is made of.
 
         *now* is only needed to read a date for the next try in an answer that does not carry its own date.
         """
+        return self.word(self.judge(error, now=now))
+
+    def judge(self, error: BaseException, *, now: datetime | None = None) -> Judged:
+        """Return what *error* means, without its words. Never raises, and redacts nothing."""
         try:
             failure, teller = _Search(self._rules, now).judge(error) or (_unknown(), error)
         except Exception:  # noqa: BLE001 - an attempt's end must always be told, even if all of it is broken
             failure, teller = _unknown(), error
+        return Judged(failure, error, teller)
+
+    def word(self, judged: Judged) -> Failure:
+        """Add message, stack and context. Never raises; may be called in any thread."""
+        failure, error, teller = judged.failure, judged.error, judged.teller
         if failure.message:  # a stage's or another job's, which was worded when it was met
             return failure
-        place = self._worded(_place, teller, error)
+        redact = EachOnce(self._redact)
+        place = _worded(_place, redact, teller, error)
         return replace(
             failure,
-            message=self._worded(wording.line, teller) or type(teller).__name__,
-            stack=self._worded(wording.stack, error),
+            message=_worded(wording.line, redact, teller) or type(teller).__name__,
+            stack=_worded(wording.stack, redact, error),
             fingerprint=fingerprint_of(failure.error_class, place),
-            context=_told(place=place, request_id=self._worded(_request_id, error)),
+            context=_told(place=place, request_id=_worded(_request_id, redact, error)),
         )
 
-    def _worded(self, words: Words, *errors: BaseException) -> str:
-        """Return what *words* make of the first of *errors* of which they can make something."""
-        try:
-            return next(filter(None, (words(error, self._redact) for error in errors)), "")
-        except Exception:  # noqa: BLE001 - text that cannot be redacted is not told at all
-            return ""
+    def describe(self, error: BaseException) -> str:
+        """Say on one line what went wrong."""
+        judged = self.judge(error)
+        return (
+            judged.failure.message
+            or _worded(wording.line, self._redact, judged.teller)
+            or type(error).__name__
+        )
+
+
+def _worded(words: Words, redact: Callable[[str], str], *errors: BaseException) -> str:
+    """Return what *words* make of the first of *errors* of which they can make something."""
+    try:
+        return next(filter(None, (words(error, redact) for error in errors)), "")
+    except Exception:  # noqa: BLE001 - text that cannot be redacted is not told at all
+        return ""
 
 
 Judgement = tuple[Failure, BaseException]

@@ -49,10 +49,9 @@ What a handler raises never reaches the worker: it becomes a `Failure`, which is
 """
 
 from dataclasses import replace
-from datetime import timedelta
 
+from holdfast.core.durations import Length, duration
 from holdfast.core.failures import ErrorClass, Failure, PublicCode
-from holdfast.core.hints import positive
 
 
 class HoldfastError(Exception):
@@ -62,8 +61,8 @@ class HoldfastError(Exception):
 class Retryable(HoldfastError):
     """Raise it in a handler when another attempt may succeed.
 
-    *after* is the least time to wait, in seconds or as a `timedelta`; one that is not positive counts as
-    none. The attempts of the job's policy still bound the retries.
+    *after* is the least time to wait: seconds, text such as `"10s"`, or a `timedelta`; nothing means none. Raises
+    `ValueError` for anything else. The attempts of the job's policy still bound the retries.
 
     >>> Retryable("the index is being rebuilt", after=30).wait
     datetime.timedelta(seconds=30)
@@ -76,11 +75,11 @@ class Retryable(HoldfastError):
         message: str = "",
         *,
         error_class: ErrorClass | None = None,
-        after: timedelta | float | None = None,
+        after: Length | None = None,
     ) -> None:
         super().__init__(message)
         self.error_class = error_class or self.default_class
-        self.wait = positive(after)
+        self.wait = None if after is None else duration(after) or None
 
     def as_failure(self) -> Failure:
         """Return the failure that this says; the classifier adds message and stack."""

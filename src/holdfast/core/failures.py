@@ -143,8 +143,8 @@ class Failure:
     `wait` is how long the service asked to be left alone. `retries`, if set, is this failure's own limit
     on further attempts, below that of the policy. `stack` is for operators and never leaves the dead letter.
 
-    Failures with one `fingerprint` belong together: same class, same place in the application. `context` says more
-    about this one, as JSON values without secrets: its `place`, and the `request_id` that the service gave it.
+    Failures with one `fingerprint` belong together; that of a dead letter is made of its job, its stage, the class and
+    the place in the application. `context` says more about this one, as JSON values without secrets: its `place`, and the `request_id` that the service gave it.
     """
 
     error_class: ErrorClass
@@ -231,13 +231,18 @@ class Failure:
         )
 
 
-def fingerprint_of(error_class: ErrorClass, place: str = "") -> str:
-    """Return what is common to failures of one class that were met at one place.
+def fingerprint_of(error_class: ErrorClass, place: str = "", *, job: str = "", stage: str = "") -> str:
+    """Return what is common to failures of one class that were met at one place, by one stage of one job.
+
+    Without the job, all that timed out anywhere would be one group: a timeout has no place in the application.
 
     >>> fingerprint_of(ErrorClass.BUG, "shop.jobs:grade")
     '6f2ffb45'
+    >>> fingerprint_of(ErrorClass.BUG, "shop.jobs:grade", job="grade", stage="read")
+    'aad3e1a4'
     """
-    return hashlib.sha256(f"{error_class.value} {place}".encode("utf-8", "replace")).hexdigest()[:8]
+    parts = f"{error_class.value} {place}" + (f"\n{job}\n{stage}" if job else "")
+    return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def worker_lost() -> Failure:
@@ -250,9 +255,16 @@ def stage_mismatch(message: str) -> Failure:
     return Failure.of(ErrorClass.STAGE_MISMATCH, message)
 
 
-def deadline_passed() -> Failure:
-    """Return the failure of a job that had not ended at its deadline."""
-    return Failure.of(ErrorClass.TIMEOUT, "the deadline passed before the job was done")
+def deadline_passed(job: str = "") -> Failure:
+    """Return the failure of a job that had not ended at its deadline.
+
+    Its fingerprint can be read, since a database makes it where no worker does.
+
+    >>> deadline_passed("grade").fingerprint
+    'TIMEOUT:grade'
+    """
+    failure = Failure.of(ErrorClass.TIMEOUT, "the deadline passed before the job was done")
+    return replace(failure, fingerprint=f"{ErrorClass.TIMEOUT}:{job}") if job else failure
 
 
 def timed_out(after: timedelta) -> Failure:

@@ -17,7 +17,8 @@ from types import FrameType
 
 MOST_FRAMES = 40
 
-_MOST_LINES = 10_000
+_MOST_LINES = 5_000
+"""Longer source is not shown: reading it takes 12 µs a line, for which an event loop may have to wait."""
 _PLACE_LIMIT = 200
 _STANDARD_LIBRARY = traceback.__file__.removesuffix("traceback.py")
 _INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
@@ -121,7 +122,7 @@ def _source(frame: FrameType, line: int) -> str:
         return ""
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def without_literals(source: tuple[str, ...]) -> dict[int, str]:
     """Give the lines of *source* by their number, text and numbers replaced, comments dropped.
 

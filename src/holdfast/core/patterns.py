@@ -113,6 +113,19 @@ def _encoded(text: str) -> bool:
     return not (text.isalpha() and text[1:].islower())
 
 
+def _no_prose(text: str) -> bool:
+    """Whether *text* is more than a word of a sentence, or a count in it: `password expired.`, `password was 8`.
+
+    >>> [_no_prose(text) for text in ("expired.", "hunter2", "correct-horse", "(expired)", "8", "[secret:0123abcd…]")]
+    [False, True, True, False, False, False]
+    """
+    plain = text.strip(".,;:!?()[]{}…")
+    return len(plain) >= 4 and not plain.isalpha() and not _REDACTED.match(text)
+
+
+_REDACTED = re.compile(r"[\[\ue000]")
+
+
 def _no_name(text: str) -> bool:
     """Whether *text* is more than words of a program that begin like a vendor's token."""
     return not text.islower() or any(one.isdigit() for one in text)
@@ -176,7 +189,7 @@ _AMOUNT = rf"(?:s|_count|_limit)[\w-]{{0,32}}+[\"']?{_GAP}[:=]{_GAP}\d{{1,9}}+(?
 _REST = r"[\w-]{0,32}+"
 _OPEN_KEYS = (
     "access account admin aes api app auth client decryption deploy encryption fernet gpg hmac jwt license master pgp"
-    " private root rsa secret server service session shared signing ssh subscription symmetric webhook"
+    " priv private root rsa secret server service session shared signing ssh subscription symmetric webhook"
 )
 """Keys that open something: also in two words, and whatever follows."""
 _FIND_KEYS = (
@@ -194,15 +207,19 @@ _KEY = (
 )
 """Of unknown keys, `openai_key` and `stripeKey` are taken to open something. `key` alone is a word of dictionaries."""
 _WORDS = (
-    r"(?:auth[_-]?code|c(?:redential|srf|vv|vc)|dsn|jsessionid|p(?:assw(?:or)?d|asswort|assphrase|asscode|wd|hpsessid)"
-    r"|s(?:ecret|ession[_-]?id|essid|ignature)"
-    r"|(?<![a-z])(?:pass|pin|pw|ssn|sid|auth|jwt|(?:t?otp|[2m]fa)(?: code)?)(?![a-z])"
+    r"(?:auth[_-]?code|c(?:lient_assertion|ontrase[nñ]a|redential|srf|vv|vc)|dsn|has[lł]o(?![a-z])|heslo|jsessionid|kennwort"
+    r"|l[oö]senord|m(?:nemonic|ot[ _-]?de[ _-]?passe)|oauth(?!or)|p(?:ass[ _-]?(?:wo?r?d|wort|phrase|code)|assw(?![a-z])|swd?|wd"
+    r"|hpsessid)|parola|requirepass|s(?:amlresponse|ecret|enha|ession[_-]?id|essid|ignature)|wachtwoord|xsrf|пароль|密码"
+    r"|(?:activation|backup|confirmation|one[ -]time|pin|recovery|security|verification)[ _-]?code|(?:recovery|seed)[ _-]phrase"
+    r"|(?<!by)(?<!com)(?<!en)(?<!over)(?<!sur)(?<!tres)(?<!under)pass(?![a-z])|pw(?![a-z])"
+    r"|(?<![a-z])(?:auth|bearer|creds?|hmac|jwt|pin|sas|sess|sid|sig|ssn|(?:t?otp|[2m]fa)(?: code)?)(?![a-z])"
     rf"|token(?!{_AMOUNT}))"
 )
 _NAME = rf"(?:{_WORDS}{_REST}|{_KEY})"
 _BOUND = (
     rf"""(?:["']?{_GAP}(?::=|=>|[:=]){_GAP}"""
-    rf"""|["']{_GAP},{_GAP}(?:["']value["']{_GAP}:{_GAP})?(?=b?["'])|>)"""
+    rf"""|["']{_GAP},{_GAP}(?:["']value["']{_GAP}:{_GAP})?(?=b?["'])"""
+    rf"""|["'][ \t]{{1,4}}+value{_GAP}={_GAP}(?=["'])|>)"""
 )
 _OPEN = r"""(?:b?(?P<quote>["']))?"""
 _QUOTED = r"""(?:[^\\\n"']|(?!(?P=quote))["']|\\.)++"""
@@ -218,6 +235,16 @@ _ARGUMENT = rf"""(?:["']?{_GAP},{_GAP}|[= \t]{{0,3}}+)"""
 """From an option to its value, on a command line or in a list of arguments."""
 _LOGIN = r"""b?["']?(?!\d++:\d)[^\s:"',]{1,256}+:"""
 """A name and what belongs to it; two numbers are a user and a group."""
+_SPOKEN = (
+    r"(?<![a-z])(?:password|passwd|passphrase|passcode|passwort|bindpw|rootpw|requirepass|storepass|keypass)"
+)
+"""Names that stand before their value with nothing but a space between, in sentences and in files of settings."""
+_MAIL_LABEL = r"(?i:address|b?cc|by|e?-?mail|from|mailto|owner|rcpt|recipient|reply-to|sender|to):"
+_COMMANDS = (
+    r"(?:redis-cli[^\n]{0,256}?[\s\"']-a|(?:mongo[a-z]{0,8}+|(?:docker|podman|az|oc|helm registry) login|sqlcmd)"
+    r"[^\n]{0,256}?[\s\"']-[pP]|openssl [^\n]{0,256}?[\s\"']-k)"
+)
+"""Programs that are given a password after an option of one letter."""
 _PHONE = (
     r"(?:phone|mobile|msisdn|telefon|whatsapp|(?<![a-z])(?:cell|fax|handy|tel))"
     r"(?:[_ -]?(?:number|nummer|num|no|nr|\d{1,2}+))?+\.?+"
@@ -230,7 +257,9 @@ _VENDORS = (
     r"|shp(?:at|ca|pa|ss)_\w{16,}+|sq0[a-z]{3}-[\w-]{16,}+|EAAA[\w-]{16,}+|dapi[0-9a-f]{32}|lin_api_\w{16,}+"
     r"|ntn_\w{16,}+|secret_\w{16,}+|hv[sbr]\.[\w-]{16,}+|dp\.[a-z]{2,4}\.\w{16,}+|gsk_\w{20,}+|r8_\w{20,}+"
     r"|pplx-\w{20,}+|xai-\w{20,}+|ATATT[\w=-]{16,}+|NRAK-\w{16,}+|sntry[su]_[\w+/=-]{16,}+|sbp_\w{16,}+"
-    r"|PMAK-[\w-]{16,}+|tskey-[\w-]{16,}+|AGE-SECRET-KEY-1\w{16,}+|HRKU-[\w-]{16,}+|rnd_\w{16,}+|re_\w{16,}+"
+    r"|xkeysib-[\w-]{16,}+|lsv2_[a-z]{2}_\w{16,}+|v1\.0-[0-9a-f]{24,}+|dckr_pat_[\w-]{16,}+|figd_[\w-]{16,}+|gls[ac]_\w{16,}+"
+    r"|pcsk_\w{16,}+|tvly-[\w-]{16,}+|nvapi-[\w-]{16,}+|ATCTT[\w=-]{16,}+|ABSK[\w+/=]{16,}+|rubygems_[0-9a-f]{16,}+"
+    r"|pscale_[a-z]{2,8}_[\w.-]{16,}+|PMAK-[\w-]{16,}+|tskey-[\w-]{16,}+|AGE-SECRET-KEY-1\w{16,}+|HRKU-[\w-]{16,}+|rnd_\w{16,}+|re_\w{16,}+"
 )
 
 PATTERNS = (
@@ -272,9 +301,36 @@ PATTERNS = (
     _shape("login", rf"(?<![\w-])(?:-u|--(?:proxy-)?user){_ARGUMENT}(?={_LOGIN}){_VALUE}"),
     _shape("secret", rf"(?<![\w-])sshpass{_ARGUMENT}[\"']?-p{_ARGUMENT}{_VALUE}"),
     _shape("secret", r"(?<![\w-])(?:mysql|mariadb)[^\n]{0,256}?[\s\"']-p(?P<value>[^\s\"']++)"),
+    _shape("secret", rf"(?<![\w-]){_COMMANDS}[\"']?[, \t]{{1,4}}+[\"']?(?P<value>[^\s\"']++)"),
+    _shape(
+        "secret",
+        rf"(?i:{_SPOKEN}|identified(?: with [\w\"']{{1,64}}+)? by) {{1,4}}+(?P<quote>[\"'])(?P<value>{_QUOTED})",
+    ),
+    _shape(
+        "secret",
+        rf"(?i:{_SPOKEN}(?: {{1,4}}+(?:is|was))?+|identified(?: with [\w\"']{{1,64}}+)? by) {{1,4}}+(?P<value>[^\s\"'<>,;]++)",
+        _no_prose,
+    ),
+    _shape(
+        "secret",
+        r"(?<![\w-])(?:AUTH(?: PLAIN| LOGIN)?|PASS|LOGIN \S{1,64}+) (?P<value>[^\s/\"':.]{4,}+)(?![/:.])",
+        _no_prose,
+    ),
+    _shape(
+        "secret",
+        r"\$(?:2[abxy]?|[156y]|apr1|argon2(?:id|i|d)|scrypt|pbkdf2[\w-]{0,16}+)\$(?P<value>[^\s:\"',;]{8,}+)",
+    ),
+    _shape(
+        "secret",
+        r"(?<![\w.:-])[\w.*-]{1,64}+:(?:54\d\d|6432|\*):[\w.*-]{1,64}+:[\w.*-]{1,64}+:(?P<value>[^\s:\"']++)",
+    ),
     _shape("value", r"(?<=[?&])[\w.~%\[\]$-]{1,64}+=(?P<value>[^\s&#\"'<>)\\]++)"),
     _shape("secret", rf"(?i:{_NAME}{_BOUND}){_VALUE}", _not_an_escape),
     _shape("secret", rf"(?i:(?<![\w-])--?[\w-]{{0,32}}?{_NAME}[ \t]{{1,40}}+)(?!-){_VALUE}"),
+    _shape(
+        "login",
+        rf"(?<![\w.+/@:-])(?!{_MAIL_LABEL})(?P<value>[\w.+-]{{1,64}}+:[^\s:/@\"'<>,]{{1,128}}+)(?=@(?!sha\d)[\w\[\ue000])",
+    ),
     _shape("email", r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++", _mailbox),
     _shape(
         "login",

@@ -1,7 +1,8 @@
 """The one place through which text leaves the process: messages, stack traces, log lines, dead letters.
 
-What a service or a user wrote may hold anything. Whatever of it is stored, logged or shown passes through a `Redact`
-first, before it is shortened: half a secret is no longer recognised as one.
+What a service or a user wrote may hold anything, and be of any length. Whatever of it is stored, logged or shown passes
+through a `Redact` first, which bounds the text before it looks for secrets: the work is the same for a text of 8,000
+characters and for one of a gigabyte. `beginning` and `_last_lines` say why the cut leaves no half of a secret.
 
 A `Redactor` finds secrets and personal data by their shape and puts a tag in their place: what it was, and a short
 keyed hash by which equal values can be told to be equal. Without the key nobody can find out the value by trying.
@@ -17,15 +18,26 @@ from typing import Any, NamedTuple
 
 from holdfast.core.patterns import PATTERNS, Pattern
 
-__all__ = ["FAILED", "LONGEST", "TOO_LONG", "Pattern", "Redact", "Redactor", "printable"]
+__all__ = ["FAILED", "LEFT_OUT", "LONGEST", "EachOnce", "Pattern", "Redact", "Redactor", "printable"]
 
 Redact = Callable[[str], str]
 
-LONGEST = 1 << 20
+LONGEST = 8_000
+"""Characters of a text that are looked at. Of a longer one the beginning and the last lines are kept."""
 FAILED = "[redaction failed]"
-TOO_LONG = "[too long to redact]"
+LEFT_OUT = "[left out]"
 
 CONTEXT_LIMIT = 200
+
+_HEAD = 4_000
+_MARGIN = 1_000
+"""Characters after the head in which a secret may end that begins in it; no pattern needs more to know one."""
+_TAIL = LONGEST - _HEAD - _MARGIN
+_TOP_LEVEL_LINE = re.compile(r"\n(?=[^\s\])}\\%&])")
+_ARMOURED_LINES = re.compile(
+    r"(?:[A-Za-z0-9+/=]{16,}+[ \t\r]*+(?:\n|\Z))++(?:[A-Za-z0-9+/=]++[ \t\r]*+(?:\n|\Z))?+"
+)
+_ARMOUR_ENDS = "-----END"
 
 _LAYERS = 4
 _HIDDEN = "\ue000"
@@ -67,8 +79,8 @@ class Redactor:
     *key* keeps the tags from being guessed, *patterns* are looked for before the library's own, and *allowed* names
     the fields that a job may `note`.
 
-    It fails closed. Text that cannot be redacted is replaced by a mark as a whole, and so is text of more than a
-    million characters: cut first, it might end in half a secret, and what it hides would take long to find.
+    Of text of more than 8,000 characters, the first 4,000 are kept and up to 3,000 of its last lines, with a mark
+    between them that says how much was left out. It fails closed: text that cannot be redacted is replaced by a mark.
 
     >>> redactor = Redactor(b"k")
     >>> redactor("mail ada@example.org about it")
@@ -90,8 +102,23 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         try:
-            return TOO_LONG if len(text) > LONGEST else self._redacted(printable(text))
+            if len(text) <= LONGEST:
+                return self._redacted(printable(text))
+            last = _last_lines(text)
+            mark = f"\n[{len(text) - _HEAD - len(last):,} characters left out]\n"
+            return self.beginning(text, _HEAD) + mark + self._redacted(printable(last))
         except Exception:  # noqa: BLE001 - whatever went wrong, text that was not redacted goes nowhere
+            return FAILED
+
+    def beginning(self, text: str, most: int) -> str:
+        """Redact the first *most* characters of *text*, and drop the others.
+
+        They are read with a margin behind them, so that a secret on the cut is seen as a whole and replaced as one. Fails
+        closed, too.
+        """
+        try:
+            return self._redacted(printable(text[: most + _MARGIN]), until=most)
+        except Exception:  # noqa: BLE001 - as above
             return FAILED
 
     def context(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,12 +138,15 @@ class Redactor:
         """
         return self._hash(text)[:16]
 
-    def _redacted(self, text: str) -> str:
-        pieces, at = [], 0
+    def _redacted(self, text: str, until: int | None = None) -> str:
+        """Replace what is found in *text*; of what begins at *until* or later, nothing is given back."""
+        pieces, at, until = [], 0, len(text) if until is None else until
         for start, end, _, kind, value in _merged(self._finds(text)):
+            if start >= until:
+                break
             pieces += [text[at:start], f"[{kind}:{self._hash(value)[:8]}…]"]
             at = end
-        return "".join(pieces) + text[at:]
+        return "".join(pieces) + text[at:until]
 
     def _finds(self, text: str) -> Iterator[_Find]:
         for rank, (layer, origins) in enumerate(reversed(list(_layers(text)))):
@@ -143,12 +173,33 @@ class Redactor:
         return seen
 
     def _scalar(self, value: Any) -> Any:
-        plain = str(value)
-        told = self(plain)
+        try:
+            plain = str(value)
+        except ValueError:  # Python writes no number of more than 4,300 digits
+            return FAILED
+        told = self.beginning(plain, CONTEXT_LIMIT)
         return value if told == plain and not isinstance(value, str) else told[:CONTEXT_LIMIT]
 
     def _hash(self, value: str) -> str:
         return hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256").hex()
+
+
+class EachOnce:
+    """Redacts each text of one failure once, however often it is asked for, and only so many characters of all.
+
+    A group of exceptions may hold thousands of texts, and a stack keeps 8,000 characters: the others are not looked at.
+    """
+
+    def __init__(self, redact: Redact) -> None:
+        self._redact = redact
+        self._known: dict[str, str] = {}
+        self._left = 2 * LONGEST
+
+    def __call__(self, text: str) -> str:
+        if text not in self._known:
+            self._left -= min(len(text), LONGEST)
+            self._known[text] = self._redact(text) if self._left >= 0 else LEFT_OUT
+        return self._known[text]
 
 
 def printable(text: str) -> str:
@@ -160,6 +211,23 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character for character in text if character.isprintable() or character in "\n\t")
+
+
+def _last_lines(text: str) -> str:
+    """Return the last lines of a long *text*, from one on which no secret goes on that began before.
+
+    A value ends with its line, or with the lines indented below it; only armoured keys go on in lines of their own.
+    Where no line begins at the margin, as in JSON, nothing tells whether a part of it belongs to a secret: none is kept.
+    """
+    begins = _TOP_LEVEL_LINE.search(text, len(text) - _TAIL)
+    if begins is None:
+        return ""
+    tail = text[begins.end() :]
+    armour = tail.find(_ARMOUR_ENDS)
+    if armour >= 0 and "-----BEGIN" not in tail[:armour]:
+        tail = tail[armour:].partition("\n")[2]
+    armoured = _ARMOURED_LINES.match(tail)
+    return tail if armoured is None else tail[armoured.end() :]
 
 
 def _is_scalar(value: object) -> bool:

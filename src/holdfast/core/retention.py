@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from holdfast.core.durations import LONGEST
+from holdfast.core.durations import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class Retention:
 
     def __post_init__(self) -> None:
         for name in ("letters", "finished", "keys"):
-            length = getattr(self, name)
-            if length is not None and length <= timedelta(0):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            length = duration(given)  # also text and numbers, as everywhere
+            object.__setattr__(self, name, length)
+            if not length:
                 raise ValueError(f"retention of {name} must be longer than nothing; None keeps them for ever")
-            if length is not None and length > LONGEST:
-                raise ValueError(
-                    f"retention of {name} must be at most {LONGEST.days:,} days; None keeps them for ever"
-                )
         if self.most_letters is not None and self.most_letters < 1:
             raise ValueError("most_letters must be at least 1; None sets no limit")
         if self.letters_a_day is not None and self.letters_a_day < 0:

@@ -122,7 +122,7 @@ def cancel(claim: Claim) -> Finish:
 
 def time_out(claim: Claim) -> Finish:
     """End the job because its deadline has passed, if the store agrees that it has."""
-    return Finish(claim.id, claim.token, Status.FAILED, failure=deadline_passed(), if_overdue=True)
+    return Finish(claim.id, claim.token, Status.FAILED, failure=deadline_passed(claim.name), if_overdue=True)
 
 
 def fail(

@@ -1,11 +1,12 @@
 """The words of a failure: one line that may be shown, and a stack for operators.
 
-Text is redacted before it is cut, since half a secret is no longer recognised as one. What is written in the code,
-the names of classes and the frames of a stack, is not: they hold no value, and would lose their meaning.
+Text is redacted before it is cut to its place, since half a secret is no longer recognised as one. What is written in
+the code, the names of classes and the frames of a stack, is not: they hold no value, and would lose their meaning.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 from holdfast.core import frames
 from holdfast.core.errors import HoldfastError
@@ -13,6 +14,7 @@ from holdfast.core.evidence import links, names
 
 LINE_LIMIT = 500
 STACK_LIMIT = 8_000
+MOST_NOTES = 100
 
 _NAME = r"[^\s/\\'\"`<>,;]"
 _ROOT = (
@@ -47,8 +49,20 @@ def stack(error: BaseException, redact: Callable[[str], str]) -> str:
     No local variables, no literals, no frames of libraries. At most 8,000 characters, of which the last ones are
     kept: they tell what happened.
     """
-    text = _printable("\n".join(_traced(link, redact) for link in reversed(links(error))))
+    parts: list[str] = []
+    room = STACK_LIMIT
+    for link in links(error):  # the last first: as soon as they fill the stack, nothing else is redacted
+        parts.insert(0, _printable(_traced(link, redact)))
+        room -= len(parts[0]) + 1
+        if room < 0:
+            break
+    text = "\n".join(parts)
     return text if len(text) <= STACK_LIMIT else "…" + text[1 - STACK_LIMIT :]
+
+
+def length(error: BaseException) -> int:
+    """Return how many characters *error*, what led to it and their notes say."""
+    return sum(len(text) for link in links(error) for text in (_said(link), *_notes(link)))
 
 
 def _told(error: BaseException, redact: Callable[[str], str]) -> str:
@@ -80,9 +94,13 @@ def _without_filename(error: BaseException) -> str | None:
 
 
 def _traced(error: BaseException, redact: Callable[[str], str]) -> str:
-    notes = getattr(error, "__notes__", None)
-    told = (redact(note) for note in notes or () if isinstance(note, str))
+    told = (redact(note) for note in _notes(error))
     return "\n".join([*frames.told(error), _told(error, redact), *told])
+
+
+def _notes(error: BaseException) -> Iterator[str]:
+    notes = getattr(error, "__notes__", None)
+    return islice((note for note in notes or () if isinstance(note, str)), MOST_NOTES)
 
 
 def _hidden(found: re.Match[str]) -> str:

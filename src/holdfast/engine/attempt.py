@@ -9,11 +9,11 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from holdfast.core.classify import Classifier
+from holdfast.core.classify import Judged
 from holdfast.core.crashes import lost_too_often, out_of_runs
 from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.exhaustion import USUAL, Table, level_of
-from holdfast.core.failures import Failure, stage_mismatch, timed_out, worker_lost
+from holdfast.core.failures import Failure, fingerprint_of, stage_mismatch, timed_out, worker_lost
 from holdfast.core.jobs import Claim, Receipt, Signal, Submission
 from holdfast.core.payload import fingerprint
 from holdfast.core.providers import ProviderSpec
@@ -36,6 +36,7 @@ from holdfast.core.transitions import (
 from holdfast.engine.calling import TookTooLongError, call
 from holdfast.engine.calls import Call
 from holdfast.engine.context import CURRENT, STAGE
+from holdfast.engine.failure_texts import FailureTexts
 from holdfast.engine.patience import Patience
 from holdfast.engine.permits import Permits
 from holdfast.engine.registry import JobSpec, StageSpec
@@ -70,7 +71,7 @@ class Tools:
 
     settler: Settler
     strangers: Strangers
-    classifier: Classifier
+    failures: FailureTexts
     dice: Dice
     executor: Executor
     journal: Journal
@@ -179,8 +180,19 @@ class Attempt:
             "level": level_of(failure.error_class, self.exhaustion).value,
             "code_version": self._tools.code_version,
         }
-        failure = replace(failure, context=context)
+        failure = self.in_group(replace(failure, context=context))
         return Finish(self.claim.id, self.claim.token, Status.FAILED, failure=failure, stage=stage)
+
+    def in_group(self, failure: Failure, stage: str = "") -> Failure:
+        """Give *failure* the fingerprint under which its dead letter is found: that of this job, and of its stage.
+
+        One that came from a stage or from another job has its fingerprint from there: what failed for one cause is one
+        group.
+        """
+        kind, place = failure.error_class, str(failure.context.get("place", ""))
+        if failure.fingerprint != fingerprint_of(kind, place):
+            return failure
+        return replace(failure, fingerprint=fingerprint_of(kind, place, job=self.claim.name, stage=stage))
 
     def _is_sealed(self) -> bool:
         """Whether something that the function needs is encoded, and cannot be decoded here."""
@@ -223,7 +235,7 @@ class Attempt:
                 self.claim, spec.shape.dump_result(value)
             )
         except BaseException as error:  # noqa: BLE001 - the edge of an attempt: SystemExit too is only its failure
-            return self._within_limit(self._ended_by(error, spec), spec)
+            return self._within_limit(await self._ended_by(error, spec), spec)
         finally:
             self._over = True
             if self._alarm is not None:
@@ -350,7 +362,7 @@ class Attempt:
         if not self.may_be_late:
             self.interrupt(Interruption.DEADLINE)
 
-    def _ended_by(self, error: BaseException, spec: JobSpec) -> Transition | None:
+    async def _ended_by(self, error: BaseException, spec: JobSpec) -> Transition | None:
         """Decide what follows from an error that came out of the function."""
         if self._interruption is not None or (self._tools.closing() and _cancelled(error)):
             if not spec.is_async:
@@ -365,12 +377,14 @@ class Attempt:
         postponed = self._postponed()
         if postponed is not None:
             return postponed
-        failure = self.failure_of(error)
+        failure = await self._failure_of(error)
+        return self._stopped() if failure is None else self._failed(failure, spec)
+
+    def _failed(self, failure: Failure, spec: JobSpec) -> Transition:
         if exhausted(failure, spec.policy, attempt=self.claim.attempt):
             return self._given_up(failure)
-        return fail(
-            self.claim, failure, spec.policy, roll=self._tools.dice.roll(), attempt=self.claim.attempt
-        )
+        roll = self._tools.dice.roll()
+        return fail(self.claim, failure, spec.policy, roll=roll, attempt=self.claim.attempt)
 
     def _within_limit(self, change: Transition | None, spec: JobSpec) -> Transition | None:
         """End a job that is to be tried again, if it has failed or lost its worker in too many runs."""
@@ -403,17 +417,31 @@ class Attempt:
     def _warn_of_thread(self) -> None:
         self._tools.journal.warning("thread left behind", job_id=self.claim.id, **ids(self.trace))
 
-    def failure_of(self, error: BaseException) -> Failure:
-        """Turn an error into a value, and report a thread that could not be stopped."""
+    def judge(self, error: BaseException) -> Judged:
+        """Say what an error means, and report a thread that could not be stopped."""
         match error:
             case TookTooLongError():
                 if error.in_thread:
                     self._warn_of_thread()
-                return timed_out(error.after)
+                return Judged(timed_out(error.after), error, error)
             case StageMismatch():
-                return stage_mismatch(str(error))
+                return Judged(stage_mismatch(str(error)), error, error)
             case _:
-                return self._tools.classifier.classify(error)
+                return self._tools.failures.judge(error)
+
+    async def _failure_of(self, error: BaseException) -> Failure | None:
+        """Turn an error into a value; `None` means that the attempt was stopped meanwhile."""
+        judged = self.judge(error)
+        if isinstance(error, GeneratorExit):
+            return judged.unworded  # a coroutine that is being closed must not wait for anything
+        try:
+            return await self.worded(judged)
+        except asyncio.CancelledError:  # by the engine, or by something that the function left behind
+            return None if self.interrupted() else judged.unworded
+
+    async def worded(self, judged: Judged) -> Failure:
+        """Turn an error that was judged into a value that can be stored and shown."""
+        return judged.failure if judged.failure.message else await self._tools.failures.write(judged)
 
 
 def _told(change: Transition | None) -> tuple[str, Failure | None]:

@@ -116,7 +116,7 @@ class Calls:
         """Tell how a call ended that its own code did not end; the job is held if that is to cost no attempt."""
         if self._stages.says_nothing(error):
             permit.drop()
-        elif await self._told(permit, self._attempt.failure_of(error)):
+        elif await self._told(permit, self._attempt.judge(error).failure):
             raise self._held(permit.refused_again())
 
     async def failed(self, permit: Permit, failure: Failure, *, last: bool) -> Permit | None:

@@ -34,4 +34,4 @@ class Parts:
 
     def describe(self, error: BaseException) -> str:
         """Say what went wrong, without what nobody should read."""
-        return self.classifier.classify(error).message
+        return self.classifier.describe(error)

@@ -175,10 +175,11 @@ class Stages:
                 if self.says_nothing(error):
                     raise
                 # The edge of an attempt: SystemExit too is only its failure.
-                failure = self._attempt.failure_of(error)
-                permit = await self._backup(now, permit, failure)
+                judged = self._attempt.judge(error)
+                # The provider's gate hears of it first: it needs no words, and they take their time.
+                permit = await self._backup(now, permit, judged.failure)
                 if permit is None:
-                    raise await self._failed(now, failure) from error
+                    raise await self._failed(now, await self._attempt.worded(judged)) from error
 
     async def _called(self, now: _Now, text: str, permit: "Permit | None") -> str:
         """Call the function once, and tell its provider's gate if that went well, or was given up."""
@@ -241,6 +242,7 @@ class Stages:
         """Write down that the stage is beyond its budget, so that no later attempt tries it again."""
         if now.provider is not None:
             failure = replace(failure, context={**failure.context, "provider": now.provider})
+        failure = self._attempt.in_group(failure, now.stage.name)
         await self._record(now, StageStatus.FAILED, failure=failure)
         return StageFailed(str(now.place), failure)
 

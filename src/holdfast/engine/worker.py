@@ -22,6 +22,7 @@ from holdfast.core.transitions import release
 from holdfast.engine.archivist import Archivist
 from holdfast.engine.attempt import Attempt, Interruption, Tools
 from holdfast.engine.automatic import AutoReplayer
+from holdfast.engine.failure_texts import FailureTexts
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.lease_guard import LeaseGuard
 from holdfast.engine.lines import Exchange
@@ -141,7 +142,7 @@ class Worker:
         self._tools = Tools(
             settler=self._settler,
             strangers=Strangers(name, parts.clock, parts.journal),
-            classifier=parts.classifier,
+            failures=FailureTexts(parts.classifier, parts.executor),
             dice=parts.dice,
             executor=parts.executor,
             journal=parts.journal,

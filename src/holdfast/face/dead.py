@@ -40,7 +40,7 @@ class DeadLetters:
         return await (await self._hold._desk()).letters(wanted)
 
     async def groups(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Group]":  # noqa: B008 - frozen
-        """Gather letters by their fingerprint: the same class of failure, in the same place of the code."""
+        """Gather letters by their fingerprint: the same job, stage and class of failure, in the same place of the code."""
         return await (await self._hold._desk()).groups(wanted)
 
     async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:

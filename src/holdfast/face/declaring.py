@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_args, overload
 
@@ -67,11 +68,15 @@ def length_of(length: Length) -> timedelta:
         raise ConfigError(str(error)) from None
 
 
-def policy_of(usual: RetryPolicy, attempts: int | None, backoff: Backoff | None) -> RetryPolicy:
+def policy_of(
+    usual: RetryPolicy, attempts: int | None, backoff: Backoff | None, max_wait: Length | None
+) -> RetryPolicy:
     """Put a policy for retries together; what is not given is as *usual*."""
     try:
         return RetryPolicy(
-            usual.attempts if attempts is None else attempts, usual.backoff if backoff is None else backoff
+            usual.attempts if attempts is None else attempts,
+            usual.backoff if backoff is None else backoff,
+            usual.max_wait if max_wait is None else duration(max_wait),
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
@@ -185,6 +190,7 @@ def provider_spec(
     key: Callable[[Any], str] | None,
     concurrency_per_key: int | None,
     rate_per_key: str | None,
+    max_wait: Length | None,
 ) -> ProviderSpec:
     """Put a provider together. Raises `ConfigError`, which says what to write instead."""
     if not isinstance(breaker, Breaker):
@@ -199,12 +205,19 @@ def provider_spec(
         name=named(name, "provider"),
         timeout=_timeout(timeout),
         limits=_limits(concurrency, rate),
-        breaker=breaker,
+        breaker=_patient(breaker, max_wait),
         backup=_backup(name, backup),
         key=key,
         key_limits=_limits(concurrency_per_key, rate_per_key),
         retry_budget=_part(retry_budget),
     )
+
+
+def _patient(breaker: Breaker, max_wait: Length | None) -> Breaker:
+    try:
+        return breaker if max_wait is None else replace(breaker, max_wait=duration(max_wait))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _timeout(length: Length) -> timedelta:

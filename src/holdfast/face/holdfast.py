@@ -169,6 +169,7 @@ class Holdfast:
         *,
         attempts: int | None = None,
         backoff: Backoff | None = None,
+        max_wait: Length | None = None,
         timeout: Length | None = None,
         deadline: Length | None = None,
         on_deadline: OnDeadline = "cancel",
@@ -182,7 +183,8 @@ class Holdfast:
         """Declare a job: each call submitted of the function is stored, then run by a worker.
 
         *attempts* counts the first one. *max_failed_runs* limits the runs that fail or lose their worker, whatever the
-        stages of the job store in between; without it, that is 100 times the attempts. *timeout* limits one attempt. *deadline* limits everything, from
+        stages of the job store in between; without it, that is 100 times the attempts. A retry waits at most 300 s, or
+        *max_wait*. *timeout* limits one attempt. *deadline* limits everything, from
         submission on: waiting, attempts and retries; a handler that runs then is cancelled, or with
         *on_deadline* `"finish"` goes on, and its result is kept as late. Higher *priority* runs first.
         *aliases* are names that it had before: jobs stored under them run here, too.
@@ -196,7 +198,7 @@ class Holdfast:
             spec = job_spec(
                 function,
                 name=name,
-                policy=policy_of(self._policy, attempts, backoff),
+                policy=policy_of(self._policy, attempts, backoff, max_wait),
                 timeout=timeout,
                 deadline=deadline,
                 on_deadline=on_deadline,
@@ -258,6 +260,7 @@ class Holdfast:
         *,
         attempts: int | None = None,
         backoff: Backoff | None = None,
+        max_wait: Length | None = None,
         timeout: Length | None = None,
         provider: Provider | None = None,
     ) -> "StageDecorator":
@@ -270,7 +273,7 @@ class Holdfast:
             self._ensure_declared_here(provider)
 
         def declare(function: Callable[..., Any]) -> StageFunction[..., Any]:
-            policy = policy_of(self._policy, attempts, backoff)
+            policy = policy_of(self._policy, attempts, backoff, max_wait)
             spec = stage_spec(function, name=name, policy=policy, timeout=timeout, provider=provider)
             self._registry.stages.add(spec.name)
             return StageFunction(spec)
@@ -300,6 +303,7 @@ class Holdfast:
         key: Callable[[Any], str] | None = None,
         concurrency_per_key: int | None = None,
         rate_per_key: str | None = None,
+        max_wait: Length | None = None,
     ) -> Provider:
         """Declare an outside service, which all workers of the store call with one accord.
 
@@ -307,6 +311,7 @@ class Holdfast:
         *breaker* says when it counts as broken; *backup* is who is called instead. *retry_budget* is how many retries
         there may be for each first call, `0.2` for one in five. *key* tells customers apart by a stage's arguments,
         `lambda a: a.customer`: they take turns, and each has the limits *concurrency_per_key* and *rate_per_key*.
+        A provider that asks to be left alone is, for at most 300 s, or *max_wait*.
         """
         spec = provider_spec(
             name,
@@ -319,6 +324,7 @@ class Holdfast:
             key=key,
             concurrency_per_key=concurrency_per_key,
             rate_per_key=rate_per_key,
+            max_wait=max_wait,
         )
         self._registry.add_provider(spec)
         return Provider(spec)

@@ -110,7 +110,7 @@ def _meant(error: Mapping[str, object], text: bytes, response: httpx.Response) -
     number = error.get("code")
     status = number if isinstance(number, int) and 400 <= number <= 599 else None
     meant = status_error(response, text[:_LARGEST_ERROR], status=status)
-    if Classifier().classify(meant).error_class is not ErrorClass.UNKNOWN:
+    if Classifier().judge(meant).failure.error_class is not ErrorClass.UNKNOWN:
         return meant
     return BadResponse(f"{told(response)} with an error inside that nobody knows")
 

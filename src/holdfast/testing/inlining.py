@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs import Claim, Job, Receipt, Submission
 from holdfast.engine.attempt import Attempt, Tools
+from holdfast.engine.failure_texts import FailureTexts
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
 from holdfast.engine.registry import JobSpec
@@ -181,7 +182,7 @@ class _Inliner:
         return Tools(
             settler=settler,
             strangers=Strangers(NAME, self._clock, self._parts.journal),
-            classifier=self._parts.classifier,
+            failures=FailureTexts(self._parts.classifier),
             dice=self._parts.dice,
             executor=thread or self._functions,
             journal=self._parts.journal,

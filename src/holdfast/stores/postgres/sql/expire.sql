@@ -1,6 +1,7 @@
 -- Ends jobs whose deadline has passed, wherever they are. The lease of one that runs ends here, its
 -- token raised and remembered: a result under it may still be kept as late, and nothing else. The table writes their
--- letters in the order of the rows: that of their ids, as everybody locks them.
+-- letters in the order of the rows: that of their ids, as everybody locks them. Each failure names its job in its
+-- fingerprint: they are no group.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), overdue AS MATERIALIZED (
@@ -24,7 +25,8 @@ WITH clock AS MATERIALIZED (
            lease_token + (status = 'processing')::integer, losses, stages,
            created_at, queued_at, clock.now, started_at, last_attempt, last_attempt_at, deadline_at,
            CASE status WHEN 'processing' THEN lease_token END,
-           leased_by, subject, version, trace, $2, clock.now
+           leased_by, subject, version, trace,
+           jsonb_set($2::text::jsonb, '{fingerprint}', to_jsonb('TIMEOUT:' || name))::text, clock.now
       FROM ended, clock
      ORDER BY id
 )

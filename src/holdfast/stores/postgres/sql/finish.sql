@@ -26,7 +26,9 @@ WITH clock AS MATERIALIZED (
     SELECT id, name, queue, owner, CASE WHEN late THEN 'failed' ELSE status END, priority, attempt, generation, lease_token, losses, stages,
            created_at, queued_at, clock.now, started_at, last_attempt, last_attempt_at, deadline_at,
            CASE WHEN late THEN lease_token END, leased_by, subject, version, trace,
-           CASE WHEN NOT late THEN result END, CASE WHEN late THEN $8::text ELSE failure END,
+           CASE WHEN NOT late THEN result END,
+           CASE WHEN late THEN jsonb_set($8::text::jsonb, '{fingerprint}', to_jsonb('TIMEOUT:' || name))::text
+                ELSE failure END,
            CASE WHEN NOT late THEN stage END, CASE WHEN late THEN clock.now END,
            CASE WHEN late AND result IS NOT NULL THEN clock.now END, CASE WHEN late THEN result END
       FROM ended, clock

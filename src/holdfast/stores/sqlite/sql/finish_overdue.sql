@@ -8,7 +8,7 @@ INSERT INTO holdfast_finished (
 SELECT id, name, queue, owner, CASE WHEN late THEN 'failed' ELSE outcome END, priority, attempt, generation,
        lease_token, losses, stages, created_at, queued_at, :now, started_at, last_attempt, last_attempt_at,
        deadline_at, CASE WHEN late THEN lease_token END, leased_by, subject, version, trace,
-       CASE WHEN NOT late THEN result END, CASE WHEN late THEN :timeout ELSE failure END,
+       CASE WHEN NOT late THEN result END, CASE WHEN late THEN json_set(:timeout, '$.fingerprint', 'TIMEOUT:' || name) ELSE failure END,
        CASE WHEN NOT late THEN stage END, CASE WHEN late THEN :now END,
        CASE WHEN late AND result IS NOT NULL THEN :now END, CASE WHEN late THEN result END
   FROM (SELECT job.*, want.value ->> 2 AS outcome, want.value ->> 3 AS result, want.value ->> 4 AS failure,
