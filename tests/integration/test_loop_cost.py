@@ -47,7 +47,10 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
     "extend": (lambda n: [*held(n), "90 s"], {"jobs_pkey"}),
     "begin": (held, {"jobs_pkey"}),
     "promote": (lambda n: [n], {"jobs_parked", "jobs_pkey"}),
-    "reclaim": (lambda n: [n], {"jobs_leased", "jobs_pkey"}),
+    "reclaim": (
+        lambda n: [n],
+        {"jobs_leased", "jobs_pkey", "jobs_suspected", "lost_workers_pkey", "lost_workers_by_age"},
+    ),
     "let_out": (lambda n: ["provider 1", n], {"jobs_held", "jobs_pkey"}),
     "holders": (lambda _: [], {"jobs_held"}),
     "cancel_requests": (lambda _: ["worker"], {"jobs_to_cancel"}),

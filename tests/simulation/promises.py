@@ -276,10 +276,11 @@ def _tries(row: dict[str, Any]) -> int:
 def _may_be_last(attempt: int, row: dict[str, Any]) -> bool:
     """Whether a job may have failed in this attempt.
 
-    One that lost its last worker is claimed once more, to be ended; or more often, if those are lost as well.
+    One that lost its last worker is claimed once more, to be ended, and that is no attempt. One that stored stages in
+    between has lost two workers in a row for each of its attempts.
     """
     if _class(row) is ErrorClass.WORKER_LOST:
-        return attempt > _budget(row)
+        return attempt >= _budget(row) or row["losses"] >= 2 * BUDGET
     return _tries(row) <= attempt <= _budget(row)
 
 

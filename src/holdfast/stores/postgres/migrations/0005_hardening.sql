@@ -15,6 +15,7 @@ CREATE TABLE holdfast.lost_workers (
     worker   text PRIMARY KEY,
     lost_at  timestamptz NOT NULL
 );
+CREATE INDEX lost_workers_by_age ON holdfast.lost_workers (lost_at);
 
 -- Stubs: what is left of a job that was purged while its key, or its version, is still taken. The result lives as long
 -- as the key, so that a submission which comes again is answered with it. A table of its own: workers of an earlier

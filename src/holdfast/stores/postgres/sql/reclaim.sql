@@ -18,10 +18,11 @@ WITH clock AS MATERIALIZED (
 ), suspected AS MATERIALIZED (
     SELECT name
       FROM workers, clock
-     WHERE EXISTS (SELECT FROM holdfast.jobs AS suspect
-                    WHERE suspect.suspicion = 2 AND suspect.leased_by = workers.name)
-        OR EXISTS (SELECT FROM holdfast.lost_workers AS earlier
-                    WHERE earlier.worker = workers.name AND earlier.lost_at > clock.now - interval '1 hour')
+     -- Values, not EXISTS: the planner would read all suspects to look up a few workers among them.
+     WHERE (SELECT true FROM holdfast.jobs AS suspect
+             WHERE suspect.suspicion = 2 AND suspect.leased_by = workers.name LIMIT 1)
+        OR (SELECT true FROM holdfast.lost_workers AS earlier
+             WHERE earlier.worker = workers.name AND earlier.lost_at > clock.now - interval '1 hour')
 ), forgotten AS (
     DELETE FROM holdfast.lost_workers
      USING clock
