@@ -39,6 +39,7 @@ from holdfast.engine.suspects import Suspects
 from holdfast.engine.sweeper import Sweeper
 from holdfast.engine.telling import Teller
 from holdfast.engine.ticker import Ticker
+from holdfast.engine.wakeups import WakeUps
 from holdfast.ports import Hint, HintKind
 
 SHARES = 2
@@ -65,6 +66,11 @@ class Worker:
         self._held: dict[str, Attempt] = {}
         self._running = 0
         self._news = asyncio.Event()
+        self._wake_ups = WakeUps(name, options.queues, self._news.set, dice=parts.dice)
+        self._more = True
+        """Whether there may be ready jobs that the last round of claims has left."""
+        self._hears = False
+        """Whether hints have ever arrived. Without any, the end of each attempt is an occasion to look."""
         self._stopping = False
         self.stopped = False
         """Whether it has let go of everything, and said so."""
@@ -116,8 +122,8 @@ class Worker:
             parts.store,
             name,
             self._patience,
-            written=self._news.set,
-            parked=self._sweeper.hurry,
+            written=self._look_for_more,
+            parked=self._look_again,
             describe=parts.describe,
             journal=parts.journal,
             metrics=parts.metrics,
@@ -200,7 +206,7 @@ class Worker:
         unguard = self._guard_leases()
         try:
             while not self._stopping:
-                if await self.run_once() == 0:
+                if await self.run_once() == 0 or not self._more:
                     await self._rest()
         finally:
             self._stopping = True
@@ -208,6 +214,7 @@ class Worker:
                 await self._let_go()
             finally:  # whoever cancels twice does not wait, but leaves no helper behind either
                 deafen()
+                self._wake_ups.close()
                 for helper in helpers:
                     helper.cancel()
             try:
@@ -264,19 +271,25 @@ class Worker:
     async def run_once(self) -> int:
         """Claim what there is room for and start it; return how many jobs that were."""
         self._news.clear()
+        self._more = True
         if self._lost_claims.due():
             await self._give_back_lost_claims()
-        started = await self._start_suspects()
+        started, more = await self._start_suspects(), False
         paused = self._sweeper.paused
         if paused is None:
             return 0  # the first sweep finds out which queues are paused, and then there is news
         for queue in self._order(paused):
             room = self._room()
             if room <= 0 or self._stopping:
+                more = True
                 break
             claims = await self._claim(queue, room)
+            more = more or len(claims) >= room
+            if self._wake_ups.claimed(queue, jobs=len(claims), room=room):
+                self._store.notify_taken(self.name, queue)
             await self._start(claims)
             started += len(claims)
+        self._more = more
         self.ready.set()
         return started
 
@@ -403,7 +416,17 @@ class Worker:
                 del self._held[attempt.claim.id]
             if change is not None:
                 self._settler.post(Outcome(change, number, self._clock.monotonic() - began, attempt.trace))
+            self._look_for_more()
+
+    def _look_for_more(self) -> None:
+        """Claim again after an attempt has ended, if it has made room for jobs that were left, or hints do not arrive."""
+        if self._more or self._suspects.waiting or not self._hears:
             self._news.set()
+
+    def _look_again(self) -> None:
+        """Look for jobs that went back to their queue, ready or soon due."""
+        self._sweeper.hurry()
+        self._news.set()
 
     async def _rest(self) -> None:
         """Wait for news or for the next poll, whichever comes first."""
@@ -413,9 +436,12 @@ class Worker:
                 await self._news.wait()
 
     def _hear(self, hint: Hint) -> None:
+        self._hears = True
         match hint.kind:
             case HintKind.READY:
-                self._news.set()
+                self._wake_ups.notified(hint.subject, load=self._running / self.options.slots)
+            case HintKind.TAKEN:
+                self._wake_ups.taken(hint)
             case HintKind.CANCEL:
                 self._keeper.cancel(hint.subject)
             case HintKind.FINISHED:

@@ -24,6 +24,7 @@ class HintKind(StrEnum):
     READY = "ready"
     FINISHED = "finished"
     CANCEL = "cancel"
+    TAKEN = "taken"
 
 
 class Hint(NamedTuple):
@@ -31,6 +32,10 @@ class Hint(NamedTuple):
 
     kind: HintKind
     subject: str
+    by: str = ""
+    """Which worker has taken the jobs, if they are taken."""
+    listeners: int = 1
+    """How many processes hear hints, as far as that worker knows."""
 
 
 class Promotion(NamedTuple):
@@ -407,6 +412,13 @@ class Store(ProviderStore, LetterStore, Protocol):
 
     async def facts(self) -> dict[str, str]:
         """Tell what a doctor asks: version, durability settings, connections, and its own time as `now`."""
+        ...
+
+    def notify_taken(self, worker: str, queue: str) -> None:
+        """Tell other workers, soon, that *worker* has taken what they were hinted at, and that nothing is left of it.
+
+        It may get lost like every hint. A store whose hints do not reach many processes at once may leave it.
+        """
         ...
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:

@@ -47,7 +47,6 @@ class Bulletin:
     """Hints from every process to every process; none gets lost."""
 
     def __init__(self) -> None:
-        self.awaited: set[str] = set()
         self._ears: list[Callable[[Hint], None]] = []
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
@@ -100,7 +99,6 @@ class SharedStore(SqliteStore):
         super().__init__(path, clock=clock, writing=file, reading=file)
         self._replay_themselves = replay_themselves
         self._reader = _BulletinReader(path, file, bulletin)
-        self._awaited = bulletin.awaited
 
     async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
         claims = await super().claim(worker, queue, limit=limit, lease=lease)

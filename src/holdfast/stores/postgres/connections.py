@@ -133,9 +133,10 @@ class Connections:
         idle, self._idle = self._idle, []
         await asyncio.gather(*(_close(connection, timeout=min(5, self._answer)) for connection in idle))
 
-    async def lone(self) -> "Connection":
-        """Open a connection to the server itself that is not lent to others, for listening."""
-        return await self._connect(self._direct_url or self._url, server_settings=SESSION)
+    async def lone(self, name: str) -> "Connection":
+        """Open a connection to the server itself that is not lent to others, for listening, under a name of its own."""
+        settings = {**SESSION, "application_name": name}
+        return await self._connect(self._direct_url or self._url, server_settings=settings)
 
     async def _new(self) -> "Connection":
         if self._pooled:

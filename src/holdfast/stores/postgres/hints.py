@@ -1,5 +1,8 @@
 """Hints over NOTIFY: sent sparingly, heard without promise.
 
+A process that begins to listen tells the others, so that each knows roughly how many there are: with that
+number, idle workers spread their looks. It is counted anew at every heartbeat.
+
 A commit with NOTIFY takes a lock on the whole database, so a process sends at most one hint per
 queue every few milliseconds. Whatever gets lost costs one poll.
 """
@@ -17,6 +20,8 @@ from holdfast.stores.postgres.connections import Connections, translated
 from holdfast.stores.postgres.naming import Namespace
 
 CHANNEL = Namespace().channel
+LISTENING = "listening"
+_COUNT = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1"
 QUIET = 0.005
 LATE = 0.002
 RECONNECT = 1.0
@@ -33,6 +38,11 @@ class Sender:
         self._quiet: set[str] = set()
         self._held_back: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def pending(self) -> int:
+        """For how many queues a quiet time runs, or a hint is due."""
+        return len(self._timers)
 
     def due(self, queues: Iterable[str]) -> list[str]:
         """Give the queues to hint at now; for the others their quiet time has to pass first."""
@@ -51,12 +61,17 @@ class Sender:
     def _quiet_over(self, queue: str) -> None:
         """Leave a hint that is due to the next submission for a moment: it costs nothing there."""
         self._quiet.discard(queue)
+        del self._timers[queue]
         if queue in self._held_back:
             self._set_timer(queue, LATE, self._speak)
 
     def _speak(self, queue: str) -> None:
         self._hush(queue)
-        task = asyncio.create_task(self._hint(queue), name=f"holdfast hint {queue}")
+        self.send(f"ready:{queue}")
+
+    def send(self, payload: str) -> None:
+        """Send a notification of its own, beside what the caller does."""
+        task = asyncio.create_task(self._hint(payload), name=f"holdfast hint {payload!r}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -66,9 +81,9 @@ class Sender:
             before.cancel()
         self._timers[queue] = asyncio.get_running_loop().call_later(seconds, then, queue)
 
-    async def _hint(self, queue: str) -> None:
+    async def _hint(self, payload: str) -> None:
         try:
-            await self._send([queue])
+            await self._send([payload])
         except StoreUnavailable:
             return  # a lost hint costs a poll, nothing else
 
@@ -94,7 +109,11 @@ class Listener:
     ) -> None:
         self._connections = connections
         self._channel = channel
+        self._name = f"{channel} listener"[:63]
+        """The name of the listening connection, by which they are counted: a server keeps 63 characters of it."""
         self._heartbeat = heartbeat
+        self.listeners = 1
+        """How many processes listen, this one included, as far as it knows."""
         self._ears: list[Callable[[Hint], None]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -120,27 +139,35 @@ class Listener:
             await asyncio.sleep(RECONNECT)
 
     async def _listen_until_lost(self) -> None:
-        connection = await self._connections.lone()
+        connection = await self._connections.lone(self._name)
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         try:
             await connection.add_listener(self._channel, self._heard)
+            self.listeners = await connection.fetchval(_COUNT, self._name)
+            await connection.execute("SELECT pg_notify($1, $2)", self._channel, LISTENING)
             self._tell(Hint(HintKind.READY, ""))  # something may have been said while nobody listened
             while not await _happens(lost, within=self._heartbeat):
                 # A connection that went silent and one on which nobody speaks look the same until it is asked.
-                await connection.execute("SELECT 1")
+                self.listeners = await connection.fetchval(_COUNT, self._name)
         finally:
             connection.terminate()
 
     def _heard(
         self,
-        _connection: "asyncpg.Connection[asyncpg.Record] | Any",
-        _pid: int,
+        connection: "asyncpg.Connection[asyncpg.Record] | Any",
+        pid: int,
         _channel: str,
         payload: object,
     ) -> None:
+        if payload == LISTENING:
+            self.listeners += pid != connection.get_server_pid()
+            return
         kind, _, subject = str(payload).partition(":")
-        if kind in _KINDS:
+        if kind == HintKind.TAKEN:
+            listeners, by, queue = subject.split("\n", 2)
+            self._tell(Hint(HintKind.TAKEN, queue, by, int(listeners)))
+        elif kind in _KINDS:
             self._tell(Hint(HintKind(kind), subject))
 
     def _tell(self, hint: Hint) -> None:

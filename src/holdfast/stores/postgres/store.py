@@ -100,7 +100,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         self._sql = Statements(__package__, namespace.place)
         super().__init__()
         self._schema = Schema(self._connections, namespace, self._sql)
-        self._sender = Sender(self._hint)
+        self._sender = Sender(self._notify)
         self._listener = Listener(self._connections, channel=namespace.channel)
 
     async def open(self) -> None:
@@ -160,8 +160,8 @@ class PostgresStore(PostgresProviders, PostgresLetters):
     def _due(self, batch: Sequence[Submission]) -> list[str]:
         return self._sender.due({item.queue for item in batch})
 
-    async def _hint(self, queues: list[str]) -> None:
-        await self._connections.fetch(self._sql["hint"], queues)
+    async def _notify(self, payloads: list[str]) -> None:
+        await self._connections.fetch(self._sql["notify"], payloads)
 
     async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
         hints = sorted({item.queue for item in batch})
@@ -374,7 +374,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
 
     async def resume_queue(self, queue: str) -> bool:
         resumed = await self._connections.fetch(self._sql["resume_queue"], queue)
-        await self._hint([queue])
+        await self._notify([f"ready:{queue}"])
         return bool(resumed)
 
     async def paused_queues(self) -> list[Pause]:
@@ -419,6 +419,10 @@ class PostgresStore(PostgresProviders, PostgresLetters):
             "listens": "yes" if self._connections.can_listen else "no",
             "schema": self._schema.name,
         }
+
+    def notify_taken(self, worker: str, queue: str) -> None:
+        if self._listener.listeners > 1:
+            self._sender.send(f"taken:{self._listener.listeners}\n{worker}\n{queue}")
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._listener.add(hear)

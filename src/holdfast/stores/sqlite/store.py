@@ -81,7 +81,6 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         self._executors = (writing, reading)
         self._writer = Writer(path, writing)
         self._reader = Reader(path, reading)
-        self._awaited: set[str] = set()
         super().__init__()
 
     async def open(self) -> None:
@@ -144,10 +143,8 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         return answers
 
     def _tell_ends(self, job_ids: Iterable[str]) -> None:
-        if self._awaited:
-            for job_id in self._awaited.intersection(job_ids):
-                self._awaited.discard(job_id)
-                self._reader.tell(Hint(HintKind.FINISHED, job_id))
+        for job_id in job_ids:
+            self._reader.tell(Hint(HintKind.FINISHED, job_id))
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
         return await self._at_lock(partial(_extend, held=held), {"lease": micros_of(lease)})
@@ -292,9 +289,7 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         return [stage_from(row) for row in rows]
 
     async def await_ends(self, job_ids: Sequence[str]) -> list[str]:
-        self._awaited.update(job_ids)
         ended: list[str] = await self._reader.json(SQL["ended"], {"ids": json.dumps(list(job_ids))})
-        self._awaited.difference_update(ended)
         return ended
 
     async def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
@@ -353,6 +348,9 @@ class SqliteStore(SqliteProviders, SqliteLetters):
     async def facts(self) -> dict[str, str]:
         found = await self._reader.read(lambda connection: _facts(connection) | _file_facts(self._path))
         return {**found, "now": self._clock.now().isoformat()}
+
+    def notify_taken(self, worker: str, queue: str) -> None:
+        """Processes on a file look at it every 100 ms, whoever has taken what: there is nothing to spare them."""
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         return self._reader.listen(hear)
