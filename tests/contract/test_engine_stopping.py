@@ -242,8 +242,8 @@ class SlowToAnswer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
-        claims = await self._store.claim(worker, queue, limit=limit, lease=lease)
+    async def claim(self, *args: Any, **options: Any) -> list[Claim]:
+        claims = await self._store.claim(*args, **options)
         self.committed.set()
         await self.may_answer.wait()
         return claims

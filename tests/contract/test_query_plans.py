@@ -83,6 +83,8 @@ VALUES = {
     "ids": "[]",
     "now": 0,
     "limit": 9,
+    "knows": "[]",
+    "keys": "[]",
     "queue": "default",
     "worker": "worker",
     "lease": 1,
@@ -175,7 +177,7 @@ async def test_a_claim_on_postgres_reads_the_index_of_ready_jobs(postgres_dsn: s
     )  # of an empty table that autovacuum has just seen, every index is as good
     await connection.execute("ANALYZE holdfast.jobs")
 
-    rows = await connection.fetch(f"EXPLAIN {sql}", "worker", "default", 9, LEASE)
+    rows = await connection.fetch(f"EXPLAIN {sql}", "worker", "default", 9, LEASE, ["work"])
 
     await connection.close()
     steps = "\n".join(row[0] for row in rows)

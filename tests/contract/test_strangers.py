@@ -2,26 +2,31 @@
 
 from datetime import timedelta
 
+import pytest
+
 from holdfast import Backoff, EventKind, Holdfast, Retryable, Status
+from holdfast.cli.health import held_gauge
+from holdfast.core.providers import held_for_name
+from holdfast.core.transitions import hold as hold_back
 from holdfast.core.transitions import put_aside, release
 from holdfast.ports import Store
 from tests.builders import a_job
-from tests.contract.conftest import Database, DatabaseClock, Journal
-from tests.contract.steps import PATIENCE, a_claim, eventually, submitted
+from tests.contract.conftest import Database, Journal
+from tests.contract.steps import LEASE, PATIENCE, a_claim, eventually, submitted
 
 
 async def double(n: int) -> int:
     return 2 * n
 
 
-async def test_a_job_of_an_unknown_name_is_put_aside_with_its_attempt(hold: Holdfast, store: Store) -> None:
+async def test_a_job_of_an_unknown_name_is_held_with_its_attempt(hold: Holdfast, store: Store) -> None:
     [job_id] = await submitted(store, a_job(name="from-tomorrow"))
 
     async with hold.worker(poll=0.05) as worker:
         job = await eventually(lambda: store.get(job_id), lambda job: job.retry_after is not None)
 
     assert (job.status, job.attempt, job.losses) == (Status.QUEUED, 0, 0)
-    assert job.retry_after == job.updated_at + timedelta(seconds=30)
+    assert job.held_by == "no worker knows 'from-tomorrow'"
     last = (await store.events(job_id))[-1]
     assert (last.kind, last.meta) == (
         EventKind.HELD,
@@ -30,20 +35,64 @@ async def test_a_job_of_an_unknown_name_is_put_aside_with_its_attempt(hold: Hold
 
 
 async def test_a_worker_that_knows_the_job_takes_it_afterwards(
-    hold: Holdfast, store: Store, database: Database, clock: DatabaseClock
+    hold: Holdfast, store: Store, database: Database
 ) -> None:
     [job_id] = await submitted(store, a_job(name="double", args='{"n":21}'))
     async with hold.worker(poll=0.05):
         await eventually(lambda: store.get(job_id), lambda job: job.retry_after is not None)
 
-    await clock.advance(timedelta(seconds=31))
-    await store.promote(limit=10)
     async with Holdfast(database.url, journal=hold.parts.journal) as newer:
         newer.job("double")(double)
         async with newer.worker(poll=0.05):
             job = await newer.wait(job_id, timeout=PATIENCE)
 
     assert (job.result, job.last_attempt) == ("42", 1)
+
+
+@pytest.mark.parametrize("waiting", [1, 40, 250])
+async def test_jobs_held_for_their_name_all_go_to_the_worker_that_knows_it_and_to_no_other(
+    hold: Holdfast, store: Store, database: Database, waiting: int
+) -> None:
+    ids = await submitted(store, *[a_job(name="double", args='{"n":21}') for _ in range(waiting)])
+    async with hold.worker(slots=50, poll=0.05):
+        for job_id in ids:
+            await eventually(lambda it=job_id: store.get(it), lambda job: job.held_by is not None)  # type: ignore[misc]  # bound here
+        async with Holdfast(database.url, journal=hold.parts.journal) as newer:
+            newer.job("double")(double)
+            async with newer.worker(slots=5, poll=0.05):
+                for job_id in ids:
+                    assert (await newer.wait(job_id, timeout=PATIENCE)).result == "42"
+
+    for job_id in ids:
+        kinds = [event.kind for event in await store.events(job_id)]
+        assert kinds.count(EventKind.HELD) == 1
+
+
+async def test_a_job_let_out_for_those_who_know_its_name_is_left_to_them(store: Store) -> None:
+    held = await a_claim(store, a_job(name="double"))
+    await store.settle("worker", [hold_back(held, "nobody knows it here", held_by=held_for_name("double"))])
+    assert await store.let_out(held_for_name("double"), limit=9) == 1
+    [fresh] = await submitted(store, a_job(name="double"))
+
+    [taken] = await store.claim("old", "default", limit=9, lease=LEASE, knows=["other"])
+    [passed_by] = await store.claim("new", "default", limit=9, lease=LEASE, knows=["other", "double"])
+
+    assert (taken.id, passed_by.id) == (fresh, held.id)
+
+
+async def test_jobs_held_for_their_name_count_as_waiting_and_for_no_provider(
+    hold: Holdfast, store: Store
+) -> None:
+    before = await hold.providers.list()
+    held = await a_claim(store, a_job(name="double"))
+    await store.settle("worker", [hold_back(held, "nobody knows it here", held_by=held_for_name("double"))])
+
+    [depth] = await store.depths()
+    assert (depth.state, depth.jobs) == ("waiting", 1)
+    assert held_gauge(await store.held(), ()) == {"provider_held": []}
+    assert await hold.providers.list() == before == []
+    last = (await store.events(held.id))[-1]
+    assert "held_by" not in last.meta
 
 
 async def test_unknown_jobs_do_not_keep_others_from_their_turn(hold: Holdfast, store: Store) -> None:

@@ -35,7 +35,10 @@ def ended(count: int) -> Values:
 
 
 LOOP: dict[str, tuple[Arguments, set[str]]] = {
-    "claim": (lambda n: ["worker", "default", n, "90 s"], {"jobs_ready", "jobs_pkey", "payloads_pkey"}),
+    "claim": (
+        lambda n: ["worker", "default", n, "90 s", ["work"]],
+        {"jobs_ready", "jobs_pkey", "payloads_pkey"},
+    ),
     "stages": (lambda n: [crowds.LEASED.ids(n, n)], {"stages_pkey"}),
     "finish": (lambda n: [*held(n, "1"), None, None, None, ["completed"], "{}"], {"jobs_pkey"}),
     "fates": (held, {"finished_pkey", "jobs_pkey"}),

@@ -92,7 +92,7 @@ class SqliteCrowd:
 
 
 def _claim(connection: sqlite3.Connection) -> None:
-    wanted = {"queue": "default", "limit": CLAIMED, "now": NOW}
+    wanted = {"queue": "default", "limit": CLAIMED, "now": NOW, "knows": '["work"]'}
     ids, _ = connection.execute(SQL["claimable"], wanted).fetchone()
     assert len(json.loads(ids)) == CLAIMED
     connection.execute(SQL["take"], {"worker": "worker", "lease": 1, "now": NOW, "ids": ids})
@@ -134,7 +134,7 @@ class PostgresCrowd:
     async def costs(self) -> Cost:
         connection = await connect(self._dsn)
         try:
-            claim = await carry_out(connection, "claim", "worker", "default", CLAIMED, "90 s")
+            claim = await carry_out(connection, "claim", "worker", "default", CLAIMED, "90 s", ["work"])
             assert claim.root["Actual Rows"] == CLAIMED
             await connection.execute(_COME_DUE)
             await connection.execute("VACUUM holdfast.jobs")

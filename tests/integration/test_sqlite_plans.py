@@ -226,7 +226,7 @@ def steps(connection: sqlite3.Connection, work: Work) -> int:
 def a_claim_of(limit: int) -> Work:
     def claim(connection: sqlite3.Connection) -> None:
         [ids, _] = connection.execute(
-            SQL["claimable"], {"queue": "default", "limit": limit, "now": NOW}
+            SQL["claimable"], {"queue": "default", "limit": limit, "now": NOW, "knows": '["work"]'}
         ).fetchone()
         assert len(json.loads(ids)) == limit
         taken = {"worker": "worker", "lease": 1, "now": NOW, "ids": ids}

@@ -29,9 +29,10 @@ _ONLY_READY = "           AND job.retry_after IS NULL\n"
 
 
 async def _claim_in_two_steps(
-    self: Any, worker: str, queue: str, *, limit: int, lease: timedelta
+    self: Any, worker: str, queue: str, *, limit: int, lease: timedelta, knows: Sequence[str] | None = None
 ) -> list[Claim]:
-    wanted = {"queue": queue, "limit": limit, "now": self._now()}
+    known = None if knows is None else json.dumps(list(knows))
+    wanted = {"queue": queue, "limit": limit, "now": self._now(), "knows": known}
     found = await self._reader.rows(SQL["claimable"], wanted)
     ids, rows = found[0]
     if ids != "[]":

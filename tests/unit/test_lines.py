@@ -18,7 +18,7 @@ from holdfast.engine.lines import Exchange, Line, Ticket
 from holdfast.engine.patience import Patience
 from holdfast.engine.turns import Turns
 from holdfast.ports import Store
-from holdfast.ports.providers import ProviderRow
+from holdfast.ports.providers import KeyWrite, ProviderRow
 from holdfast.telemetry.figures import Figures
 from holdfast.telemetry.logs import StructuredJournal
 from holdfast.testing.virtual import VirtualLoop
@@ -86,8 +86,15 @@ class Shelf:
         return now(), {} if self.row is None else {names[0]: self.row}
 
     async def swap_provider(
-        self, _name: str, version: int, state: str, _events: Sequence[tuple[str, str]] = ()
+        self,
+        _name: str,
+        version: int,
+        state: str,
+        _events: Sequence[tuple[str, str]] = (),
+        *,
+        keys: Sequence[KeyWrite] = (),
     ) -> bool:
+        assert not keys
         await asyncio.sleep(self.takes)
         self.refuses -= 1
         if self.refuses >= 0 or version != (0 if self.row is None else self.row.version):

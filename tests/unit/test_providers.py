@@ -25,6 +25,7 @@ from holdfast.core.breakers import (
 from holdfast.core.failures import ErrorClass, Failure, Scope, Verdict
 from holdfast.core.limits import LEASE, OUT_EVERY, Grant, Limits, Quota, Rate, Share, Wish
 from holdfast.core.providers import (
+    MOST_KEYS,
     MOST_RETRIES,
     ORPHANED_AFTER,
     ProviderSpec,
@@ -37,6 +38,7 @@ from holdfast.core.providers import (
     provider_of,
     shown,
     waiting_for,
+    written_quota,
 )
 from tests.builders import a_failure
 
@@ -64,7 +66,13 @@ QUOTAS = st.builds(
     Quota, TIMES, TIMES, st.dictionaries(WORDS, st.builds(Share, NUMBERS, NUMBERS, TIMES), max_size=3)
 )
 STATES = st.builds(
-    ProviderState, GATES, QUOTAS, st.dictionaries(WORDS, QUOTAS, max_size=3), TIMES, TIMES, NUMBERS
+    ProviderState,
+    GATES,
+    QUOTAS,
+    inline=st.dictionaries(WORDS, QUOTAS, max_size=3),
+    retries=TIMES,
+    retries_at=TIMES,
+    turn=NUMBERS,
 )
 
 
@@ -159,6 +167,78 @@ def test_keys_that_are_idle_are_forgotten_with_the_next_exchange() -> None:
     state, _ = state.give(spec, "a", Wish({}, {"new": 1}), NOW + 1)
 
     assert list(state.keys) == ["new"]
+
+
+def test_what_is_given_out_of_keys_does_not_stand_in_the_providers_row() -> None:
+    spec = replace(LLM, key_limits=Limits(rate=Rate.of("10/s")))
+    state, _ = ProviderState().give(spec, "a", Wish({}, {"ann": 1}), NOW)
+
+    assert state.keys
+    assert ProviderState.load(state.dump()) == state.without_keys() == ProviderState()
+
+
+@given(QUOTAS)
+def test_what_was_written_of_a_key_is_read_again_as_it_was(quota: Quota) -> None:
+    state = ProviderState().with_keys(["ann", "bob"], {"ann": written_quota(quota)})
+
+    assert state.keys == ({} if quota == Quota() else {"ann": quota})
+
+
+def test_only_keys_that_have_changed_are_written_and_a_share_that_goes_back_is_written_off() -> None:
+    spec = replace(LLM, key_limits=Limits(concurrency=2))
+    before = ProviderState(
+        keys={
+            "back": Quota(shares={"a": Share(1, 1, NOW + LEASE)}),
+            "idle": Quota(next_at=NOW - 9),
+            "same": Quota(shares={"b": Share(1, 1, NOW + LEASE)}),
+        }
+    )
+
+    after, _ = before.give(spec, "a", Wish({}, {"new": 1}), NOW)
+
+    assert set(after.keys) == {"same", "new"}
+    assert after.changed_keys(before, NOW) == {"new": after.keys["new"], "back": Quota()}
+
+
+def test_a_row_means_nothing_any_more_from_when_on_its_key_is_idle() -> None:
+    quota = Quota(NOW, NOW + 1, {"a": Share(1, 1, NOW + 2)})
+
+    assert quota.idle(quota.expires)
+    assert not quota.idle(NOW + 1.9)
+    assert Quota().expires < 1
+
+
+def test_what_an_older_worker_has_taken_of_a_key_counts_and_stays_in_the_providers_row() -> None:
+    spec = replace(LLM, key_limits=Limits(concurrency=2, rate=Rate.of("1/s")))
+    old = Quota(next_at=NOW, shares={"old": Share(2, 2, NOW + LEASE)})
+    gone = Quota(next_at=NOW - 9)
+    stored = ProviderState(inline={"ann": old, "gone": gone})
+
+    state, grants = stored.with_keys(["ann"], {}).give(spec, "new", Wish({}, {"ann": 1}), NOW)
+
+    assert grants == []
+    assert state.inline == {"ann": old}
+
+
+def test_of_very_many_keys_some_are_let_out_at_a_time_and_then_the_next() -> None:
+    spec = replace(LLM, key_limits=Limits(concurrency=1))
+    holders = ["llm", *(held_for_limit("llm", f"{number:04}") for number in range(2 * MOST_KEYS + 50))]
+    state, went = ProviderState(), set[str]()
+
+    for step in range(4):
+        wanted = state.keys_to_let_out("llm", spec, holders)
+        state, out = state.let_out("llm", spec, holders, NOW + step, most=1_000)
+        assert set(wanted) == {holder.partition("\n")[2] for holder in out} - {""}
+        assert len(wanted) == MOST_KEYS
+        went.update(holder for holder, jobs in out.items() if jobs)
+
+    assert went >= set(holders) - {"llm"}
+
+
+def test_keys_without_limits_of_their_own_need_not_be_read_to_let_jobs_out() -> None:
+    assert ProviderState().keys_to_let_out("llm", None, [LIMIT]) == []
+    assert ProviderState().keys_to_let_out("llm", LLM, [LIMIT]) == []
+    assert ProviderState().keys_to_let_out("llm", replace(LLM, key_limits=Limits(concurrency=1)), []) == []
 
 
 def test_without_a_budget_every_call_may_be_a_retry() -> None:

@@ -1,4 +1,4 @@
-"""How long a job of an unknown name is put aside."""
+"""How long jobs that cannot run here are put aside."""
 
 import io
 from datetime import timedelta
@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.jobs import Claim, EventKind
+from holdfast.core.providers import awaited_name
 from holdfast.engine.strangers import Strangers
 from holdfast.telemetry.logs import StructuredJournal
 from holdfast.wiring.system import SystemClock
@@ -24,17 +25,27 @@ def a_claim(name: str) -> Claim:
     return Claim("id", name, "default", "", "{}", 1, 1, 7, 0, 0, False, None)
 
 
+def test_a_job_of_an_unknown_name_is_held_for_that_name() -> None:
+    strangers = Strangers("worker", SteadyClock(), StructuredJournal(stream=io.StringIO()))
+
+    change = strangers.unknown(a_claim("new"))
+
+    assert change.held_by is not None
+    assert awaited_name(change.held_by) == "new"
+    assert (change.event, change.gives_back, change.token) == (EventKind.HELD, True, 7)
+
+
 @pytest.mark.parametrize(
     ("later", "delay"),
     [(0, 30), (29, 30), (31, 31), (120, 120), (300, 300), (9_000, 300)],
 )
-def test_the_longer_a_name_is_unknown_the_longer_its_jobs_wait(later: float, delay: float) -> None:
+def test_the_longer_a_name_cannot_be_decoded_the_longer_its_jobs_wait(later: float, delay: float) -> None:
     clock = SteadyClock()
     strangers = Strangers("worker", clock, StructuredJournal(stream=io.StringIO()))
-    strangers.unknown(a_claim("new"))
+    strangers.sealed(a_claim("new"))
     clock.seconds += later
 
-    change = strangers.unknown(a_claim("new"))
+    change = strangers.sealed(a_claim("new"))
 
     assert change.delay == timedelta(seconds=delay)
     assert (change.event, change.gives_back, change.token) == (EventKind.HELD, True, 7)
@@ -43,8 +54,8 @@ def test_the_longer_a_name_is_unknown_the_longer_its_jobs_wait(later: float, del
 def test_each_name_is_counted_by_itself() -> None:
     clock = SteadyClock()
     strangers = Strangers("worker", clock, StructuredJournal(stream=io.StringIO()))
-    strangers.unknown(a_claim("old"))
+    strangers.sealed(a_claim("old"))
     clock.seconds += 200
 
-    assert strangers.unknown(a_claim("new")).delay == timedelta(seconds=30)
-    assert strangers.unknown(a_claim("old")).delay == timedelta(seconds=200)
+    assert strangers.sealed(a_claim("new")).delay == timedelta(seconds=30)
+    assert strangers.sealed(a_claim("old")).delay == timedelta(seconds=200)

@@ -11,7 +11,7 @@ from holdfast.core.breakers import STATES as PROVIDER_STATES
 from holdfast.core.breakers import Gate, failure_rate, shut_for, state_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.letters import LetterState
-from holdfast.core.providers import provider_of
+from holdfast.core.providers import awaited_name, provider_of
 from holdfast.core.redaction import printable
 from holdfast.engine.parts import Parts
 from holdfast.engine.worker import Worker
@@ -158,7 +158,8 @@ def held_gauge(held: Mapping[str, int], declared: Iterable[str]) -> "Gauges":
     """Count the jobs that providers hold, for their gate or a limit; a declared one that holds none counts 0."""
     jobs = Counter(dict.fromkeys(declared, 0))
     for holder, count in held.items():
-        jobs[provider_of(holder)] += count
+        if awaited_name(holder) is None:
+            jobs[provider_of(holder)] += count
     return {"provider_held": [((name,), count) for name, count in sorted(jobs.items())]}
 
 

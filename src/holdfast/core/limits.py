@@ -125,6 +125,11 @@ class Quota:
         """Whether nothing is given out of it any more, so that it need not be remembered."""
         return max(self.next_at, self.out_at) <= now - SLACK and not self._alive(now)
 
+    @property
+    def expires(self) -> float:
+        """From when on it is idle, unless something is given out of it before."""
+        return max(self.next_at, self.out_at, *(share.expires for share in self.shares.values()), 0.0) + SLACK
+
     def moment(self, rate: Rate | None, now: float) -> float:
         """Tell when the next call may begin, by *rate*.
 

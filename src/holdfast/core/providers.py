@@ -1,7 +1,7 @@
 """A provider: an outside service as declared, and what all workers of a store know about it together."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -32,6 +32,9 @@ LONGEST_KEY = 200
 MOST_RETRIES = 10.0
 """How many retries can be saved up."""
 
+MOST_KEYS = 200
+"""For how many keys jobs are let out in one step: each costs a row."""
+
 ORPHANED_AFTER = 10.0
 """Seconds after which nobody seems to be left who knows the limits that jobs are held for."""
 
@@ -59,11 +62,26 @@ def held_for_retries(name: str) -> str:
     return f"{name}{_MARK}{_MARK}"
 
 
-def provider_of(holder: str) -> str:
-    """Name the provider that holds a job.
+def held_for_name(job: str) -> str:
+    """Name the holder of jobs that wait for a worker which knows their name; no provider has an empty name."""
+    return f"{_MARK}{job}"
 
-    >>> provider_of(held_for_limit("llm", "customer-7")), provider_of("llm")
-    ('llm', 'llm')
+
+def awaited_name(holder: str) -> str | None:
+    """Give the name of the jobs that wait for a worker which knows it; `None` if a provider holds them.
+
+    >>> awaited_name(held_for_name("send")), awaited_name("llm"), awaited_name(held_for_limit("llm", "ann"))
+    ('send', None, None)
+    """
+    provider, _, name = holder.partition(_MARK)
+    return None if provider else name
+
+
+def provider_of(holder: str) -> str:
+    """Name the provider that holds a job; it is empty if the job waits for a worker that knows its name.
+
+    >>> provider_of(held_for_limit("llm", "customer-7")), provider_of("llm"), provider_of(held_for_name("send"))
+    ('llm', 'llm', '')
     """
     return holder.partition(_MARK)[0]
 
@@ -83,7 +101,12 @@ def shown(holder: str) -> str:
 
     >>> shown("llm"), shown(held_for_limit("llm", "")), shown(held_for_limit("llm", "customer-7"))
     ('llm', 'llm (limit)', 'llm (limit of customer-7)')
+    >>> shown(held_for_name("send"))
+    "no worker knows 'send'"
     """
+    unknown = awaited_name(holder)
+    if unknown is not None:
+        return f"no worker knows {unknown!r}"
     name, mark, key = holder.partition(_MARK)
     if not mark:
         return name
@@ -119,11 +142,18 @@ class ProviderSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProviderState:
-    """What is shared of a provider: its gate, and what is given out of its limits."""
+    """What is shared of a provider: its gate, and what is given out of its limits.
+
+    What is given out of the limits of a key is stored apart, one row for each key. Only the keys that somebody asked
+    for are here.
+    """
 
     gate: Gate = field(default_factory=Gate)
     quota: Quota = field(default_factory=Quota)
     keys: Mapping[str, Quota] = field(default_factory=dict)
+    """What is given out of the limits of keys: of those that were read."""
+    inline: Mapping[str, Quota] = field(default_factory=dict)
+    """What stands beside the gate: when jobs go out to retry, and the keys of workers that know no rows for them."""
     retries: float = MOST_RETRIES
     """How many calls may be retries, as of `retries_at`."""
     retries_at: float = 0.0
@@ -131,14 +161,14 @@ class ProviderState:
     """How often jobs were let out that wait for a limit: whose key is first goes round."""
 
     def dump(self) -> str:
-        """Write it down as JSON."""
+        """Write it down as JSON, without the keys that have rows of their own."""
         gate = {name: getattr(self.gate, name) for name in Gate.__slots__}
-        keys = {key: _written(quota) for key, quota in self.keys.items()}
+        inline = {key: _written(quota) for key, quota in self.inline.items()}
         return json.dumps(
             {
                 "gate": gate,
                 "quota": _written(self.quota),
-                "keys": keys,
+                "keys": inline,
                 "retries": self.retries,
                 "retries_at": self.retries_at,
                 "turn": self.turn,
@@ -153,11 +183,27 @@ class ProviderState:
         return cls(
             gate=_gate(stored.get("gate", {})),
             quota=_quota(stored.get("quota", ())),
-            keys={key: _quota(quota) for key, quota in stored.get("keys", {}).items()},
+            inline={key: _quota(quota) for key, quota in stored.get("keys", {}).items()},
             retries=stored.get("retries", MOST_RETRIES),
             retries_at=stored.get("retries_at", 0.0),
             turn=stored.get("turn", 0),
         )
+
+    def with_keys(self, wanted: Iterable[str], stored: Mapping[str, str]) -> "ProviderState":
+        """Add what is stored of the *wanted* keys, and what workers that know no rows have taken of them."""
+        rows = {key: _quota(json.loads(stored[key])) if key in stored else Quota() for key in wanted}
+        keys = {key: _together(quota, self.inline.get(key)) for key, quota in rows.items()}
+        return replace(self, keys={key: quota for key, quota in keys.items() if quota != Quota()})
+
+    def without_keys(self) -> "ProviderState":
+        """What stands in the provider's own row."""
+        return replace(self, keys={})
+
+    def changed_keys(self, before: "ProviderState", now: float) -> dict[str, Quota]:
+        """Tell what is to be written of keys; one that was idle *before*, and is forgotten, stays until it is deleted."""
+        kept = {key: quota for key, quota in self.keys.items() if before.keys.get(key) != quota}
+        dropped = [key for key in before.keys if key not in self.keys and not before.keys[key].idle(now)]
+        return kept | dict.fromkeys(dropped, Quota())
 
     def give(
         self, spec: ProviderSpec, worker: str, wish: Wish, now: float
@@ -167,8 +213,9 @@ class ProviderState:
             return self, []
         desk = Desk(worker, now, spec.limits, spec.key_limits, self.quota, dict(self.keys))
         grants = desk.give(wish)
-        keys = {key: quota for key, quota in desk.keys.items() if not quota.idle(now)}
-        return replace(self, quota=desk.quota, keys=keys), grants
+        return replace(
+            self, quota=desk.quota, keys=_in_use(desk.keys, now), inline=_in_use(self.inline, now)
+        ), grants
 
     def give_retries(
         self, spec: ProviderSpec, *, firsts: int, wanted: int, now: float
@@ -212,17 +259,30 @@ class ProviderState:
             return state, out
         if held_for_retries(name) in holders:
             state, out[held_for_retries(name)] = state._let_out_to_retry(now)
-        limited = [holder for holder in holders if holder not in (name, held_for_retries(name))]
+        limited = self._next_in_turn(name, holders)
         if limited:
-            first = self.turn % len(limited)
-            state, outs = state._let_out_of_limits(spec, limited[first:] + limited[:first], now, most)
+            state, outs = state._let_out_of_limits(spec, limited, now, most)
             out |= outs
         return state, out
 
+    def keys_to_let_out(self, name: str, spec: ProviderSpec | None, holders: Sequence[str]) -> list[str]:
+        """Name the keys whose limits decide about the next jobs to let out."""
+        if spec is None or not spec.key_limits.any:
+            return []
+        return [holder.partition(_MARK)[2] for holder in self._next_in_turn(name, holders)]
+
+    def _next_in_turn(self, name: str, holders: Sequence[str]) -> list[str]:
+        """Pick the holders for limits whose turn it is: some of very many."""
+        limited = [holder for holder in holders if holder not in (name, held_for_retries(name))]
+        first = self.turn % len(limited) if limited else 0
+        return [*limited[first : first + MOST_KEYS], *limited[: max(0, first + MOST_KEYS - len(limited))]][
+            : len(limited)
+        ]
+
     def _let_out_to_retry(self, now: float) -> tuple["ProviderState", int]:
         saved = int(self._saved(now))
-        quota, count = worth_letting_out(Limits(), self.keys.get(_MARK, Quota()), now, most=saved)
-        return (replace(self, keys={**self.keys, _MARK: quota}) if count else self), count
+        quota, count = worth_letting_out(Limits(), self.inline.get(_MARK, Quota()), now, most=saved)
+        return (replace(self, inline={**self.inline, _MARK: quota}) if count else self), count
 
     def _let_out_of_limits(
         self, spec: ProviderSpec | None, holders: Sequence[str], now: float, most: int
@@ -242,7 +302,29 @@ class ProviderState:
                 keys[key], part = worth_letting_out(key_limits, keys.get(key, Quota()), now, most=part)
             out[holder] = part
             left -= part
-        return replace(self, quota=quota, keys=keys, turn=self.turn + 1), out
+        # Of few holders another one is first each time; of very many the next ones have their turn.
+        turn = self.turn + (1 if len(holders) < MOST_KEYS else MOST_KEYS)
+        return replace(self, quota=quota, keys=keys, turn=turn), out
+
+
+def _in_use(keys: Mapping[str, Quota], now: float) -> dict[str, Quota]:
+    return {key: quota for key, quota in keys.items() if not quota.idle(now)}
+
+
+def _together(quota: Quota, beside: Quota | None) -> Quota:
+    """Add what workers have taken that write it elsewhere."""
+    if beside is None:
+        return quota
+    return Quota(
+        max(quota.next_at, beside.next_at),
+        max(quota.out_at, beside.out_at),
+        {**quota.shares, **beside.shares},
+    )
+
+
+def written_quota(quota: Quota) -> str:
+    """Write down what is given out of the limits of a key."""
+    return json.dumps(_written(quota), separators=(",", ":"))
 
 
 def _written(quota: Quota) -> list[Any]:

@@ -12,6 +12,7 @@ from holdfast.core.backoff import RetryPolicy
 from holdfast.core.durations import LONGEST
 from holdfast.core.failures import Failure, deadline_passed
 from holdfast.core.jobs import Claim, EventKind
+from holdfast.core.providers import awaited_name
 from holdfast.core.stages import StageKey, StageStatus
 from holdfast.core.states import Status
 
@@ -95,8 +96,13 @@ _GIVEN_BACK = {
 def end_of(change: Finish | Requeue) -> AttemptEnd:
     """Name what came of an attempt, as far as its worker knows."""
     if isinstance(change, Requeue):
-        return _GIVEN_BACK[change.event] if change.held_by is None else AttemptEnd.HELD
+        return AttemptEnd.HELD if held_by_provider(change) else _GIVEN_BACK[change.event]
     return AttemptEnd.TIMED_OUT if change.if_overdue else AttemptEnd(change.status.value)
+
+
+def held_by_provider(change: Requeue) -> bool:
+    """Whether a provider holds the job, and not the lack of a worker that knows it."""
+    return change.held_by is not None and awaited_name(change.held_by) is None
 
 
 def has_result(change: Transition) -> bool:

@@ -71,7 +71,7 @@ class Calls:
 
     def _released_by(self) -> str | None:
         held_by = self._attempt.claim.held_by
-        return None if held_by is None else provider_of(held_by)
+        return None if held_by is None else provider_of(held_by) or None
 
     def leave(self, call: Call) -> None:
         """Say that a call is not under way any more."""

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from holdfast.core.providers import ProviderState
+from holdfast.core.providers import ProviderState, written_quota
 from holdfast.ports import Dice, Store
+from holdfast.ports.providers import KeyWrite
 
 T = TypeVar("T")
 
@@ -45,8 +46,17 @@ class Swapped(NamedTuple, Generic[T]):
     """How often somebody else was quicker."""
 
 
-async def swap(store: Store, name: str, step: "Step[T]", *, dice: Dice) -> "Swapped[T]":
+async def swap(
+    store: Store,
+    name: str,
+    step: "Step[T]",
+    *,
+    dice: Dice,
+    keys: Callable[[ProviderState], Iterable[str]] = lambda _: (),
+) -> "Swapped[T]":
     """Decide by the state as it is, and write what follows, all of it or nothing. Raises `StoreUnavailable`.
+
+    *keys* names those whose limits the decision needs, by what stands in the provider's row.
 
     After that it is not known whether it was written: whoever says it again has to be able to.
     """
@@ -57,12 +67,21 @@ async def swap(store: Store, name: str, step: "Step[T]", *, dice: Dice) -> "Swap
         row = rows.get(name)
         version = 0 if row is None else row.version
         before = ProviderState() if row is None else ProviderState.load(row.state)
+        wanted = sorted(keys(before))
+        found = await store.provider_keys(name, wanted) if wanted else {}
+        before = before.with_keys(wanted, {key: stored.state for key, stored in found.items()})
         after, answer, told = step(before, now)
-        if after == before:
+        changed = after.changed_keys(before, now)
+        same = after.without_keys() == before.without_keys()
+        if same and not changed:
             return Swapped(Read(after, version, now, asked_at), answer, (), lost)
         events = [(entry.kind, json.dumps(entry.meta)) for entry in told]
-        if await store.swap_provider(name, version, after.dump(), events):
-            return Swapped(Read(after, version + 1, now, asked_at), answer, told, lost)
+        writes = [
+            KeyWrite(key, found[key].version if key in found else 0, written_quota(quota), quota.expires)
+            for key, quota in sorted(changed.items())
+        ]
+        if await store.swap_provider(name, version, None if same else after.dump(), events, keys=writes):
+            return Swapped(Read(after, version + (not same), now, asked_at), answer, told, lost)
         lost += 1
         # Many who are quick one after the other come through; many who try at the same time do not.
         await asyncio.sleep(dice.roll() * min(0.001 * 2.0**lost, LONGEST_REST))

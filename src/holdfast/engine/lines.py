@@ -7,7 +7,7 @@ its way the next gathers; so calls cost no write of their own, and what a line k
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -28,7 +28,7 @@ from holdfast.core.breakers import (
     way,
 )
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.limits import AHEAD, LEASE, Grant
+from holdfast.core.limits import AHEAD, LEASE, Grant, Quota
 from holdfast.core.providers import ProviderSpec, ProviderState
 from holdfast.engine.exchanging import Read, Step, Told, swap
 from holdfast.engine.patience import Patience
@@ -73,6 +73,7 @@ class _Answer(NamedTuple):
 
     retries: int
     grants: list[Grant]
+    keys: Mapping[str, Quota]
     now: float
 
 
@@ -107,6 +108,8 @@ class Line:
         self._closed = False
         self._trials: set[str] = set()
         self._taken = 0
+        self._lent_keys: set[str] = set()
+        """Of whose calls this worker may have a share."""
         self._turns = Turns(spec.limits, spec.key_limits, ask=self._at_once)
         self._retrying: list[asyncio.Future[bool]] = []
         self._firsts = 0
@@ -249,9 +252,11 @@ class Line:
         if self.spec.counts_places:
             self._soon(0.0 if self._turns.anybody else REPORT_EVERY)
 
-    async def change(self, step: "Step[T]") -> T:
-        """Decide by the state as it is now, and write what follows. Raises `StoreUnavailable`."""
-        done = await swap(self._store, self.name, step, dice=self._dice)
+    async def change(
+        self, step: "Step[T]", *, keys: Callable[[ProviderState], Iterable[str]] = lambda _: ()
+    ) -> T:
+        """Decide by the state as it is now, and by that of some *keys*, and write what follows. Raises `StoreUnavailable`."""
+        done = await swap(self._store, self.name, step, dice=self._dice, keys=keys)
         self.learn(done.read)
         self._pace = LOOK_AGAIN if not done.lost else REPORT_EVERY
         for entry in done.told:
@@ -289,7 +294,7 @@ class Line:
         try:
             while self._exchange is not None:
                 await asyncio.wait([self._exchange])
-            if self._reports or self._worker in self.state.quota.shares:
+            if self._reports or self._lent_keys or self._worker in self.state.quota.shares:
                 await self._exchanged()
         finally:
             self._stop()
@@ -375,6 +380,7 @@ class Line:
         firsts, self._firsts = self._firsts, 0
         met = self._met
         wish = self._turns.wish()
+        keys = {*wish.using, *wish.waiting, *self._lent_keys} if self.spec.key_limits.any else set[str]()
         self._flush()
 
         def step(state: ProviderState, now: float) -> tuple[ProviderState, _Answer, Sequence[Told]]:
@@ -386,10 +392,12 @@ class Line:
                 self.spec, firsts=firsts, wanted=len(retrying), now=now
             )
             state, grants = state.give(self.spec, self._worker, wish, now)
-            return state, _Answer(retries, grants, now), _told(changes)
+            return state, _Answer(retries, grants, state.keys, now), _told(changes)
 
+        if self.spec.key_limits.concurrency is not None:
+            self._lent_keys = keys  # also if it will not be known whether this was written
         try:
-            answer = await self.change(step)
+            answer = await self.change(step, keys=lambda _: keys)
         except StoreUnavailable as error:
             # Whether it was written is not known, and no outcome may count twice: they are dropped.
             self._journal.warning("provider report lost", provider=self.name, message=str(error))
@@ -397,6 +405,7 @@ class Line:
             return
         finally:
             self._told = met
+        self._lent_keys = {key for key, quota in answer.keys.items() if self._worker in quota.shares}
         self._serve(answer, retrying)
 
     def _serve(self, answer: _Answer, retrying: Sequence["asyncio.Future[bool]"]) -> None:

@@ -142,5 +142,10 @@ class Registry:
         """Find a job by its name or an earlier one; `None`: another version of the code may know it."""
         return self._jobs.get(name) or self._aliases.get(name)
 
+    @property
+    def names(self) -> list[str]:
+        """All names by which jobs are known here, earlier ones included."""
+        return [*self._jobs, *self._aliases]
+
     def __iter__(self) -> Iterator[JobSpec]:
         return iter(self._jobs.values())

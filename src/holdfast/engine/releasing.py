@@ -1,14 +1,15 @@
-"""The releaser: it lets out jobs that are held for a provider, as fast as the provider can take them."""
+"""The releaser: it lets out jobs that are held for a provider, as fast as the provider can take them, and those that
+wait for a worker which knows their name, if this one does."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from holdfast.core.breakers import calls_for_backup, lets_through, next_move
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.limits import OUT_EVERY
-from holdfast.core.providers import ProviderState, limited_key, provider_of
+from holdfast.core.providers import ProviderState, awaited_name, held_for_name, limited_key, provider_of
 from holdfast.engine.exchanging import Read, Told
 from holdfast.engine.lines import Line
 from holdfast.engine.options import WorkerOptions
@@ -17,6 +18,9 @@ from holdfast.engine.registry import Registry
 from holdfast.ports import Dice, Journal, Store
 
 BATCH = 1_000
+
+LEAST_KNOWN = 100
+"""How many jobs of a name that this worker knows go out at a time, also if it has few slots."""
 
 SHORTEST_REST = 0.1
 """Seconds between two looks at least."""
@@ -38,6 +42,7 @@ class Releaser:
         *,
         dice: Dice,
         journal: Journal,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
         self._permits = permits
@@ -46,6 +51,7 @@ class Releaser:
         self._news = news
         self._dice = dice
         self._journal = journal
+        self._has_room = has_room
         self._sooner = asyncio.Event()
 
     async def run(self) -> None:
@@ -64,7 +70,11 @@ class Releaser:
         pauses = [self._options.poll.total_seconds() * (0.5 + self._dice.roll())]
         holders: defaultdict[str, list[str]] = defaultdict(list)
         for holder in await self._store.holders():
-            holders[provider_of(holder)].append(holder)
+            name = awaited_name(holder)
+            if name is None:
+                holders[provider_of(holder)].append(holder)
+            elif self._registry.get(name) is not None and await self._release_known(name):
+                pauses.append(OUT_EVERY)
         lines = await self._informed({*holders, *self._registry.providers})
         for line in lines:
             line.held_keys = _keys(holders[line.name])
@@ -73,6 +83,21 @@ class Releaser:
             elif line.state.gate.ramp is not None:
                 await line.nobody_is_held()
         return min(pauses)
+
+    async def _release_known(self, name: str) -> bool:
+        """Let out jobs that waited for a worker which knows their name; return whether there may be more.
+
+        Only workers that know the name claim them from now on. The others step over them in the queue, so no more
+        go out than this worker can soon take.
+        """
+        if not self._has_room():
+            return True
+        limit = max(self._options.slots, LEAST_KNOWN)
+        jobs = await self._store.let_out(held_for_name(name), limit=limit)
+        if jobs:
+            self._news.set()
+            self._journal.info("released to a worker that knows the name", name=name, jobs=jobs)
+        return jobs == limit
 
     async def _informed(self, names: set[str]) -> list[Line]:
         """Give the lines of these providers, which know by now how each of them stands."""
@@ -100,7 +125,7 @@ class Releaser:
             after, out = state.let_out(line.name, spec, holders, now, most=BATCH, elsewhere=elsewhere)
             return after, out, ()
 
-        out = await line.change(step)
+        out = await line.change(step, keys=lambda state: state.keys_to_let_out(line.name, spec, holders))
         jobs = {holder: await self._make_ready(holder, size) for holder, size in out.items()}
         # Of whom everybody is out, newcomers need not stand behind anybody.
         line.held_keys -= _keys(holder for holder, size in out.items() if jobs[holder] < size)

@@ -15,6 +15,7 @@ from holdfast.core.transitions import (
     Transition,
     end_of,
     has_result,
+    held_by_provider,
     too_early,
 )
 from holdfast.engine.gathering import Gatherer
@@ -187,7 +188,7 @@ class _Tally:
         self.put_back = self.put_back or (isinstance(change, Requeue) and change.held_by is None)
         if end is AttemptEnd.TIMED_OUT:
             return  # whoever ends a job by its deadline counts it, and that may be a sweep
-        if isinstance(change, Requeue) and change.held_by is not None:
+        if isinstance(change, Requeue) and change.held_by and held_by_provider(change):
             self._labelled[_COUNTERS[end], "provider", provider_of(change.held_by)] += 1
         elif change.failure is None:
             self.counts[_COUNTERS[end]] += 1
@@ -249,7 +250,7 @@ def _reason(change: Finish | Requeue) -> dict[str, object]:
     if isinstance(change, Requeue):
         fields["reason"] = change.reason
         if change.held_by is not None:
-            fields["provider"] = provider_of(change.held_by)
+            fields["provider"] = provider_of(change.held_by) or None
         elif change.delay is not None:
             fields["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return {name: value for name, value in fields.items() if value is not None}

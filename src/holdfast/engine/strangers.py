@@ -1,14 +1,16 @@
 """Jobs that this process cannot run, and another may: put aside for others, and told about once.
 
 While a new version is rolled out, old and new workers share the queues, and each meets jobs whose name, or whose
-key, only the other knows. They are given back with their attempt, and parked: ready, they would be claimed
-again at once.
+key, only the other knows. They are given back with their attempt: ready, they would be claimed again at once. One
+of an unknown name is held until a worker that knows the name lets it out. One that cannot be decoded is parked for
+a time: no worker can tell beforehand whether it could.
 """
 
 from datetime import timedelta
 
 from holdfast.core.jobs import Claim
-from holdfast.core.transitions import Requeue, put_aside
+from holdfast.core.providers import held_for_name
+from holdfast.core.transitions import Requeue, hold, put_aside
 from holdfast.ports import Clock, Journal
 
 FIRST = timedelta(seconds=30)
@@ -31,27 +33,25 @@ class Strangers:
         self._worker = worker
         self._clock = clock
         self._journal = journal
-        self._unknown: dict[str, float] = {}
+        self._unknown: set[str] = set()
         self._sealed: dict[str, float] = {}
 
     def unknown(self, claim: Claim) -> Requeue:
         """Put aside a job whose name nobody declared here."""
         if claim.name not in self._unknown:
             self._journal.warning("unknown job", **self._told(claim), message=UNKNOWN)
+            self._unknown.add(claim.name)
         reason = f"{self._worker} knows no job named {claim.name!r}"
-        return self._put_aside(claim, reason, self._unknown)
+        return hold(claim, reason, held_by=held_for_name(claim.name))
 
     def sealed(self, claim: Claim) -> Requeue:
         """Put aside a job whose texts are encoded, and cannot be decoded here."""
         if claim.name not in self._sealed:
             self._journal.warning("sealed job", **self._told(claim), message=SEALED)
-        return self._put_aside(claim, f"{self._worker} cannot decode it", self._sealed)
-
-    def _put_aside(self, claim: Claim, reason: str, met: dict[str, float]) -> Requeue:
-        """Park the job, the longer the longer this has been so: each time costs two lines of history."""
+        # The longer the longer this has been so: each time costs two lines of history.
         now = self._clock.monotonic()
-        so_far = timedelta(seconds=now - met.setdefault(claim.name, now))
-        return put_aside(claim, reason, delay=min(max(so_far, FIRST), LONGEST))
+        so_far = timedelta(seconds=now - self._sealed.setdefault(claim.name, now))
+        return put_aside(claim, f"{self._worker} cannot decode it", delay=min(max(so_far, FIRST), LONGEST))
 
     def _told(self, claim: Claim) -> dict[str, str]:
         return {"name": claim.name, "job_id": claim.id, "worker": self._worker}

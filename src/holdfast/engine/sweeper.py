@@ -10,6 +10,9 @@ from holdfast.ports import Dice, Journal, Metrics, Store
 
 BATCH = 1_000
 
+FORGET_KEYS_EVERY = 10.0
+"""Seconds between two looks for keys of providers that are not in use any more."""
+
 
 class Sweeper:
     """Makes due jobs ready. Every worker has one; the store keeps them out of each other's way."""
@@ -31,6 +34,7 @@ class Sweeper:
         self._journal = journal
         self._metrics = metrics
         self._sooner = asyncio.Event()
+        self._forget_keys_at = 0.0
         self.paused: frozenset[str] | None = None
         """The queues that nobody shall claim from, as of the last sweep; `None` before the first."""
 
@@ -52,9 +56,10 @@ class Sweeper:
         expired = await self._expire()
         told = await self._store.wake(limit=BATCH)
         reclaimed = await self._reclaim()
+        forgotten = await self._forget_keys()
         if promotion.promoted or reclaimed:
             self._news.set()
-        if BATCH in (promotion.promoted, expired, told, reclaimed):
+        if BATCH in (promotion.promoted, expired, told, reclaimed, forgotten):
             return 0  # there may be more
         pause = self._options.poll.total_seconds() * (0.5 + self._dice.roll())
         return pause if promotion.next_due is None else min(pause, promotion.next_due.total_seconds())
@@ -65,6 +70,16 @@ class Sweeper:
             self._metrics.count("jobs_timed_out", len(expired))
             self._journal.warning("timed out", jobs=len(expired), job_id=expired[0])
         return len(expired)
+
+    async def _forget_keys(self) -> int:
+        """Delete what was given out of the limits of keys and means nothing any more, now and then."""
+        now = asyncio.get_running_loop().time()
+        if now < self._forget_keys_at:
+            return 0
+        forgotten = await self._store.forget_provider_keys(limit=BATCH)
+        if forgotten < BATCH:
+            self._forget_keys_at = now + FORGET_KEYS_EVERY
+        return forgotten
 
     async def _reclaim(self) -> int:
         reclaimed = await self._store.reclaim(limit=BATCH)

@@ -107,6 +107,7 @@ class Worker:
             self._news,
             dice=parts.dice,
             journal=parts.journal,
+            has_room=lambda: self._room() > 0,
         )
         clerks = {
             "replayer": Replayer(parts, self._news).run_once,
@@ -310,7 +311,9 @@ class Worker:
 
     async def _claim(self, queue: str, room: int) -> list[Claim]:
         try:
-            return await self._store.claim(self.name, queue, limit=room, lease=self.options.lease)
+            return await self._store.claim(
+                self.name, queue, limit=room, lease=self.options.lease, knows=self._registry.names
+            )
         except asyncio.CancelledError:
             self._lost_claims.expect()
             raise

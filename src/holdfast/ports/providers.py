@@ -17,6 +17,16 @@ class ProviderRow(NamedTuple):
     state: str
 
 
+class KeyWrite(NamedTuple):
+    """What is to be stored of one key of a provider, if *version* is still the one that is there; 0: none is."""
+
+    key: str
+    version: int
+    state: str
+    expires: float
+    """The store's time in seconds after which the row means nothing any more."""
+
+
 class ProviderEvent(NamedTuple):
     """Something that happened to a provider: a transition, or an operator's order."""
 
@@ -34,9 +44,27 @@ class ProviderStore(Protocol):
         ...
 
     async def swap_provider(
-        self, name: str, version: int, state: str, events: Sequence[tuple[str, str]] = ()
+        self,
+        name: str,
+        version: int,
+        state: str | None,
+        events: Sequence[tuple[str, str]] = (),
+        *,
+        keys: Sequence[KeyWrite] = (),
     ) -> bool:
-        """Replace the state if *version* is still the one that is stored, and note *events* with it; else false."""
+        """Replace the state if *version* is still the one that is stored, and note *events* with it; else false.
+
+        With *keys*, all of it is written or nothing: each of their versions has to match as well. Without a *state*
+        only they are written.
+        """
+        ...
+
+    async def provider_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
+        """Read what is stored of these keys of a provider; what is not there is left out."""
+        ...
+
+    async def forget_provider_keys(self, *, limit: int) -> int:
+        """Delete up to *limit* keys that have expired, of all providers; count them."""
         ...
 
     async def provider_names(self) -> list[str]:

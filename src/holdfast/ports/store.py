@@ -222,10 +222,19 @@ class Store(ProviderStore, LetterStore, Protocol):
         """Store *batch* in the transaction that *connection* is in: durable when its owner commits."""
         ...
 
-    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
+    async def claim(
+        self,
+        worker: str,
+        queue: str,
+        *,
+        limit: int,
+        lease: timedelta,
+        knows: Sequence[str] | None = None,
+    ) -> list[Claim]:
         """Take up to *limit* ready jobs, by priority, then oldest first, and spend an attempt of each.
 
-        A job that has lost its worker before is a suspect (`Claim.suspect`): `begin` spends its attempt.
+        A job that has lost its worker before is a suspect (`Claim.suspect`): `begin` spends its attempt. Jobs that
+        were let out for workers which know their name are left to those: taken only if it is in *knows*.
         """
         ...
 

@@ -43,8 +43,16 @@ class CodedStore:
     ) -> bool:
         return await self._store.advance_schedule(name, old, new, self._submissions(batch))
 
-    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
-        claims = await self._store.claim(worker, queue, limit=limit, lease=lease)
+    async def claim(
+        self,
+        worker: str,
+        queue: str,
+        *,
+        limit: int,
+        lease: timedelta,
+        knows: Sequence[str] | None = None,
+    ) -> list[Claim]:
+        claims = await self._store.claim(worker, queue, limit=limit, lease=lease, knows=knows)
         return [claim._replace(args=self._out(claim.args)) for claim in claims]
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:

@@ -9,7 +9,7 @@ from holdfast.core.jobs import MOST_SIGNALS, End, EventKind, Job
 from holdfast.core.providers import shown
 from holdfast.core.stages import StageKey, StageRow, StageStatus
 from holdfast.core.states import Status
-from holdfast.core.transitions import Finish, Requeue, Transition, has_result
+from holdfast.core.transitions import Finish, Requeue, Transition, has_result, held_by_provider
 from holdfast.ports.store import Settled
 
 Lease = tuple[str, int]
@@ -89,7 +89,9 @@ def requeue_meta(change: Requeue) -> str:
         meta["stage"] = change.stage
     if change.reason is not None:
         meta["reason"] = change.reason
-    if change.held_by is not None:  # a dead letter counts these, and not the times that its job waited
+    if change.held_by is not None and held_by_provider(
+        change
+    ):  # a dead letter counts these, and not the times that its job waited
         meta["held_by"] = shown(change.held_by)
     if change.event is EventKind.RETRY and change.delay is not None:
         meta["delay_ms"] = round(change.delay.total_seconds() * 1000)

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -100,8 +100,16 @@ class SharedStore(SqliteStore):
         self._replay_themselves = replay_themselves
         self._reader = _BulletinReader(path, file, bulletin)
 
-    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
-        claims = await super().claim(worker, queue, limit=limit, lease=lease)
+    async def claim(
+        self,
+        worker: str,
+        queue: str,
+        *,
+        limit: int,
+        lease: timedelta,
+        knows: Sequence[str] | None = None,
+    ) -> list[Claim]:
+        claims = await super().claim(worker, queue, limit=limit, lease=lease, knows=knows)
         process = PROCESS.get()
         if claims and process is not None:
             process.wake()

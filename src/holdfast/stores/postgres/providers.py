@@ -2,10 +2,18 @@
 
 import json
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from holdfast.ports.providers import ProviderEvent, ProviderRow
+from holdfast.ports.providers import KeyWrite, ProviderEvent, ProviderRow
 from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.rows import columns
 from holdfast.stores.sqlfiles import Statements
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.connections import Connection
+
+_KEY = [attrgetter(name) for name in ("key", "version", "state", "expires")]
 
 
 class PostgresProviders:
@@ -22,11 +30,50 @@ class PostgresProviders:
         return rows[0]["now"], found
 
     async def swap_provider(
-        self, name: str, version: int, state: str, events: Sequence[tuple[str, str]] = ()
+        self,
+        name: str,
+        version: int,
+        state: str | None,
+        events: Sequence[tuple[str, str]] = (),
+        *,
+        keys: Sequence[KeyWrite] = (),
     ) -> bool:
         kinds, metas = [kind for kind, _ in events], [meta for _, meta in events]
         values = [name, version, state, kinds, metas]
-        return bool(await self._connections.fetch(self._sql["swap_provider"], *values))
+        if not keys:
+            return bool(await self._connections.fetch(self._sql["swap_provider"], *values))
+        async with self._connections.borrow() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            # All take locks in this order: new keys, known keys, the provider, the keys sorted. So no two wait for each other.
+            written = (
+                await self._write_keys(
+                    connection, "add_provider_keys", name, [k for k in keys if not k.version]
+                )
+                and await self._write_keys(
+                    connection, "swap_provider_keys", name, [k for k in keys if k.version]
+                )
+                and (state is None or bool(await connection.fetch(self._sql["swap_provider"], *values)))
+            )
+            await (transaction.commit() if written else transaction.rollback())
+        return written
+
+    async def _write_keys(
+        self, connection: "Connection", statement: str, name: str, keys: Sequence[KeyWrite]
+    ) -> bool:
+        """Write *keys*; false if one of them was changed by somebody else."""
+        if not keys:
+            return True
+        ordered = sorted(keys)
+        rows = await connection.fetch(self._sql[statement], name, *columns(ordered, *_KEY))
+        return len(rows) == len(keys)
+
+    async def provider_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
+        rows = await self._connections.fetch(self._sql["provider_keys"], name, list(keys))
+        return {row["key"]: ProviderRow(row["version"], row["state"]) for row in rows}
+
+    async def forget_provider_keys(self, *, limit: int) -> int:
+        return len(await self._connections.fetch(self._sql["forget_provider_keys"], limit))
 
     async def provider_names(self) -> list[str]:
         return [row["name"] for row in await self._connections.fetch(self._sql["provider_names"])]

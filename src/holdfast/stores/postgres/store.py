@@ -167,8 +167,17 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         hints = sorted({item.queue for item in batch})
         return await lend(connection, lambda link: submitting.submit_unique(link, self._sql, batch, hints))
 
-    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
-        rows = await self._connections.fetch(self._sql["claim"], worker, queue, limit, lease)
+    async def claim(
+        self,
+        worker: str,
+        queue: str,
+        *,
+        limit: int,
+        lease: timedelta,
+        knows: Sequence[str] | None = None,
+    ) -> list[Claim]:
+        known = None if knows is None else list(knows)
+        rows = await self._connections.fetch(self._sql["claim"], worker, queue, limit, lease, known)
         return [Claim(*row) for row in rows]
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:

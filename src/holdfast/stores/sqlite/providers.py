@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.ports import Clock, Hint, HintKind
-from holdfast.ports.providers import ProviderEvent, ProviderRow
+from holdfast.ports.providers import KeyWrite, ProviderEvent, ProviderRow
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.submitting import SQL
 from holdfast.stores.sqlite.times import EPOCH, MICROSECOND, micros
@@ -26,11 +26,37 @@ class SqliteProviders:
         return self._clock.now().timestamp(), found
 
     async def swap_provider(
-        self, name: str, version: int, state: str, events: Sequence[tuple[str, str]] = ()
+        self,
+        name: str,
+        version: int,
+        state: str | None,
+        events: Sequence[tuple[str, str]] = (),
+        *,
+        keys: Sequence[KeyWrite] = (),
     ) -> bool:
-        values = {"name": name, "version": version, "state": state, "events": json.dumps(list(events))}
+        values = {
+            "name": name,
+            "version": version,
+            "state": state,
+            "events": json.dumps(list(events)),
+            "keys": json.dumps([[*key[:3], round(key.expires * 1e6)] for key in keys]),
+        }
         return await self._writer.write(
             lambda connection: _swap(connection, {**values, "now": micros(self._clock.now())})
+        )
+
+    async def provider_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
+        values = {"name": name, "keys": json.dumps(list(keys))}
+        rows = await self._reader.rows(SQL["provider_keys"], values)
+        return {row["key"]: ProviderRow(row["version"], row["state"]) for row in rows}
+
+    async def forget_provider_keys(self, *, limit: int) -> int:
+        return await self._writer.write(
+            lambda connection: (
+                connection.execute(
+                    SQL["forget_provider_keys"], {"now": micros(self._clock.now()), "limit": limit}
+                ).rowcount
+            )
         )
 
     async def provider_names(self) -> list[str]:
@@ -62,9 +88,15 @@ class SqliteProviders:
 
 def _swap(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
     """Write the state and its events, in the transaction that is open, if the version is still the same."""
+    if values["keys"] != "[]":
+        [outdated] = connection.execute(SQL["outdated_provider_keys"], values).fetchone()
+        if outdated:
+            return False
     statement = "swap_provider" if values["version"] else "add_provider"
-    if not connection.execute(SQL[statement], values).rowcount:
+    if values["state"] is not None and not connection.execute(SQL[statement], values).rowcount:
         return False
+    if values["keys"] != "[]":
+        connection.execute(SQL["write_provider_keys"], values)
     if values["events"] != "[]":
         connection.execute(SQL["provider_history"], values)
         connection.execute(SQL["forget_provider_events"], {"name": values["name"]})

@@ -123,12 +123,21 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         runs.execute(SQL["take_lock"])
         return submit(runs, batch, now=self._clock.now())
 
-    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
+    async def claim(
+        self,
+        worker: str,
+        queue: str,
+        *,
+        limit: int,
+        lease: timedelta,
+        knows: Sequence[str] | None = None,
+    ) -> list[Claim]:
         values = {
             "worker": worker,
             "queue": queue,
             "limit": limit,
             "lease": micros_of(lease),
+            "knows": None if knows is None else json.dumps(list(knows)),
         }
         text = await self._at_lock(_claim, values)
         return [Claim(*row) for row in json.loads(text)]
@@ -375,7 +384,7 @@ def _bind(values: dict[str, Any], name: str, value: Any) -> str:
 
 
 def _claim(connection: sqlite3.Connection, values: dict[str, Any]) -> str:
-    claimable = {name: values[name] for name in ("queue", "limit", "now")}
+    claimable = {name: values[name] for name in ("queue", "limit", "now", "knows")}
     ids, rows = connection.execute(SQL["claimable"], claimable).fetchone()
     if ids != "[]":
         taken = {name: values[name] for name in ("worker", "lease", "now")}

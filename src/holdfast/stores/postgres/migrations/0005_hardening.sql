@@ -67,3 +67,17 @@ ALTER TABLE holdfast.stages ADD COLUMN number integer NOT NULL DEFAULT 0;
 -- Letters that may be replayed without a person, by their age: what is never due is in no round's way.
 CREATE INDEX dead_letters_replayable ON holdfast.dead_letters (name, last_failure_at, job_id)
     WHERE state = 'new' AND replays = 0 AND strpos(failure, '"retryable": true') > 0;
+
+-- Limits by key: what is given out of the limits of one key is a row of its own, which expires. In the provider's row
+-- all keys would be read and written with each of them. Workers of an earlier version go on to keep theirs there.
+CREATE TABLE holdfast.provider_keys (
+    name        text NOT NULL,
+    key         text NOT NULL,
+    version     bigint NOT NULL,
+    state       text NOT NULL,
+    expires_at  timestamptz NOT NULL,
+    PRIMARY KEY (name, key)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX provider_keys_expiring ON holdfast.provider_keys (expires_at);

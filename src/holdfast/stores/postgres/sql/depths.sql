@@ -2,8 +2,8 @@
 SELECT job.queue,
        CASE WHEN job.status = 'processing' THEN 'processing'
             WHEN job.retry_after IS NULL THEN 'ready'
-            WHEN job.held_by IS NOT NULL THEN 'held'
-            WHEN job.waiting THEN 'waiting'
+            WHEN job.held_by NOT LIKE E'\n%' THEN 'held'
+            WHEN job.held_by IS NOT NULL OR job.waiting THEN 'waiting'
             ELSE 'scheduled' END AS state,
        count(*),
        max(greatest(clock.now - job.updated_at, interval '0'))

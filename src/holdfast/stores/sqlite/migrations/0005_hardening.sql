@@ -65,3 +65,16 @@ ALTER TABLE holdfast_stages ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
 -- Letters that may be replayed without a person, by their age: what is never due is in no round's way.
 CREATE INDEX holdfast_dead_letters_replayable ON holdfast_dead_letters (name, last_failure_at, job_id)
     WHERE state = 'new' AND replays = 0 AND instr(failure, '"retryable": true') > 0;
+
+-- Limits by key: what is given out of the limits of one key is a row of its own, which expires. In the provider's row
+-- all keys would be read and written with each of them. Workers of an earlier version go on to keep theirs there.
+CREATE TABLE holdfast_provider_keys (
+    name        TEXT NOT NULL,
+    key         TEXT NOT NULL,
+    version     INTEGER NOT NULL,
+    state       TEXT NOT NULL,
+    expires_at  INTEGER NOT NULL,
+    PRIMARY KEY (name, key)
+) WITHOUT ROWID;
+
+CREATE INDEX holdfast_provider_keys_expiring ON holdfast_provider_keys (expires_at);

@@ -2,8 +2,8 @@
 SELECT queue,
        CASE WHEN status = 'processing' THEN 'processing'
             WHEN retry_after IS NULL THEN 'ready'
-            WHEN held_by IS NOT NULL THEN 'held'
-            WHEN waiting THEN 'waiting'
+            WHEN held_by NOT LIKE char(10) || '%' THEN 'held'
+            WHEN held_by IS NOT NULL OR waiting THEN 'waiting'
             ELSE 'scheduled' END AS state,
        count(*),
        max(:now - min(updated_at), 0)

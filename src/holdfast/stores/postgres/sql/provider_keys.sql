@@ -1,0 +1,1 @@
+SELECT key, version, state FROM holdfast.provider_keys WHERE name = $1 AND key = ANY ($2::text[])
