@@ -96,7 +96,7 @@ class Releaser:
         jobs = await self._store.let_out(held_for_name(name), limit=limit)
         if jobs:
             self._news.set()
-            self._journal.info("released to a worker that knows the name", name=name, jobs=jobs)
+            self._journal.info("jobs released", name=name, jobs=jobs)
         return jobs == limit
 
     async def _informed(self, names: set[str]) -> list[Line]:

@@ -348,7 +348,8 @@ class Holdfast:
         store, declared = self.parts.store, self._registry.providers
         if name is not None:
             await self._ensure_provider(name)
-        names = sorted({*declared, *await store.provider_names()}) if name is None else [name]
+        # Workers of an earlier version take jobs that are held for their name for those of a provider without one.
+        names = sorted({*declared, *await store.provider_names()} - {""}) if name is None else [name]
         now, rows = await store.providers(names)
         states = {known: ProviderState.load(row.state) for known, row in rows.items()}
         return statuses(names, states, await store.held(), declared, now)
