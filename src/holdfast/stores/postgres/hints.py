@@ -165,8 +165,9 @@ class Listener:
             return
         kind, _, subject = str(payload).partition(":")
         if kind == HintKind.TAKEN:
-            listeners, by, queue = subject.split("\n", 2)
-            self._tell(Hint(HintKind.TAKEN, queue, by, int(listeners)))
+            listeners, by, queue = [*subject.split("\n", 2), "", ""][:3]
+            if listeners.isdecimal():  # anybody can write to the channel
+                self._tell(Hint(HintKind.TAKEN, queue, by, int(listeners)))
         elif kind in _KINDS:
             self._tell(Hint(HintKind(kind), subject))
 
