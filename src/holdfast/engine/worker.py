@@ -424,7 +424,7 @@ class Worker:
 
     def _look_for_more(self) -> None:
         """Claim again after an attempt has ended, if it has made room for jobs that were left, or hints do not arrive."""
-        if self._more or self._suspects or not self._hears:
+        if self._more or self._suspects.waiting or not self._hears:
             self._news.set()
 
     def _look_again(self) -> None:

@@ -233,8 +233,8 @@ class Store(ProviderStore, LetterStore, Protocol):
     ) -> list[Claim]:
         """Take up to *limit* ready jobs, by priority, then oldest first, and spend an attempt of each.
 
-        Jobs that were let out for workers which know their name are left to those: taken only if it is in *knows*.
-        A job that has lost its worker before is a suspect (`Claim.suspect`): `begin` spends its attempt.
+        A job that has lost its worker before is a suspect (`Claim.suspect`): `begin` spends its attempt. Jobs that
+        were let out for workers which know their name are left to those: taken only if it is in *knows*.
         """
         ...
 

@@ -109,8 +109,8 @@ class Listener:
     ) -> None:
         self._connections = connections
         self._channel = channel
-        self._name = f"{channel} listener"
-        """The name of the connection, by which the processes that listen are counted."""
+        self._name = f"{channel} listener"[:63]
+        """The name of the listening connection, by which they are counted: a server keeps 63 characters of it."""
         self._heartbeat = heartbeat
         self.listeners = 1
         """How many processes listen, this one included, as far as it knows."""
