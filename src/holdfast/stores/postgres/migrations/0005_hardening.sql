@@ -15,3 +15,6 @@ CREATE TABLE holdfast.lost_workers (
     worker   text PRIMARY KEY,
     lost_at  timestamptz NOT NULL
 );
+-- The hash of a stage's arguments without those at their default: by it a call is known again after the stage
+-- has got another optional parameter. Empty where an earlier version stored the stage.
+ALTER TABLE holdfast.stages ADD COLUMN brief_fingerprint text NOT NULL DEFAULT '';

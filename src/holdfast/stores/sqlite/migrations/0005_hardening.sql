@@ -13,3 +13,6 @@ CREATE TABLE holdfast_lost_workers (
     worker   TEXT PRIMARY KEY,
     lost_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
+-- The hash of a stage's arguments without those at their default: by it a call is known again after the stage
+-- has got another optional parameter. Empty where an earlier version stored the stage.
+ALTER TABLE holdfast_stages ADD COLUMN brief_fingerprint TEXT NOT NULL DEFAULT '';
