@@ -458,6 +458,7 @@ class Holdfast:
         poll: Length | None = None,
     ) -> AsyncIterator[Worker]:
         """Run a worker while the block runs; at its end it finishes what it has in hand."""
+        self.settings.ensure_usable()
         self._registry.ensure_backups()
         await self.open()
         options = _given(
