@@ -19,7 +19,6 @@ from holdfast.core.errors import ConfigError
 from holdfast.core.retention import Retention
 from holdfast.engine.options import WorkerOptions
 
-
 PREFIX = "HOLDFAST_"
 
 GENERIC = frozenset(

@@ -26,10 +26,19 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.clause("CFG-1")
 def test_the_names_that_operators_know_are_those_without_a_prefix() -> None:
-    assert {name.upper() for name in GENERIC} == set(
-        "RETRY_MAX_ATTEMPTS RETRY_BASE_DELAY_MS RETRY_JITTER_MAX_MS WORKER_LEASE_TTL_SEC GATEWAY_TIMEOUT_MS "
-        "WORKER_CONCURRENCY CIRCUIT_WINDOW CIRCUIT_FAIL_THRESHOLD CIRCUIT_COOLDOWN_MS DATABASE_URL GATEWAY_URL".split()
-    )
+    assert {name.upper() for name in GENERIC} == {
+        "RETRY_MAX_ATTEMPTS",
+        "RETRY_BASE_DELAY_MS",
+        "RETRY_JITTER_MAX_MS",
+        "WORKER_LEASE_TTL_SEC",
+        "GATEWAY_TIMEOUT_MS",
+        "WORKER_CONCURRENCY",
+        "CIRCUIT_WINDOW",
+        "CIRCUIT_FAIL_THRESHOLD",
+        "CIRCUIT_COOLDOWN_MS",
+        "DATABASE_URL",
+        "GATEWAY_URL",
+    }
 
 
 @pytest.mark.clause("CFG-1")
