@@ -1,7 +1,7 @@
 """A stage that is called and not awaited does not run, so its job has not done its work."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ def sent() -> list[str]:
 
 
 @pytest.fixture
-def send(hold: Holdfast, sent: list[str]) -> StageFunction[[str], Awaitable[str]]:
+def send(hold: Holdfast, sent: list[str]) -> StageFunction[[str], Coroutine[Any, Any, str]]:
     @hold.stage
     async def send(to: str) -> str:
         sent.append(to)
@@ -53,7 +53,7 @@ async def awaits_the_first_only(send: Any) -> str:
 @pytest.mark.parametrize("body", [forgets, returns_it, returns_many, starts_a_task, awaits_the_first_only])
 async def test_a_job_that_awaits_no_stage_fails_once_and_names_it(
     hold: Holdfast,
-    send: StageFunction[[str], Awaitable[str]],
+    send: StageFunction[[str], Coroutine[Any, Any, str]],
     sent: list[str],
     body: Callable[[Any], Awaitable[Any]],
 ) -> None:
@@ -90,7 +90,7 @@ async def test_a_plain_stage_that_an_async_job_does_not_await_is_named(hold: Hol
 
 
 async def test_a_stage_that_was_called_off_before_it_began_is_not_forgotten(
-    hold: Holdfast, send: StageFunction[[str], Awaitable[str]], sent: list[str]
+    hold: Holdfast, send: StageFunction[[str], Coroutine[Any, Any, str]], sent: list[str]
 ) -> None:
     @hold.job("order")
     async def order() -> str:
@@ -107,7 +107,7 @@ async def test_a_stage_that_was_called_off_before_it_began_is_not_forgotten(
 
 @pytest.mark.filterwarnings("ignore:coroutine 'send' was never awaited")
 async def test_a_job_that_fails_before_it_awaits_is_judged_by_its_own_error(
-    hold: Holdfast, send: StageFunction[[str], Awaitable[str]]
+    hold: Holdfast, send: StageFunction[[str], Coroutine[Any, Any, str]]
 ) -> None:
     @hold.job("order")
     async def order() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from inspect import CORO_CREATED, getcoroutinestate
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.classify import Classifier
 from holdfast.core.crashes import lost_too_often, out_of_runs
@@ -46,6 +46,9 @@ from holdfast.engine.strangers import Strangers
 from holdfast.engine.unwinding import Interrupted, LeaseLost
 from holdfast.engine.waits import Waits
 from holdfast.ports import Dice, Executor, Journal, Span, Store, Tracer
+
+if TYPE_CHECKING:
+    from types import CoroutineType
 
 STRAGGLING = timedelta(seconds=5)
 
@@ -132,7 +135,7 @@ class Attempt:
         self._interruption: Interruption | None = None
         self._begun = False
         self._over = False
-        self._awaitable: dict[object, Coroutine[Any, Any, Any]] = {}
+        self._awaitable: dict[object, CoroutineType[Any, Any, Any]] = {}
         """The stages that were called and have not begun: those left at the function's end were never awaited."""
         self._counts: Counter[Hashable] | None = None
         self._notes: Mapping[str, Any] | None = None
@@ -252,12 +255,11 @@ class Attempt:
         self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:
         """Run a stage of this job, or answer from what is stored of it. A job that does not await it fails."""
-        call = object()
-        running = self._run_stage(call, stage, key, args, kwargs)
-        running.__qualname__ = (
-            stage.name
-        )  # what Python warns of, too, if the function fails before it awaits it
-        self._awaitable[call] = running
+        token = object()
+        running = cast("CoroutineType[Any, Any, Any]", self._run_stage(token, stage, key, args, kwargs))
+        # Python warns of this name, too, if the function fails before it awaits the stage.
+        running.__qualname__ = stage.name
+        self._awaitable[token] = running
         return running
 
     async def _run_stage(
