@@ -136,7 +136,11 @@ def start_worker(number: int, *, database_url: str, provider_url: str, folder: P
         f"worker {number}",
         *("holdfast", "worker", "demo.worker:hold", "--slots", str(SLOTS), "--lease", LEASE),
         folder=folder,
-        environment={"DATABASE_URL": database_url, "PROVIDER_URL": provider_url, "WORKER_POLL_SEC": "0.2"},
+        environment={
+            "DATABASE_URL": database_url,
+            "PROVIDER_URL": provider_url,
+            "HOLDFAST_WORKER_POLL_SEC": "0.2",
+        },
     )
 
 

@@ -1,15 +1,17 @@
 """Settings: an argument before the environment, the environment before the default.
 
-The names in the environment are those that operators of such services know already
-(`RETRY_MAX_ATTEMPTS`, `WORKER_LEASE_TTL_SEC` …). A value that makes no sense stops the start
-with one line that names it.
+In the environment each setting is `HOLDFAST_` and its name. Those that operators of such services know already
+(`RETRY_MAX_ATTEMPTS`, `DATABASE_URL` …) are read without the prefix, too. A value that makes no sense stops the start
+with one line that names it. But a name without the prefix may be another program's: its value stops nothing before
+it is used.
 """
 
 from datetime import timedelta
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, PrivateAttr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from holdfast.core.backoff import Backoff, RetryPolicy
 from holdfast.core.breakers import Breaker
@@ -17,11 +19,83 @@ from holdfast.core.errors import ConfigError
 from holdfast.core.retention import Retention
 from holdfast.engine.options import WorkerOptions
 
+PREFIX = "HOLDFAST_"
+
+GENERIC = frozenset(
+    {
+        "database_url",
+        "retry_max_attempts",
+        "retry_base_delay_ms",
+        "retry_jitter_max_ms",
+        "worker_lease_ttl_sec",
+        "worker_concurrency",
+        "gateway_url",
+        "gateway_timeout_ms",
+        "circuit_window",
+        "circuit_fail_threshold",
+        "circuit_cooldown_ms",
+    }
+)
+"""Settings that are also read without the prefix, under names that other programs may use as well."""
+
+
+def variables_of(name: str) -> list[str]:
+    """Name the variables of the environment that set *name*; the first one that is there counts.
+
+    >>> variables_of("log_level"), variables_of("gateway_url")
+    (['HOLDFAST_LOG_LEVEL'], ['HOLDFAST_GATEWAY_URL', 'GATEWAY_URL'])
+    """
+    own = f"{PREFIX}{name.upper()}"
+    return [own, name.upper()] if name in GENERIC else [own]
+
+
+class _Environment(EnvSettingsSource):
+    """Reads the environment by the names of `variables_of`, in any case."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        variable = self.variable(field_name)
+        return None if variable is None else self.env_vars[variable.lower()], field_name, False
+
+    def variable(self, name: str) -> str | None:
+        """Name the variable that sets *name*, if there is one."""
+        return next((each for each in variables_of(name) if each.lower() in self.env_vars), None)
+
 
 class Settings(BaseSettings):
     """What can be set without touching code."""
 
-    model_config = SettingsConfigDict(case_sensitive=False, extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(case_sensitive=False, extra="ignore")
+
+    _variables: dict[str, str] = PrivateAttr(default_factory=dict)
+    """The variable of the environment that each setting came from."""
+    _unusable: dict[str, str] = PrivateAttr(default_factory=dict)
+    """What is wrong with values of generic names. They have their default until they are used."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take an argument first, and then what is in the environment."""
+        return init_settings, _Environment(settings_cls)
+
+    def shown(self, name: str) -> str:
+        """Name a setting as it was given: by the variable that it came from, or as an argument."""
+        return self._variables.get(name, name)
+
+    def is_foreign(self, name: str) -> bool:
+        """Whether it came from a name without the prefix, which may be meant for another program."""
+        return self._variables.get(name) == name.upper()
+
+    def ensure_usable(self, *names: str) -> None:
+        """Raise `ConfigError` if one of *names*, or of all settings, has a value that makes no sense."""
+        for name, why in self._unusable.items():
+            if not names or name in names:
+                raise ConfigError(why)
 
     database_url: str = Field("sqlite:///holdfast.db", description="Where jobs live")
     database_pooled: bool = Field(
@@ -31,7 +105,7 @@ class Settings(BaseSettings):
     database_direct_url: str | None = Field(
         None, description="The way past the pooler, for a connection that listens"
     )
-    holdfast_schema: str = Field(
+    database_schema: str = Field(
         "holdfast", description="The schema of a PostgreSQL database that jobs are kept in"
     )
     retry_max_attempts: int = Field(
@@ -148,15 +222,28 @@ class Settings(BaseSettings):
 def load_settings(**arguments: Any) -> Settings:
     """Read the settings; *arguments* that are not `None` go first.
 
-    Raises `ConfigError` with one line that names the first bad value.
+    Raises `ConfigError` with one line that names the first bad value; for that of a generic name only when
+    `ensure_usable` is asked.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
+    environment, unusable = _Environment(Settings), dict[str, str]()
+    variables = {
+        name: variable
+        for name in Settings.model_fields
+        if name not in given and (variable := environment.variable(name)) is not None
+    }
     try:
-        return Settings(**given)
+        settings = Settings(**given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = str(first["loc"][0])
-        shown = name if name in given else name.upper()
-        # A key that is too short for one is a secret all the same.
-        value = "…" if name.endswith(("_key", "_secret")) else repr(first["input"])
-        raise ConfigError(f"{shown}={value} is not usable: {first['msg']}") from None
+        for each in error.errors(include_url=False):
+            name = str(each["loc"][0])
+            shown = variables.get(name, name)
+            # A key that is too short for one is a secret all the same.
+            value = "…" if name.endswith(("_key", "_secret")) else repr(each["input"])
+            why = f"{shown}={value} is not usable: {each['msg']}"
+            if shown != name.upper():
+                raise ConfigError(why) from None
+            unusable[name] = why
+        settings = Settings(**given, **{name: Settings.model_fields[name].default for name in unusable})
+    settings._variables, settings._unusable = variables, unusable
+    return settings

@@ -247,7 +247,7 @@ def kill_an_archivist(
     database: Database, archive: Path, folder: Path, *, when: Callable[[Sequence[str]], bool]
 ) -> None:
     """Start a worker whose turn it is, and kill it at that moment."""
-    environment = {"ARCHIVE_URL": str(archive), "DEAD_LETTER_LIMIT": "1"}
+    environment = {"HOLDFAST_ARCHIVE_URL": str(archive), "HOLDFAST_DEAD_LETTER_LIMIT": "1"}
     before = set(_names(archive))
     with InvoiceCrew(database.url, folder, size=1, environment=environment) as crew:
         [worker] = crew.members

@@ -83,9 +83,9 @@ def opening_with(
 ) -> AbstractAsyncContextManager[Holdfast]:
     """Open a Holdfast whose environment has these keys for the archive, or none."""
     if keys is None:
-        monkeypatch.delenv("ARCHIVE_KEY", raising=False)
+        monkeypatch.delenv("HOLDFAST_ARCHIVE_KEY", raising=False)
     else:
-        monkeypatch.setenv("ARCHIVE_KEY", keys)
+        monkeypatch.setenv("HOLDFAST_ARCHIVE_KEY", keys)
     return opening()
 
 

@@ -198,7 +198,7 @@ def test_leave_for_a_replay_that_makes_no_sense_is_refused_when_the_job_is_decla
 
     with pytest.raises(ConfigError, match=r"auto_replay=True is not usable; give AutoReplay\(safe=…\)"):
 
-        @hold.job("grade", auto_replay=True)  # type: ignore[arg-type]  # that is the point
+        @hold.job("grade", auto_replay=True)  # type: ignore[call-overload, untyped-decorator]  # that is the point
         async def grade() -> None: ...
 
     with pytest.raises(ValueError, match="safe is empty; say why"):

@@ -87,7 +87,7 @@ async def test_a_completed_job_gives_its_stored_result(
         results = [await job.result(timeout=PATIENCE) for job in (by_key, by_version)]
 
     assert (results, runs) == ([10, 10], [1])
-    assert await by_key.status() is Status.COMPLETED
+    assert (await by_key.read()).status is Status.COMPLETED
 
 
 @pytest.mark.clause("IDM-3")

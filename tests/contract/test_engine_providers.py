@@ -768,7 +768,7 @@ def test_a_stage_with_the_name_of_a_provider_is_told_what_to_give() -> None:
     hold.provider("llm")
 
     with pytest.raises(ConfigError, match="provider='llm' is no provider; give what"):
-        hold.stage(provider="llm")  # type: ignore[arg-type]  # that is what it is about
+        hold.stage(provider="llm")  # type: ignore[call-overload]  # that is what it is about
 
 
 async def test_a_permit_is_for_one_call_and_for_a_block(hold: Holdfast) -> None:

@@ -151,7 +151,7 @@ async def test_a_worker_serves_its_queues_only(hold: Holdfast) -> None:
     async with hold.worker(queues=["mine", "else"], poll=0.05):
         assert await mine.result(timeout=PATIENCE) == 4
 
-    assert await other.status() is Status.QUEUED
+    assert (await other.read()).status is Status.QUEUED
 
 
 async def test_a_job_for_later_is_not_run_before(hold: Holdfast, clock: DatabaseClock, store: Store) -> None:
@@ -162,7 +162,7 @@ async def test_a_job_for_later_is_not_run_before(hold: Holdfast, clock: Database
 
     async with hold.worker(poll=0.05):
         assert await now.result(timeout=PATIENCE) == 6
-        waiting = [await later.status(), await at.status()]
+        waiting = [(await later.read()).status, (await at.read()).status]
         await clock.advance(timedelta(hours=2))
         await store.promote(limit=10)
         results = [await later.result(timeout=PATIENCE), await at.result(timeout=PATIENCE)]

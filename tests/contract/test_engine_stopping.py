@@ -56,7 +56,7 @@ async def test_a_stopped_worker_finishes_its_job_and_claims_no_other(hold: Holdf
         late = await job_type.submit()
         work.may_end.set()
 
-    assert (await job.status(), await late.status()) == (Status.COMPLETED, Status.QUEUED)
+    assert ((await job.read()).status, (await late.read()).status) == (Status.COMPLETED, Status.QUEUED)
     assert await job.result() == "done"
 
 
@@ -191,7 +191,7 @@ async def test_an_error_in_the_block_stops_the_worker_cleanly(hold: Holdfast, wo
     with pytest.raises(ZeroDivisionError):
         await block()
 
-    assert await job.status() is Status.QUEUED
+    assert (await job.read()).status is Status.QUEUED
 
 
 @pytest.mark.clause("JOB-6")

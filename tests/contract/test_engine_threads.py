@@ -116,7 +116,7 @@ async def test_the_timeout_of_a_stage_ends_the_wait_for_it(hold: Holdfast, kind:
     release = threading.Event()
     cancelled = asyncio.Event()
 
-    @hold.stage("stuck", attempts=2, timeout="50ms")
+    @hold.stage("stuck in a thread", attempts=2, timeout="50ms")
     def in_thread() -> None:
         release.wait(PATIENCE)
 

@@ -382,7 +382,7 @@ async def grouping(
     database: Database, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Holdfast]:
     """A Holdfast in which one ticket stands for all letters of a group."""
-    monkeypatch.setenv("TICKETS_PER", "group")
+    monkeypatch.setenv("HOLDFAST_TICKETS_PER", "group")
     async with opened(database, journal) as made:
         yield made
 

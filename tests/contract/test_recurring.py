@@ -106,7 +106,7 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(hold: Holdfast)
     job = await greet.submit()
     async with hold.worker(queues=["letters", "default"], poll=0.05):
         await (await other.submit()).result(timeout=PATIENCE)
-        assert await job.status() is Status.QUEUED
+        assert (await job.read()).status is Status.QUEUED
         [pause] = await hold.parts.store.paused_queues()
         assert (pause.queue, pause.actor, pause.reason) == ("letters", "ada", "the printer is on fire")
 

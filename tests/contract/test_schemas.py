@@ -143,7 +143,7 @@ async def test_django_migrates_the_schema_of_each_of_the_projects_holdfasts(post
 
     await asyncio.to_thread(caller.close)
     await ask(postgres_dsn, DROP)
-    assert hold.settings.holdfast_schema == "order"
+    assert hold.settings.database_schema == "order"
     assert tables == [(1,)]
 
 

@@ -81,12 +81,12 @@ def threads_of_ours() -> list[threading.Thread]:
 
 def test_plain_code_submits_and_waits_for_the_result(hold: Holdfast, double: JobFunction[[int], int]) -> None:
     job = double.submit_sync(21)
-    before = job.status_sync()
+    before = job.read_sync().status
 
     with a_worker(hold):
         assert job.result_sync(timeout=PATIENCE) == 42
 
-    assert (before, job.status_sync()) == (Status.QUEUED, Status.COMPLETED)
+    assert (before, job.read_sync().status) == (Status.QUEUED, Status.COMPLETED)
     assert hold.wait_sync(job.id).result == "42"
     assert EventKind.COMPLETED in [event.kind for event in job.events_sync()]
     assert [found.id for found in hold.find_sync(JobFilter(name="double"))] == [job.id]
@@ -102,7 +102,7 @@ def test_a_handle_from_plain_code_can_be_awaited_by_async_code(
             return await job.result(timeout=PATIENCE)
 
     assert asyncio.run(elsewhere()) == 42
-    assert job.status_sync() is Status.COMPLETED
+    assert job.read_sync().status is Status.COMPLETED
 
 
 def test_the_other_verbs_have_their_twins(hold: Holdfast, double: JobFunction[[int], int]) -> None:
@@ -180,7 +180,7 @@ def test_a_close_ends_the_thread_and_the_next_call_starts_another(double: JobFun
     second = double.submit_sync(2)
 
     assert after_close == []
-    assert (first.status_sync(), second.status_sync()) == (Status.QUEUED, Status.QUEUED)
+    assert (first.read_sync().status, second.read_sync().status) == (Status.QUEUED, Status.QUEUED)
     assert len(threads_of_ours()) == 1
 
 
@@ -233,7 +233,7 @@ def test_a_wait_that_is_interrupted_leaves_the_others_alone(
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
-    assert job.status_sync() is Status.QUEUED
+    assert job.read_sync().status is Status.QUEUED
 
 
 async def test_on_the_thread_of_a_running_loop_it_says_what_to_write_instead(
@@ -324,7 +324,7 @@ hold = Holdfast({database.url!r})
 @hold.job("noop")
 def noop() -> None: ...
 
-print(noop.submit_sync().status_sync())
+print(noop.submit_sync().read_sync().status)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False

@@ -151,9 +151,9 @@ def test_what_cannot_work_is_refused_at_once_without_its_secrets(
 @contextmanager
 def told_to(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as environment:
-        environment.setenv("TICKET_WEBHOOK_URL", receiver.url)
-        environment.setenv("TICKET_WEBHOOK_SECRET", in_base64(KEY))
-        environment.setenv("TICKET_WEBHOOK_ALLOW", "127.0.0.1")
+        environment.setenv("HOLDFAST_TICKET_WEBHOOK_URL", receiver.url)
+        environment.setenv("HOLDFAST_TICKET_WEBHOOK_SECRET", in_base64(KEY))
+        environment.setenv("HOLDFAST_TICKET_WEBHOOK_ALLOW", "127.0.0.1")
         yield
 
 

@@ -114,7 +114,7 @@ async def test_a_job_submitted_within_a_transaction_runs_after_the_commit(
         await caller.run("COMMIT")
 
         assert await job.result(timeout=20) == "welcome Ada"
-    assert await job.status() is Status.COMPLETED
+    assert (await job.read()).status is Status.COMPLETED
 
 
 async def _welcome(name: str) -> str:

@@ -31,7 +31,9 @@ def test_an_example_passes_its_own_tests(name: str, installed: Installed, tmp_pa
     project = shutil.copytree(EXAMPLES / name, tmp_path / name)
     words = ("manage.py", "test") if (project / "manage.py").exists() else PYTEST
 
-    said = run(installed.python, *words, cwd=project, env=installed.settings | {"LOG_LEVEL": "ERROR"})
+    said = run(
+        installed.python, *words, cwd=project, env=installed.settings | {"HOLDFAST_LOG_LEVEL": "ERROR"}
+    )
 
     assert "3 passed" in said or "Ran 3 tests" in said
 

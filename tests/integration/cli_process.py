@@ -22,7 +22,7 @@ T = TypeVar("T")
 PATIENCE = 120.0
 """Seconds to wait for a process before a test gives up."""
 
-OURS = ("RETRY_", "WORKER_", "LOG_", "CIRCUIT_", "GATEWAY_", "DATABASE_URL", "HOLDFAST_SCHEMA", "PG")
+OURS = ("HOLDFAST_", "RETRY_", "WORKER_", "CIRCUIT_", "GATEWAY_", "DATABASE_URL", "PG")
 
 APPLICATION = """
 import asyncio

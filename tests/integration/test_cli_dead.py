@@ -82,7 +82,11 @@ class Scene:
 
     @property
     def settings(self) -> dict[str, str]:
-        return {"DATABASE_URL": self.url, "WORKER_POLL_SEC": "0.05", "ARCHIVE_URL": str(self.archive)}
+        return {
+            "DATABASE_URL": self.url,
+            "HOLDFAST_WORKER_POLL_SEC": "0.05",
+            "HOLDFAST_ARCHIVE_URL": str(self.archive),
+        }
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command on the application."""

@@ -196,7 +196,7 @@ def test_without_prometheus_the_figures_say_what_to_install(tmp_path: Path) -> N
 
 
 def test_the_port_can_come_from_the_environment(tmp_path: Path) -> None:
-    settings = {"WORKER_HEALTH_PORT": "0", "WORKER_HEALTH_HOST": "127.0.0.2"}
+    settings = {"HOLDFAST_WORKER_HEALTH_PORT": "0", "HOLDFAST_WORKER_HEALTH_HOST": "127.0.0.2"}
 
     with a_worker(cwd=an_application(tmp_path), settings=settings) as worker:
         health = Health(worker)

@@ -409,7 +409,10 @@ async def grade() -> str:
 
 
 async def test_late_results_are_accepted_after_a_look(url: str, tmp_path: Path) -> None:
-    folder, settings = an_application(tmp_path, LATE), {"DATABASE_URL": url, "WORKER_POLL_SEC": "0.05"}
+    folder, settings = (
+        an_application(tmp_path, LATE),
+        {"DATABASE_URL": url, "HOLDFAST_WORKER_POLL_SEC": "0.05"},
+    )
     with a_worker(cwd=folder, settings=settings):
         job_id = await submit(url, "grade", deadline="3s")
         async with asyncio.timeout(30):

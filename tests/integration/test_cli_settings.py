@@ -115,19 +115,20 @@ def test_commands_use_the_database_of_the_environment(tmp_path: Path) -> None:
     [
         ("RETRY_MAX_ATTEMPTS", "0"),
         ("RETRY_MAX_ATTEMPTS", "three"),
+        ("HOLDFAST_RETRY_MAX_ATTEMPTS", "0"),
         ("RETRY_BASE_DELAY_MS", "-1"),
         ("RETRY_JITTER_MAX_MS", "1e99"),
         ("WORKER_LEASE_TTL_SEC", "0"),
         ("WORKER_LEASE_TTL_SEC", "nan"),
         ("WORKER_CONCURRENCY", "0"),
-        ("WORKER_GRACE_SEC", "-1"),
-        ("WORKER_POLL_SEC", "0"),
+        ("HOLDFAST_WORKER_GRACE_SEC", "-1"),
+        ("HOLDFAST_WORKER_POLL_SEC", "0"),
         ("CIRCUIT_WINDOW", "0"),
         ("CIRCUIT_FAIL_THRESHOLD", "1"),
         ("CIRCUIT_FAIL_THRESHOLD", "nan"),
         ("CIRCUIT_COOLDOWN_MS", "0"),
-        ("LOG_LEVEL", "loud"),
-        ("LOG_FORMAT", "xml"),
+        ("HOLDFAST_LOG_LEVEL", "loud"),
+        ("HOLDFAST_LOG_FORMAT", "xml"),
     ],
 )
 def test_a_bad_value_stops_the_start_with_one_line_that_names_it(
@@ -161,6 +162,6 @@ def test_an_address_of_no_use_stops_the_start_and_its_password_stays_hidden(tmp_
 
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
-    assert "database_url" in line
+    assert "DATABASE_URL" in line
     assert "is not usable" in line
     assert "hid" not in line

@@ -17,7 +17,7 @@ async def test_a_job_that_no_worker_knows_is_listed_with_the_reason(tmp_path: Pa
     an_application(tmp_path)
     job_id = await submit(url, "from-tomorrow")
 
-    with a_worker(cwd=tmp_path, settings={"DATABASE_URL": url, "LOG_LEVEL": "debug"}) as worker:
+    with a_worker(cwd=tmp_path, settings={"DATABASE_URL": url, "HOLDFAST_LOG_LEVEL": "debug"}) as worker:
         warning = json.loads(worker.wait_for("unknown job"))
         worker.wait_for("parked")
 

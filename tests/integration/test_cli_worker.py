@@ -176,7 +176,7 @@ async def test_a_worker_works_on_the_queues_it_is_told(url: str, folder: Path) -
 
 async def test_log_lines_are_json_or_text_from_the_level_that_is_asked_for(tmp_path: Path) -> None:
     folder, url = an_application(tmp_path), f"sqlite:///{tmp_path}/jobs.db"
-    settings = {"DATABASE_URL": url, "LOG_FORMAT": "text", "LOG_LEVEL": "error"}
+    settings = {"DATABASE_URL": url, "HOLDFAST_LOG_FORMAT": "text", "HOLDFAST_LOG_LEVEL": "error"}
 
     with a_worker("--log-format", "json", "--log-level", "DEBUG", cwd=folder, settings=settings) as worker:
         await submit(url, "sum", 2)

@@ -20,7 +20,7 @@ import typer
 import yaml
 
 from holdfast.cli import app
-from holdfast.config import Settings
+from holdfast.config import Settings, variables_of
 from tests.integration.cli_process import a_worker, apply_schema, holdfast
 from tests.pages import blocks
 from tests.servers import in_ci
@@ -83,7 +83,7 @@ def test_the_commands_of_the_unit_and_the_images_exist() -> None:
 
 
 def test_the_settings_exist() -> None:
-    known = {name.upper() for name in Settings.model_fields}
+    known = {variable for name in Settings.model_fields for variable in variables_of(name)}
     lines = (DEPLOY / "systemd/worker.env").read_text().splitlines()
     in_unit = {line.partition("=")[0] for line in lines if line and not line.startswith("#")}
     [environment] = [rest for name, rest in instructions() if name == "ENV"]
@@ -100,7 +100,7 @@ def test_nobody_is_killed_before_its_grace_time_and_what_follows_it_are_over() -
 
     assert float(unit()["TimeoutStopSec"]) >= grace + AFTER_GRACE
     assert float(worker["stop_grace_period"].removesuffix("s")) >= grace + AFTER_GRACE
-    assert float(worker["environment"]["WORKER_GRACE_SEC"]) == grace
+    assert float(worker["environment"]["HOLDFAST_WORKER_GRACE_SEC"]) == grace
 
 
 def test_the_watchdog_waits_longer_than_a_lease_and_lets_neighbours_finish() -> None:
@@ -162,9 +162,11 @@ def test_kubernetes_asks_what_a_worker_answers_and_waits_longer_than_a_lease() -
 
     assert parsed(container["args"])["application"] == "app:hold"
     settings = {each["name"]: each["value"] for each in container["env"]}
-    assert settings.keys() <= {name.upper() for name in Settings.model_fields}
+    assert settings.keys() <= {each for name in Settings.model_fields for each in variables_of(name)}
     assert (live["httpGet"]["path"], ready["httpGet"]["path"]) == ("/live", "/ready")
-    assert {str(probe["httpGet"]["port"]) for probe in (live, ready)} == {settings["WORKER_HEALTH_PORT"]}
+    assert {str(probe["httpGet"]["port"]) for probe in (live, ready)} == {
+        settings["HOLDFAST_WORKER_HEALTH_PORT"]
+    }
     assert live["periodSeconds"] * live["failureThreshold"] > Settings().worker_lease_ttl_sec
 
 

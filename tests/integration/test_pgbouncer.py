@@ -44,7 +44,7 @@ def dsn(pooler: PgBouncer, postgres_dsn: str) -> str:
 @pytest.fixture
 async def hold(dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Holdfast]:
     """A Holdfast that knows of the pooler, and of no way past it."""
-    monkeypatch.setenv("DATABASE_POOLED", "true")
+    monkeypatch.setenv("HOLDFAST_DATABASE_POOLED", "true")
     made = Holdfast(dsn, backoff=Backoff.none())
     await made.apply_schema()
     async with made:
@@ -197,7 +197,7 @@ async def test_without_one_nobody_tries_to_listen(hold: Holdfast) -> None:
 async def test_a_pooler_that_nobody_told_of_is_named_with_the_setting(dsn: str) -> None:
     hold = Holdfast(dsn)
 
-    with pytest.raises(ConfigError, match="DATABASE_POOLED=true"):
+    with pytest.raises(ConfigError, match="HOLDFAST_DATABASE_POOLED=true"):
         await hold.open()
     await hold.close()
 
@@ -205,7 +205,7 @@ async def test_a_pooler_that_nobody_told_of_is_named_with_the_setting(dsn: str) 
 async def test_a_pooler_that_restarts_costs_no_job(
     postgres_server: PostgresServer, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DATABASE_POOLED", "true")
+    monkeypatch.setenv("HOLDFAST_DATABASE_POOLED", "true")
     with PgBouncer(postgres_server.dsn()) as pooler:
         hold = Holdfast(pooler.dsn(postgres_dsn), backoff=Backoff.none())
         await hold.apply_schema()
@@ -221,7 +221,7 @@ async def test_a_pooler_that_restarts_costs_no_job(
 
 
 def test_a_direct_address_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE_DIRECT_URL", "mysql://app:hidden@host/app")
+    monkeypatch.setenv("HOLDFAST_DATABASE_DIRECT_URL", "mysql://app:hidden@host/app")
 
     with pytest.raises(ConfigError, match="begins with postgresql://") as caught:
         Holdfast("postgresql://app@host/app")

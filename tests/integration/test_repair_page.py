@@ -18,7 +18,7 @@ from tests.pages import DOCS, blocks
 PAGE = DOCS / "guides/repair-a-failed-job.md"
 PATIENCE = 180
 WIDTH = 110
-SETTINGS = ("RETRY_", "WORKER_", "LOG_", "DATABASE_URL", "ARCHIVE_", "CODE_VERSION")
+SETTINGS = ("HOLDFAST_", "RETRY_", "WORKER_", "DATABASE_URL")
 OF_A_TERMINAL = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 """What would be believed before the terminal itself."""
 
@@ -49,7 +49,7 @@ class Operator:
             name: value for name, value in os.environ.items() if not name.startswith(SETTINGS + OF_A_TERMINAL)
         }
         programs = f"{Path(sys.executable).parent}:{plain['PATH']}"
-        store = {"DATABASE_URL": "sqlite:///jobs.db", "LOG_LEVEL": "ERROR"}
+        store = {"DATABASE_URL": "sqlite:///jobs.db", "HOLDFAST_LOG_LEVEL": "ERROR"}
         self.settings = plain | store | {"PATH": programs, "TERM": "xterm"}
         self._ids: dict[str, str] = {}
 

@@ -173,7 +173,7 @@ def test_every_test_of_the_project_passes(project: Path) -> None:
         cwd=project,
         env={
             "PYTHONPATH": os.pathsep.join([str(project), os.environ.get("PYTHONPATH", "")]),
-            "LOG_LEVEL": "ERROR",
+            "HOLDFAST_LOG_LEVEL": "ERROR",
         },
         capture_output=True,
         text=True,

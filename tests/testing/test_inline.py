@@ -125,7 +125,7 @@ async def test_a_job_has_ended_when_submit_returns() -> None:
     with inline(hold):
         job = await greet.submit("Ada")
 
-        assert await job.status() is Status.COMPLETED
+        assert (await job.read()).status is Status.COMPLETED
         assert await job.result() == "hello Ada"
 
 
@@ -163,7 +163,10 @@ async def test_a_delay_is_skipped() -> None:
         dated = await greet.options(run_at=datetime.now(UTC) + timedelta(days=700)).submit("Bob")
 
         told = await late.read()
-        assert (await late.status(), await dated.status()) == (Status.COMPLETED, Status.COMPLETED)
+        assert ((await late.read()).status, (await dated.read()).status) == (
+            Status.COMPLETED,
+            Status.COMPLETED,
+        )
     assert told.started_at is not None
     assert told.started_at - told.created_at >= timedelta(days=365)
 
@@ -237,7 +240,7 @@ async def test_a_known_key_runs_nothing_again() -> None:
 async def test_a_job_that_is_brought_back_runs_at_once() -> None:
     with inline(hold) as ended:
         job = await flaky.submit(4)
-        assert await job.status() is Status.FAILED
+        assert (await job.read()).status is Status.FAILED
 
         brought_back = await job.retry()
 
@@ -276,7 +279,7 @@ def test_plain_code_may_use_blocking_verbs() -> None:
     with inline(hold) as ended:
         job = greet.submit_sync("Ada")
 
-        assert (job.status_sync(), job.result_sync()) == (Status.COMPLETED, "hello Ada")
+        assert (job.read_sync().status, job.result_sync()) == (Status.COMPLETED, "hello Ada")
         assert hold.read_sync(job.id) == ended[0]
 
 

@@ -45,6 +45,18 @@ async def fetch(url: str, *, limit: int = 10) -> bytes: return b""
 
 @hold.stage()
 def parse(page: bytes) -> list[str]: return []
+
+@hold.job
+async def bare(text: str, *, times: int = 1) -> Grade: return Grade(len(text) * times)
+
+@hold.job
+def bare_plain(text: str) -> int: return len(text)
+
+@hold.stage
+async def bare_stage(url: str) -> bytes: return b""
+
+@hold.stage
+def bare_plain_stage(page: bytes) -> list[str]: return []
 """
 
 EXAMPLES = {
@@ -131,6 +143,26 @@ parse("page")  # E: arg-type
 await parse.in_thread()  # E: call-arg
 await fetch.options(key="k")(5)  # E: arg-type
 reveal_type(await fetch.options(key="k")("url"))  # N: bytes
+""",
+    "a declaration without parentheses keeps the signature": """
+reveal_type(await bare.submit("text", times=2))  # N: JobHandle[Grade]
+reveal_type(await bare_plain.submit("text"))  # N: JobHandle[int]
+reveal_type(await bare_stage("url"))  # N: bytes
+reveal_type(bare_plain_stage(b""))  # N: list[str]
+await bare.submit(5)  # E: arg-type
+await bare_plain.submit()  # E: call-arg
+await bare_stage(5)  # E: arg-type
+bare_plain_stage("page")  # E: arg-type
+""",
+    "the state of a job is read, and is no attribute": """
+job = await count.submit("text", 2)
+reveal_type((await job.read()).status)  # N: Status
+job.status  # E: attr-defined
+job.status_sync()  # E: attr-defined
+""",
+    "a stage that is not awaited is an error": """
+fetch("url")  # E: unused-coroutine
+parse.in_thread(b"")  # E: unused-coroutine
 """,
     "a handle is as general as its result": """
 handle: JobHandle[object] = await count.submit("text", 2)

@@ -27,7 +27,7 @@ def test_letters_that_are_kept_for_want_of_an_archive_are_a_warning() -> None:
     assert of_letters(overdue, has_archive=True).health is Health.OK
     check = of_letters(overdue, has_archive=False)
     assert check.health is Health.WARN
-    assert "ARCHIVE_URL" in check.detail
+    assert "HOLDFAST_ARCHIVE_URL" in check.detail
 
 
 @pytest.mark.parametrize(("hooks", "is_said"), [(0, True), (1, False), (None, False)])

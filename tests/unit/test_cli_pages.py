@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 from holdfast.cli import app, checks
-from holdfast.config import Settings
+from holdfast.config import Settings, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ def test_every_setting_is_on_the_page_with_its_name_and_default() -> None:
     page = (PAGES / "settings.md").read_text(encoding="utf-8")
 
     wanted = [
-        f"| `{name}` | `{name.upper()}` | `{field.default}` | "
+        f"| `{name}` | {', '.join(f'`{variable}`' for variable in variables_of(name))} | `{field.default}` | "
         for name, field in Settings.model_fields.items()
     ]
 

@@ -93,7 +93,10 @@ def test_every_level_and_every_kind_of_ticket_is_explained() -> None:
 
 
 def test_what_is_kept_how_long_is_told_with_its_setting() -> None:
-    told = {words(row[2])[0].lower(): row[1] for row in table(KEEPING, "Where letters go")}
+    told = {
+        words(row[2])[0].removeprefix("HOLDFAST_").lower(): row[1]
+        for row in table(KEEPING, "Where letters go")
+    }
     lengths = {"dead_letter_days", "finished_days", "key_days"}
 
     assert told == {

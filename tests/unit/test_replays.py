@@ -557,8 +557,8 @@ def test_of_corrected_arguments_a_dry_run_says_what_a_kept_stage_may_make_of_the
     [
         ("1.4", "1.5", (True, "failed with 1.4, this is 1.5")),
         ("1.4", "1.4", (False, "failed with 1.4, this is 1.4: deploy the repaired code first")),
-        ("", "1.4", (True, "the code's version is not known; set CODE_VERSION to have it compared")),
-        ("1.4", "", (True, "the code's version is not known; set CODE_VERSION to have it compared")),
+        ("", "1.4", (True, "the code's version is not known; set HOLDFAST_CODE_VERSION to have it compared")),
+        ("1.4", "", (True, "the code's version is not known; set HOLDFAST_CODE_VERSION to have it compared")),
     ],
 )
 def test_a_mistake_in_the_code_is_not_replayed_with_the_same_code(

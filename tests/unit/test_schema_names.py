@@ -80,18 +80,18 @@ def test_a_plain_identifier_is_taken_also_if_sql_reserves_it(name: str) -> None:
     ],
 )
 def test_another_name_is_refused_before_anything_is_connected(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"holdfast_schema=.* is not usable"):
+    with pytest.raises(ConfigError, match=r"database_schema=.* is not usable"):
         Holdfast("postgresql://localhost/none", schema=name)
 
 
 def test_sqlite_has_no_schemas_and_says_so() -> None:
-    with pytest.raises(ConfigError, match="holdfast_schema='billing' is for PostgreSQL"):
+    with pytest.raises(ConfigError, match="database_schema='billing' is for PostgreSQL"):
         Holdfast("sqlite:///jobs.db", schema="billing")
 
-    assert Holdfast("sqlite:///jobs.db", schema="holdfast").settings.holdfast_schema == "holdfast"
+    assert Holdfast("sqlite:///jobs.db", schema="holdfast").settings.database_schema == "holdfast"
 
 
 def test_the_environment_names_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_SCHEMA", "billing")
+    monkeypatch.setenv("HOLDFAST_DATABASE_SCHEMA", "billing")
 
-    assert Holdfast("postgresql://localhost/none").settings.holdfast_schema == "billing"
+    assert Holdfast("postgresql://localhost/none").settings.database_schema == "billing"

@@ -11,7 +11,7 @@ from holdfast.ports.world import Clock
 
 @dataclass(frozen=True)
 class TicketWebhook:
-    """Posts each ticket to an address. Give it to `hold.on_ticket`, or set `TICKET_WEBHOOK_URL`.
+    """Posts each ticket to an address. Give it to `hold.on_ticket`, or set `HOLDFAST_TICKET_WEBHOOK_URL`.
 
     The header `webhook-id` is the ticket's id, the same whenever it is sent again. With *secrets* there is a
     `webhook-signature` by each of them. An answer that is no success raises `Retryable`, and so does a redirect,

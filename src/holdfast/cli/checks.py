@@ -168,7 +168,7 @@ def of_letters(letters: Letters, *, has_archive: bool) -> Check:
         return _warn(
             "dead letters",
             f"{told}; some are older, or there are more, than is to be kept, and without an archive none is ever "
-            "deleted: name one in ARCHIVE_URL",
+            "deleted: name one in HOLDFAST_ARCHIVE_URL",
         )
     if letters.pages and letters.hooks == 0:
         told += f"; {letters.pages} for which somebody should be woken, and only the log tells: see hold.on_ticket"
@@ -295,7 +295,7 @@ def _hints(facts: Facts) -> Check:
     return _warn(
         "hints",
         "nothing is heard through a pooler, so jobs start with the next poll; give the server's own address in "
-        "DATABASE_DIRECT_URL to be told at once",
+        "HOLDFAST_DATABASE_DIRECT_URL to be told at once",
     )
 
 

@@ -140,7 +140,7 @@ def _archiving(application: str | None, url: str | None) -> Holdfast:
     """Give what was chosen, if it is known where its archive is; of a bare store that may be in the code."""
     hold = chosen(application, url)
     if hold.parts.letters.archive is None and not Given(application, url).is_application:
-        raise ConfigError(f"there is no archive: ARCHIVE_URL is not set; {NAME_IT}")
+        raise ConfigError(f"there is no archive: HOLDFAST_ARCHIVE_URL is not set; {NAME_IT}")
     return hold
 
 

@@ -48,6 +48,7 @@ def run(
     if seat is None:
         raise typer.Exit(_reload(Path.cwd()))
     hold = load(application)
+    hold.settings.ensure_usable()
     usual = hold.settings.worker_options
     options = replace(
         usual, slots=slots or usual.slots, queues=queues(queue) if queue else usual.queues, grace=grace

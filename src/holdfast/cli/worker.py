@@ -78,6 +78,7 @@ def run(
 ) -> None:
     """Run jobs until told to stop by a signal."""
     hold = load(application)
+    hold.settings.ensure_usable()
     usual = hold.settings.worker_options
     options = replace(
         usual,

@@ -7,7 +7,7 @@ second send and for the breaker; a rule may depart from it (see `rules`).
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -253,6 +253,23 @@ def worker_lost() -> Failure:
 def stage_mismatch(message: str) -> Failure:
     """Return the failure of a job whose stored stages do not fit its code any more."""
     return Failure.of(ErrorClass.STAGE_MISMATCH, message)
+
+
+def not_awaited(stages: Iterable[str]) -> Failure:
+    """Return the failure of a job whose function ended without awaiting these stages: they never ran.
+
+    >>> not_awaited(["send"]).message
+    "stage 'send' was called and never awaited, so it did not run; write `await send(...)`"
+    """
+    names = sorted(set(stages))
+    listed = ", ".join(map(repr, names))
+    called = f"stage {listed} was" if len(names) == 1 else f"the stages {listed} were"
+    ran = "it" if len(names) == 1 else "they"
+    failure = Failure.of(
+        ErrorClass.BUG,
+        f"{called} called and never awaited, so {ran} did not run; write `await {names[0]}(...)`",
+    )
+    return replace(failure, fingerprint=fingerprint_of(ErrorClass.BUG, f"not awaited: {listed}"))
 
 
 def deadline_passed(job: str = "") -> Failure:

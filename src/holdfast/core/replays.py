@@ -283,7 +283,7 @@ def _version(letter: Letter, now: str) -> Check:
         return Check(
             "version",
             holds=True,
-            told="the code's version is not known; set CODE_VERSION to have it compared",
+            told="the code's version is not known; set HOLDFAST_CODE_VERSION to have it compared",
         )
     told = f"failed with {before}, this is {now}"
     return Check(

@@ -1,5 +1,6 @@
 """A stage of a job: how it is known again, and what the store remembers of it."""
 
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -53,11 +54,26 @@ class StageRow(NamedTuple):
     failure: Failure | None = None
     age: float = 0.0
     """Seconds since it was stored, by the store's clock when it was read."""
+    brief_fingerprint: str = ""
+    """That of the arguments that were not at their default; empty if an earlier version stored the row."""
 
 
-def ensure_same(row: StageRow, fingerprint: str) -> None:
-    """Refuse to answer a call from a row that was stored for other arguments."""
-    if row.fingerprint != fingerprint:
+class CallHash(NamedTuple):
+    """By what a call of a stage is known again: the hash of all its arguments, and of those not at their default."""
+
+    full: str
+    brief: str
+
+
+def ensure_same(row: StageRow, call: CallHash, earlier: Callable[[], Iterable[str]]) -> None:
+    """Refuse to answer a call from a row that was stored for other arguments.
+
+    A row of an earlier version has the hash of all arguments only. *earlier* gives what that was for the present call
+    before some of its parameters existed: any of those that are at their default.
+    """
+    if row.fingerprint == call.full or row.brief_fingerprint == call.brief:
+        return
+    if row.brief_fingerprint or row.fingerprint not in earlier():
         raise StageMismatch(
             f"stage {row.key} was stored with other arguments than the code calls it with now; "
             "give the changed stage another name or an explicit key, then retry the job, or replay it with restart"

@@ -65,6 +65,8 @@ class StageWrite(NamedTuple):
     failure: Failure | None = None
     provider: str | None = None
     """Which provider computed it, if one did."""
+    brief_fingerprint: str = ""
+    """That of the arguments that are not at their default."""
 
 
 Transition = Finish | Requeue | StageWrite

@@ -2,18 +2,26 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from inspect import CORO_CREATED, getcoroutinestate
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.classify import Judged
 from holdfast.core.crashes import lost_too_often, out_of_runs
 from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.exhaustion import USUAL, Table, level_of
-from holdfast.core.failures import Failure, fingerprint_of, stage_mismatch, timed_out, worker_lost
+from holdfast.core.failures import (
+    Failure,
+    fingerprint_of,
+    not_awaited,
+    stage_mismatch,
+    timed_out,
+    worker_lost,
+)
 from holdfast.core.jobs import Claim, Receipt, Signal, Submission
 from holdfast.core.payload import fingerprint
 from holdfast.core.providers import ProviderSpec
@@ -46,6 +54,9 @@ from holdfast.engine.strangers import Strangers
 from holdfast.engine.unwinding import Interrupted, LeaseLost
 from holdfast.engine.waits import Waits
 from holdfast.ports import Dice, Executor, Journal, Span, Store, Tracer
+
+if TYPE_CHECKING:
+    from types import CoroutineType
 
 STRAGGLING = timedelta(seconds=5)
 
@@ -94,6 +105,7 @@ class Attempt:
 
     __slots__ = (
         "_alarm",
+        "_awaitable",
         "_began",
         "_begun",
         "_children",
@@ -131,6 +143,8 @@ class Attempt:
         self._interruption: Interruption | None = None
         self._begun = False
         self._over = False
+        self._awaitable: dict[object, CoroutineType[Any, Any, Any]] = {}
+        """The stages that were called and have not begun: those left at the function's end were never awaited."""
         self._counts: Counter[Hashable] | None = None
         self._notes: Mapping[str, Any] | None = None
         self._children: frozenset[str] = frozenset()
@@ -231,13 +245,16 @@ class Attempt:
                 value = await spec.function(*args, **kwargs)
             else:
                 value = await call(spec, args, kwargs, executor=self._tools.executor)
-            return self._within_limit(self._postponed(), spec) or complete(
-                self.claim, spec.shape.dump_result(value)
+            return (
+                self._within_limit(self._postponed(), spec)
+                or self._forgotten()
+                or complete(self.claim, spec.shape.dump_result(value))
             )
         except BaseException as error:  # noqa: BLE001 - the edge of an attempt: SystemExit too is only its failure
             return self._within_limit(await self._ended_by(error, spec), spec)
         finally:
             self._over = True
+            self._awaitable.clear()
             if self._alarm is not None:
                 self._alarm.cancel()
             if self._waits is not None:
@@ -245,10 +262,34 @@ class Attempt:
             if self._stages is not None:
                 await self._stages.close()
 
-    async def run_stage(
+    def _forgotten(self) -> Finish | None:
+        """End the job as failed if its function called a stage and did not await it: its work was not done."""
+        # One that was cancelled before it began is closed, and not forgotten.
+        left = [stage for stage in self._awaitable.values() if getcoroutinestate(stage) == CORO_CREATED]
+        for stage in left:
+            stage.close()  # the failure says it; a warning of Python's would come later, and name no job
+        return self._given_up(not_awaited([stage.__qualname__ for stage in left])) if left else None
+
+    def run_stage(
         self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
+        """Run a stage of this job, or answer from what is stored of it. A job that does not await it fails."""
+        token = object()
+        running = cast("CoroutineType[Any, Any, Any]", self._run_stage(token, stage, key, args, kwargs))
+        # Python warns of this name, too, if the function fails before it awaits the stage.
+        running.__qualname__ = stage.name
+        self._awaitable[token] = running
+        return running
+
+    async def _run_stage(
+        self,
+        token: object,
+        stage: StageSpec,
+        key: str | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
-        """Run a stage of this job, or answer from what is stored of it."""
+        self._awaitable.pop(token, None)
         if self._spec is not None:
             self._spec.saw_stage(stage)
         return await self._its_stages().run(stage, key, args, kwargs)

@@ -67,6 +67,6 @@ class LetterOptions:
         """Give the archive. Raises `ConfigError` if none was named."""
         if self.archive is None:
             raise ConfigError(
-                "there is no archive; name a folder or a bucket: Holdfast(archive=…) or ARCHIVE_URL"
+                "there is no archive; name a folder or a bucket: Holdfast(archive=…) or HOLDFAST_ARCHIVE_URL"
             )
         return self.archive

@@ -92,8 +92,8 @@ class Registry:
         self._aliases: dict[str, JobSpec] = {}
         self.recurring: list[Recurring] = []
         self.providers: dict[str, ProviderSpec] = {}
-        self.stages: set[str] = set()
-        """The names of all stages; a job is known to run some of them before it does."""
+        self.stages: dict[str, StageSpec] = {}
+        """All stages by name; a job is known to run some of them before it does."""
 
     def add_provider(self, provider: ProviderSpec) -> None:
         """Declare a provider. A name means one thing in a process."""
@@ -119,6 +119,19 @@ class Registry:
                     f"provider {provider.name!r} has the backup {provider.backup!r}, which is not declared; "
                     f"declare it with hold.provider({provider.backup!r})"
                 )
+
+    def add_stage(self, spec: StageSpec) -> None:
+        """Declare a stage. Stored results are found by the stage's name, so a name belongs to one function.
+
+        A function that is defined again, by a reloaded module or in a function that is called often, is the same stage.
+        """
+        other = self.stages.get(spec.name)
+        if other is not None and _defined_at(other.function) != _defined_at(spec.function):
+            raise ConfigError(
+                f"a stage named {spec.name!r} is declared twice, by {_defined_at(other.function)} and by "
+                f"{_defined_at(spec.function)}; give one of them another name: @hold.stage('…')"
+            )
+        self.stages[spec.name] = spec
 
     def add(self, spec: JobSpec) -> None:
         """Declare a job. A name means one thing in a process."""
@@ -149,3 +162,7 @@ class Registry:
 
     def __iter__(self) -> Iterator[JobSpec]:
         return iter(self._jobs.values())
+
+
+def _defined_at(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"

@@ -1,8 +1,12 @@
 """A function's arguments and result as JSON, checked against its annotations."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
 from inspect import Parameter
+from itertools import chain, combinations, islice
 from types import SimpleNamespace
 from typing import Any, NotRequired, get_type_hints
 
@@ -10,12 +14,15 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 from typing_extensions import TypedDict
 
-from holdfast.core.errors import ConfigError, PayloadInvalid
+from holdfast.core.errors import ConfigError, PayloadInvalid, PayloadTooLarge
 from holdfast.core.payload import DEFAULT_LIMIT, encode
 from holdfast.core.providers import checked_key
 from holdfast.core.sealing import ensure_open
 
 _PLAIN = (int, str, float, bool, type(None))
+MOST_FORMS = 1_000
+"""Forms of one call that are looked at: all of them up to nine parameters at their default."""
+
 _BY_NAME = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
 
 
@@ -30,7 +37,7 @@ class Shape:
         self._parameters = self._signature.parameters
         self._named_only = all(parameter.kind in _BY_NAME for parameter in self._parameters.values())
         self._names = tuple(self._parameters)
-        hints = _hints(function)
+        self._hints = hints = _hints(function)
         self._args = _Codec(
             _arguments_type(self._parameters, hints), [hints.get(name) for name in self._names]
         )
@@ -72,6 +79,44 @@ class Shape:
         except ValidationError as error:
             raise self._refused(error, "argument") from None
         return self.dump_args(tuple(args), kwargs)
+
+    def without_defaults(self, text: str) -> str:
+        """Give written arguments without those at their default: a call looks as it did before they were parameters."""
+        if not self._defaults:
+            return text
+        values = json.loads(text)
+        at_default = self._at_default(values)
+        return _without(values, at_default) if at_default else text
+
+    def earlier_forms(self, text: str) -> Iterator[str]:
+        """Give written arguments as they may have been before some parameters existed that are at their default now."""
+        values = json.loads(text)
+        at_default = self._at_default(values)
+        sizes = range(1, len(at_default) + 1)
+        gone = chain.from_iterable(combinations(at_default, size) for size in sizes)
+        return (_without(values, names) for names in islice(gone, MOST_FORMS))
+
+    def _at_default(self, values: Mapping[str, Any]) -> list[str]:
+        return [name for name, default in self._defaults.items() if _canonical(values.get(name)) == default]
+
+    @cached_property
+    def _defaults(self) -> dict[str, str]:
+        """The defaults as they are written, by the names of the parameters that have one."""
+        written: dict[str, str] = {}
+        for name, parameter in self._parameters.items():
+            match parameter.kind:
+                case Parameter.VAR_POSITIONAL:
+                    written[name] = "[]"
+                case Parameter.VAR_KEYWORD:
+                    written[name] = "{}"
+                case _ if parameter.default is not Parameter.empty:
+                    with suppress(
+                        PayloadInvalid, PayloadTooLarge
+                    ):  # no call could be made with such a default
+                        kind = self._hints.get(name, Any)
+                        plain = self._checked(_Codec(kind, [kind]), parameter.default, "default")
+                        written[name] = _canonical(json.loads(encode(plain, what=self._an_argument)))
+        return written
 
     def key_of(self, key: Callable[[Any], str], text: str) -> str:
         """Tell the calls of different customers apart, by what *key* makes of the arguments, each an attribute by name."""
@@ -147,6 +192,14 @@ def _arguments_type(parameters: Mapping[str, Parameter], hints: dict[str, Any]) 
             case _:
                 fields[name] = hint if parameter.default is Parameter.empty else NotRequired[hint]
     return TypedDict("Arguments", fields)  # type: ignore[operator]  # made at run time
+
+
+def _without(values: Mapping[str, Any], names: Collection[str]) -> str:
+    return json.dumps({name: value for name, value in values.items() if name not in names})
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _spread(parameters: Mapping[str, Parameter], values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

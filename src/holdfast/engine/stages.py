@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.core.breakers import Outcome
 from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.failures import Failure, worker_lost
-from holdfast.core.stages import StageKey, StageRow, StageStatus, ensure_same
+from holdfast.core.stages import CallHash, StageKey, StageRow, StageStatus, ensure_same
 from holdfast.core.transitions import Requeue, StageWrite, Transition, exhausted, fail
 from holdfast.engine.bustle import Bustle
 from holdfast.engine.calling import call
@@ -35,7 +35,7 @@ class _Now(NamedTuple):
 
     stage: StageSpec
     place: StageKey
-    mark: str
+    hashed: CallHash
     number: int
     provider: str | None = None
 
@@ -72,26 +72,30 @@ class Stages:
         if place in self._running:
             raise StageMismatch(f"stage {place} runs already; calls side by side need a key each")
         text = stage.shape.dump_args(args, kwargs)
-        mark = self._tools.fingerprint(text)
+        hashed = self._hashed(stage, text)
         row = self.stored.get(place)
         if row is not None:
-            ensure_same(row, mark)
+            ensure_same(row, hashed, lambda: map(self._tools.fingerprint, stage.shape.earlier_forms(text)))
             if row.status is StageStatus.DONE:
                 return stage.shape.load_result(row.result or "null")
             if row.status is StageStatus.FAILED and row.failure is not None:
                 raise StageFailed(str(place), row.failure)
-        return await self._run_now(stage, place, mark, text)
+        return await self._run_now(stage, place, hashed, text)
+
+    def _hashed(self, stage: StageSpec, text: str) -> CallHash:
+        brief, full = stage.shape.without_defaults(text), self._tools.fingerprint(text)
+        return CallHash(full, full if brief == text else self._tools.fingerprint(brief))
 
     def _place(self, stage: StageSpec, key: str | None) -> StageKey:
         self._calls[stage.name] += 1
         return StageKey(stage.name, key if key is not None else f"#{self._calls[stage.name]}")
 
-    async def _run_now(self, stage: StageSpec, place: StageKey, mark: str, text: str) -> Any:
+    async def _run_now(self, stage: StageSpec, place: StageKey, hashed: CallHash, text: str) -> Any:
         self._running[place] = asyncio.current_task()
         try:
             with self.bustle.under_way():
                 provider = None if stage.provider is None else stage.provider.name
-                now = _Now(stage, place, mark, await self._begin(stage, place, mark), provider)
+                now = _Now(stage, place, hashed, await self._begin(stage, place, hashed), provider)
                 if now.number > stage.policy.attempts:
                     raise await self._give_up(now, worker_lost())
                 span = None if self._tools.tracer is None else self._tools.tracer.stage(place, now.number)
@@ -103,11 +107,13 @@ class Stages:
         finally:
             self._running.pop(place, None)
 
-    async def _begin(self, stage: StageSpec, place: StageKey, mark: str) -> int:
+    async def _begin(self, stage: StageSpec, place: StageKey, hashed: CallHash) -> int:
         """Count this attempt at the stage, with a note of its own if it does not run alone."""
         await asyncio.sleep(0)  # stages that start together see each other here
         row, claim = self.stored.get(place), self._attempt.claim
-        note = StageWrite(claim.id, claim.token, place, StageStatus.STARTED, 1, mark)
+        note = StageWrite(
+            claim.id, claim.token, place, StageStatus.STARTED, 1, hashed.full, brief_fingerprint=hashed.brief
+        )
         if len(self._running) == 1 and row is None:
             self._alone = note._replace(attempt=self._lone_attempt(stage))
             return self._alone.attempt
@@ -257,14 +263,24 @@ class Stages:
                 now.place,
                 status,
                 now.number,
-                now.mark,
+                now.hashed.full,
                 result,
                 failure,
                 now.provider,
+                now.hashed.brief,
             )
         )
         self._noted.pop(now.place, None)
-        self.stored[now.place] = StageRow(claim.id, now.place, status, now.number, now.mark, result, failure)
+        self.stored[now.place] = StageRow(
+            claim.id,
+            now.place,
+            status,
+            now.number,
+            now.hashed.full,
+            result,
+            failure,
+            brief_fingerprint=now.hashed.brief,
+        )
 
     async def write(self, change: StageWrite) -> None:
         """Store what became of a stage. Raises `LeaseLost`."""

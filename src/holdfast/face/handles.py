@@ -43,12 +43,8 @@ class JobHandle(Generic[R_co]):
         return self._value(await self._hold._end_of(self.id, timeout))  # type: ignore[no-any-return]  # restored by annotation
 
     async def read(self) -> Job:
-        """Read the job as it is now."""
+        """Read the job as it is in the store now: its `status`, `attempt`, `result` and the rest."""
         return await self._hold.read(self.id)
-
-    async def status(self) -> Status:
-        """Tell where the job is."""
-        return (await self.read()).status
 
     async def events(self) -> list[Event]:
         """Read the job's history, in order."""
@@ -68,7 +64,6 @@ class JobHandle(Generic[R_co]):
 
     result_sync = in_sync(result)
     read_sync = in_sync(read)
-    status_sync = in_sync(status)
     events_sync = in_sync(events)
     cancel_sync = in_sync(cancel)
     retry_sync = in_sync(retry)

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 from holdfast.config import load_settings
 from holdfast.core.backoff import Backoff
@@ -110,7 +110,7 @@ class Holdfast:
     ) -> None:
         self.settings = load_settings(
             database_url=url,
-            holdfast_schema=schema,
+            database_schema=schema,
             retry_max_attempts=attempts,
             archive_url=archive,
             code_version=code_version,
@@ -163,6 +163,11 @@ class Holdfast:
     def _new_waiter(self) -> Waiter:
         return Waiter(self.parts.store, self.parts.dice, poll=self.settings.worker_options.poll)
 
+    @overload
+    def job(self, name: Callable[P, Awaitable[R]], /) -> JobFunction[P, R]: ...
+    @overload
+    def job(self, name: Callable[P, R], /) -> JobFunction[P, R]: ...
+    @overload
     def job(
         self,
         name: str | None = None,
@@ -179,8 +184,27 @@ class Holdfast:
         queue: str = "default",
         priority: int = 0,
         aliases: Sequence[str] = (),
-    ) -> "JobDecorator":
+    ) -> JobDecorator: ...
+    def job(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        *,
+        attempts: int | None = None,
+        backoff: Backoff | None = None,
+        max_wait: Length | None = None,
+        timeout: Length | None = None,
+        deadline: Length | None = None,
+        on_deadline: OnDeadline = "cancel",
+        on_exhausted: Mapping[str, str | Iterable[str]] | None = None,
+        auto_replay: AutoReplay | None = None,
+        max_failed_runs: int | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        aliases: Sequence[str] = (),
+    ) -> JobDecorator | JobFunction[..., Any]:
         """Declare a job: each call submitted of the function is stored, then run by a worker.
+
+        Used as `@hold.job`, or as `@hold.job(...)` with options.
 
         *attempts* counts the first one. *max_failed_runs* limits the runs that fail or lose their worker, whatever the
         stages of the job store in between; without it, that is 100 times the attempts. A retry waits at most 300 s, or
@@ -197,7 +221,7 @@ class Holdfast:
         def declare(function: Callable[..., Any]) -> JobFunction[..., Any]:
             spec = job_spec(
                 function,
-                name=name,
+                name=None if callable(name) else name,
                 policy=policy_of(self._policy, attempts, backoff, max_wait),
                 timeout=timeout,
                 deadline=deadline,
@@ -212,7 +236,7 @@ class Holdfast:
             self._registry.add(spec)
             return JobFunction(self, spec)
 
-        return JobDecorator(declare)
+        return declare(name) if callable(name) else JobDecorator(declare)
 
     def every(
         self, length: Length, *, name: str | None = None, missed: Missed = "latest"
@@ -254,6 +278,9 @@ class Holdfast:
 
         return declare
 
+    @overload
+    def stage(self, name: Callable[P, R], /) -> StageFunction[P, R]: ...
+    @overload
     def stage(
         self,
         name: str | None = None,
@@ -263,10 +290,21 @@ class Holdfast:
         max_wait: Length | None = None,
         timeout: Length | None = None,
         provider: Provider | None = None,
-    ) -> "StageDecorator":
+    ) -> StageDecorator: ...
+    def stage(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        *,
+        attempts: int | None = None,
+        backoff: Backoff | None = None,
+        max_wait: Length | None = None,
+        timeout: Length | None = None,
+        provider: Provider | None = None,
+    ) -> StageDecorator | StageFunction[..., Any]:
         """Declare a stage: inside a job it runs once, and its result is kept for later attempts.
 
-        With a *provider* it runs only while that lets calls through; meanwhile its job is held, with its attempts.
+        Used as `@hold.stage`, or as `@hold.stage(...)` with options. Its name belongs to one function, since results are
+        stored under it. With a *provider* it runs only while that lets calls through; meanwhile its job is held, with its attempts.
         """
 
         if provider is not None:
@@ -274,11 +312,12 @@ class Holdfast:
 
         def declare(function: Callable[..., Any]) -> StageFunction[..., Any]:
             policy = policy_of(self._policy, attempts, backoff, max_wait)
-            spec = stage_spec(function, name=name, policy=policy, timeout=timeout, provider=provider)
-            self._registry.stages.add(spec.name)
+            known = None if callable(name) else name
+            spec = stage_spec(function, name=known, policy=policy, timeout=timeout, provider=provider)
+            self._registry.add_stage(spec)
             return StageFunction(spec)
 
-        return StageDecorator(declare)
+        return declare(name) if callable(name) else StageDecorator(declare)
 
     def _ensure_declared_here(self, provider: Provider) -> None:
         if not isinstance(provider, Provider):
@@ -447,6 +486,7 @@ class Holdfast:
         poll: Length | None = None,
     ) -> AsyncIterator[Worker]:
         """Run a worker while the block runs; at its end it finishes what it has in hand."""
+        self.settings.ensure_usable()
         self._registry.ensure_backups()
         await self.open()
         options = _given(

@@ -10,7 +10,7 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.core.durations import LONGEST, Length, duration, instant_in_utc
-from holdfast.core.errors import ConfigError, PayloadInvalid
+from holdfast.core.errors import ConfigError, PayloadInvalid, SubmitError
 from holdfast.core.jobs import Receipt, Submission
 from holdfast.engine.context import CURRENT
 from holdfast.engine.registry import JobSpec
@@ -139,7 +139,7 @@ class JobFunction(Generic[P, R]):
     async def submit_many(self, calls: Iterable[Sequence[Any]]) -> list[JobHandle[R]]:
         """Store many calls, each given as its positional arguments, in as few writes as possible.
 
-        All of them are checked before any is stored. A long list is written in parts, side by side;
+        All of them are checked before any is stored; an error names the item that it is about. A long list is written in parts, side by side;
         after `StoreUnavailable` some of them may be stored.
         """
         texts = self._texts(calls)
@@ -160,7 +160,13 @@ class JobFunction(Generic[P, R]):
         if self._options.unique:
             raise PayloadInvalid("a key or a subject stands for one job; submit those one by one")
         with _collecting_later():
-            return [self.spec.shape.dump_args(tuple(args), {}) for args in calls]
+            return [self._text(index, call) for index, call in enumerate(calls)]
+
+    def _text(self, index: int, call: object) -> str:
+        try:
+            return self.spec.shape.dump_args(_arguments(call), {})
+        except SubmitError as error:
+            raise type(error)(f"item {index} of submit_many: {error}") from None
 
     async def _submit_in_parts(self, texts: list[str]) -> list[JobHandle[R]]:
         """Write one part while the next is put together: the database and this process work side by side."""
@@ -254,6 +260,18 @@ def _collecting_later() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def _arguments(call: object) -> tuple[Any, ...]:
+    """Give the positional arguments of one call; a text or a mapping would fall apart into its characters or keys."""
+    if isinstance(call, list | tuple):
+        return tuple(call)
+    if not isinstance(call, Sequence) or isinstance(call, str | bytes | bytearray):
+        raise PayloadInvalid(
+            f"a call is given as a tuple or list of its arguments, and not as a {type(call).__name__}; "
+            "write (argument,) for a single one"
+        )
+    return tuple(call)
 
 
 def checked_deadline(length: Length | None) -> timedelta | None:

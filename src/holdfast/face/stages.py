@@ -51,7 +51,7 @@ class StageFunction(Generic[P, R]):
             return cast("R", attempt.run_stage(self.spec, self._key, args, kwargs))
         return cast("R", self._from_thread(attempt, args, kwargs))
 
-    async def in_thread(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def in_thread(self, *args: P.args, **kwargs: P.kwargs) -> "Coroutine[Any, Any, R]":
         """Run a stage that is a plain function from an async job, in a thread."""
         if self.spec.is_async:
             raise TypeError(
@@ -59,8 +59,8 @@ class StageFunction(Generic[P, R]):
             )
         attempt = CURRENT.get()
         if attempt is None:
-            return cast("R", await asyncio.to_thread(self.spec.function, *args, **kwargs))
-        return cast("R", await attempt.run_stage(self.spec, self._key, args, kwargs))
+            return cast("Coroutine[Any, Any, R]", asyncio.to_thread(self.spec.function, *args, **kwargs))
+        return attempt.run_stage(self.spec, self._key, args, kwargs)
 
     def on_loop(self: "StageFunction[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a stage that is async from a plain job, on the worker's loop, and wait for it."""

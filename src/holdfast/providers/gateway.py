@@ -19,6 +19,7 @@ class JsonGateway(HttpClient):
 
     def __init__(self, url: str | None = None, **options: Unpack[Options]) -> None:
         settings = load_settings(gateway_url=url)
+        settings.ensure_usable("gateway_url", *(() if "timeout" in options else ("gateway_timeout_ms",)))
         if settings.gateway_url is None:
             raise ConfigError("a gateway needs an address; give it as JsonGateway(url), or set GATEWAY_URL")
         options.setdefault("timeout", settings.gateway_timeout)

@@ -43,6 +43,7 @@ def stage_from(row: Row) -> StageRow:
         status=StageStatus(row["status"]),
         attempt=row["attempt"],
         fingerprint=row["fingerprint"],
+        brief_fingerprint=row["brief_fingerprint"],
         result=row["result"],
         failure=failure_from(row["failure"]),
         age=row["age"],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.core.jobs import Claim
 from holdfast.core.replays import Plan
+from holdfast.core.schedules import Schedule
 from holdfast.core.states import Status
 from holdfast.ports import Clock, Hint, HintKind, Promotion
 from holdfast.ports.letters import PlanRow
@@ -95,9 +96,11 @@ class SharedStore(SqliteStore):
         file: FleetingFile,
         bulletin: Bulletin,
         replay_themselves: Callable[[], list[str]],
+        schedules: Callable[[], list[Schedule]],
     ) -> None:
         super().__init__(path, clock=clock, writing=file, reading=file)
         self._replay_themselves = replay_themselves
+        self._schedules = schedules
         self._reader = _BulletinReader(path, file, bulletin)
 
     async def claim(
@@ -121,9 +124,19 @@ class SharedStore(SqliteStore):
         process = PROCESS.get()
         if process is not None:
             process.expect(None if promotion.next_due is None else promotion.next_due.total_seconds())
+            process.expect_tick(await self._until_next_tick())
             if not promotion.promoted and not await self._anything_runs():
                 process.rest()
         return promotion
+
+    async def _until_next_tick(self) -> float | None:
+        """Tell how many seconds it is until a recurring job is due; 0 if the worker has not heard of it yet."""
+        schedules = self._schedules()
+        if not schedules:
+            return None
+        now, marks = await self.schedule_marks([schedule.name for schedule in schedules])
+        ticks = [next(each.ticks(marks[each.name])) if each.name in marks else now for each in schedules]
+        return max((min(ticks) - now).total_seconds(), 0.0)
 
     async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
         """Let a plan go on, and the workers look at it: they may be resting."""

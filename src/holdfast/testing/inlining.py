@@ -22,6 +22,7 @@ from holdfast.engine.patience import Patience
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.settling import Outcome, Settler
 from holdfast.engine.strangers import Strangers
+from holdfast.engine.ticker import Ticker
 from holdfast.engine.worker import Worker
 from holdfast.face import Holdfast
 from holdfast.stores.sqlite.store import SqliteStore
@@ -41,14 +42,17 @@ _DEPTH: ContextVar[int] = ContextVar("holdfast_inline_depth", default=0)
 
 
 @contextmanager
-def inline(hold: Holdfast) -> Iterator[list[Job]]:
+def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Job]]:
     """Run each job of *hold* where it is submitted, while the block runs.
 
     `submit` returns when the job has ended, after all its retries; nobody waits between them, or for
-    a delay. The block gets a list, to which each job is added as it ends. Jobs are kept in a database that
-    is gone afterwards. Raises `ConfigError` while *hold* is in another block or simulation.
+    a delay. Recurring jobs that are due in the time that is skipped run, too. The block gets a list, to which each job
+    is added as it ends. Jobs are kept in a database that is gone afterwards. *start* is what time it is at the
+    beginning, the present if none is given. Raises `ConfigError` while *hold* is in another block or simulation.
     """
-    file, functions, clock = FleetingFile(), PlainFunctions(), _LeapingClock()
+    if start is not None and start.tzinfo is None:
+        raise ConfigError("start must have a time zone; use an aware datetime")
+    file, functions, clock = FleetingFile(), PlainFunctions(), _LeapingClock(start)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         parts = replace(
             hold.parts,
@@ -72,8 +76,8 @@ def inline(hold: Holdfast) -> Iterator[list[Job]]:
 class _LeapingClock(SystemClock):
     """The machine's clock, ahead by what was skipped."""
 
-    def __init__(self) -> None:
-        self._skipped = timedelta(0)
+    def __init__(self, start: datetime | None) -> None:
+        self._skipped = timedelta(0) if start is None else start - super().now()
 
     def now(self) -> datetime:
         return super().now() + self._skipped
@@ -122,6 +126,9 @@ class _Inliner:
         self._store = parts.store
         self._clock = clock
         self._functions = functions
+        self._ticker = Ticker(
+            parts.store, parts.registry, ids=parts.ids, journal=parts.journal, metrics=parts.metrics
+        )
         self._underway: dict[str, asyncio.Task[None]] = {}
         self._claiming: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -134,8 +141,17 @@ class _Inliner:
         while not (await self._store.get(job_id)).status.ended:
             if job_id in self._underway:
                 await asyncio.wait([self._underway[job_id]])
-            elif not await self._run_next(queue) and not await self._skip_to_next():
+            elif not (
+                await self._run_next(queue) or await self._run_recurring() or await self._skip_to_next()
+            ):
                 return
+
+    async def _run_recurring(self) -> bool:
+        """Run the next job of those that recur, or that wait with them in a queue; whether there was one."""
+        for queue in sorted({recurring.job.queue for recurring in self._parts.registry.recurring}):
+            if await self._run_next(queue):
+                return True
+        return False
 
     async def _run_next(self, queue: str) -> bool:
         """Run the next job that is ready; whether there was one."""
@@ -151,13 +167,28 @@ class _Inliner:
         return bool(claims)
 
     async def _skip_to_next(self) -> bool:
-        """Let the time come of the jobs that wait; whether there was one."""
+        """Let the time come of the jobs that wait, or of a tick before that; whether there was one."""
         await self._store.wake(limit=MANY)
         promotion = await self._store.promote(limit=MANY)
-        if promotion.next_due is not None and not promotion.promoted:
-            self._clock.skip(promotion.next_due)
-            promotion = await self._store.promote(limit=MANY)
-        return promotion.promoted > 0
+        if promotion.promoted or promotion.next_due is None:
+            return promotion.promoted > 0
+        tick = await self._until_tick()
+        if tick is not None and tick <= promotion.next_due:
+            self._clock.skip(tick)
+            await self._ticker.run_once()
+            return True
+        self._clock.skip(promotion.next_due)
+        return (await self._store.promote(limit=MANY)).promoted > 0
+
+    async def _until_tick(self) -> timedelta | None:
+        """Tell how long it is until a recurring job is due, if there are such jobs."""
+        schedules = [recurring.schedule for recurring in self._parts.registry.recurring]
+        if not schedules:
+            return None
+        names = [schedule.name for schedule in schedules]
+        await self._store.begin_schedules(names)
+        now, marks = await self._store.schedule_marks(names)
+        return max(min(next(each.ticks(marks[each.name])) for each in schedules) - now, timedelta(0))
 
     async def _attempt(self, claim: Claim) -> None:
         """Run one attempt and write what became of it, as a worker does."""

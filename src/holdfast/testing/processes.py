@@ -21,6 +21,9 @@ PROCESS: "ContextVar[Process | None]" = ContextVar("holdfast_process", default=N
 ROUNDS = 300
 """Timers of workers that run one after another, with nothing else left to happen, before that is called stuck."""
 
+TICKS = 100
+"""Ticks of recurring jobs, with nothing else that waits for a time, before that is called stuck."""
+
 KNOWN_THREADS = ("asyncio", "ThreadPoolExecutor", "AnyIO")
 """What threads are called that only idle, if nothing is counted as under way in them."""
 
@@ -38,6 +41,7 @@ class Process:
         self._resting = False
         self._kept: list[asyncio.Handle] = []
         self._alarm: asyncio.TimerHandle | None = None
+        self._tick: asyncio.TimerHandle | None = None
         self.threads: set[asyncio.Future[Any]] = set()
         """What its threads have not answered yet."""
 
@@ -80,6 +84,19 @@ class Process:
             None if seconds is None else self._loop.call_later(seconds, self.wake, context=Context())
         )
 
+    def expect_tick(self, seconds: float | None) -> None:
+        """Wake in *seconds* to submit a recurring job, and forget when the next one was expected before."""
+        if self._tick is not None:
+            self._tick.cancel()
+        self._tick = (
+            None if seconds is None else self._loop.call_later(seconds, self._wake_to_tick, context=Context())
+        )
+
+    def _wake_to_tick(self) -> None:
+        self._tick = None
+        self._loop.count_tick()
+        self.wake()
+
     def admits(self, handle: asyncio.Handle) -> bool:
         """Say whether *handle* may run now; else keep it for later."""
         rests = self._resting and isinstance(handle, asyncio.TimerHandle) and _is_housekeeping(handle)
@@ -100,6 +117,7 @@ class ProcessLoop(VirtualLoop):
         super().__init__(admits=self._admitted)
         self.processes: list[Process] = []
         self._rounds = 0
+        self._ticks = 0
         self._knows_anyio = False
         self._anyio_limiter: Any = None
         self._earlier = set(threading.enumerate())
@@ -116,7 +134,16 @@ class ProcessLoop(VirtualLoop):
             answer.add_done_callback(process.threads.discard, context=Context())
         return super().waits_for(answer)
 
+    def count_tick(self) -> None:
+        """Count the ticks of schedules that pass while nothing else waits for a time: neither the test nor a job."""
+        timers = (timer for timer in self._scheduled if not timer.cancelled())
+        others = (timer for timer in timers if not _is_housekeeping(timer) and not _wakes_to_tick(timer))
+        self._ticks = 0 if any(others) else self._ticks + 1
+
     def _admitted(self, handle: asyncio.Handle) -> bool:
+        if self._ticks > TICKS:
+            self._ticks = 0
+            raise Stuck(f"nothing is left to happen but recurring jobs, which have run {TICKS:,} times")
         if not _is_housekeeping(handle):
             self._rounds = 0
         elif isinstance(handle, asyncio.TimerHandle):
@@ -165,3 +192,7 @@ def _is_housekeeping(handle: asyncio.Handle) -> bool:
     """Tell what a worker does for itself from what a job or the test does."""
     context = handle._context  # type: ignore[attr-defined]
     return context.get(PROCESS) is not None and context.get(CURRENT) is None
+
+
+def _wakes_to_tick(timer: asyncio.TimerHandle) -> bool:
+    return getattr(timer._callback, "__func__", None) is Process._wake_to_tick  # type: ignore[attr-defined]  # hidden

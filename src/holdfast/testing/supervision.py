@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.core.durations import Length, duration
 from holdfast.core.errors import ConfigError
+from holdfast.core.schedules import Schedule
 from holdfast.engine.parts import Parts
 from holdfast.engine.waiting import Waiter
 from holdfast.engine.worker import Worker
@@ -69,6 +70,7 @@ class World:
                 file=self._file,
                 bulletin=self.bulletin,
                 replay_themselves=self._replay_themselves,
+                schedules=self._schedules,
             ),
             letters=letters_here(self.original.parts.letters, self._archive),
             clock=self.clock,
@@ -82,6 +84,9 @@ class World:
         """Name the jobs that may go on without a person."""
         specs = [spec for spec in self.original.parts.registry if spec.auto_replay is not None]
         return [name for spec in specs for name in (spec.name, *spec.aliases)]
+
+    def _schedules(self) -> list[Schedule]:
+        return [recurring.schedule for recurring in self.original.parts.registry.recurring]
 
     def supervise(
         self, *, lease: Length | None = None, poll: Length | None = None, **wishes: Any

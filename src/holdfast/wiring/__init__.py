@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from typing import cast
+from typing import NoReturn, cast
 from urllib.parse import unquote
 
 from holdfast.archives import FernetSealer, open_archive
@@ -114,23 +114,49 @@ def _keyed(codec: Codec) -> Callable[[str], str]:
 
 def open_store(settings: Settings, *, clock: Clock) -> Store:
     """Make the store that *settings* name, without connecting to it yet."""
-    url = settings.database_url
-    if _scheme(url) == "sqlite":
+    try:
+        return _store(settings, clock)
+    except ConfigError as error:
+        if settings.is_foreign("database_url"):
+            return cast("Store", _UnusableStore(str(error)))
+        raise
+
+
+class _UnusableStore:
+    """Stands for a store whose address may be another program's: it raises when it is used, and not at an import."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def close(self) -> None:
+        """Let go of nothing: it was never opened."""
+
+    def __getattr__(self, _: str) -> NoReturn:
+        raise ConfigError(self._why)
+
+
+def _store(settings: Settings, clock: Clock) -> Store:
+    scheme = _scheme(settings.database_url)
+    if scheme == "sqlite":
         _refuse_schema(settings)
-        return _sqlite(url, clock)
-    if _scheme(url) in POSTGRES:
+        return _sqlite(settings, clock)
+    if scheme in POSTGRES:
         return _postgres(settings)
-    raise ConfigError(
-        f"database_url={_shown(url)!r} is not usable: it begins with sqlite:/// or postgresql://"
-    )
+    raise _unusable(settings, "database_url", "it begins with sqlite:/// or postgresql://")
+
+
+def _unusable(settings: Settings, name: str, why: str) -> ConfigError:
+    url = getattr(settings, name)
+    hint = "; for one of Holdfast's own, set HOLDFAST_DATABASE_URL" if settings.is_foreign(name) else ""
+    return ConfigError(f"{settings.shown(name)}={_shown(url)!r} is not usable: {why}{hint}")
 
 
 def _refuse_schema(settings: Settings) -> None:
     """Refuse a schema on SQLite: the file would hold the jobs of all applications, and look as if it did not."""
-    default = Settings.model_fields["holdfast_schema"].default
-    if settings.holdfast_schema != default:
+    default = Settings.model_fields["database_schema"].default
+    if settings.database_schema != default:
         raise ConfigError(
-            f"holdfast_schema={settings.holdfast_schema!r} is for PostgreSQL; with SQLite give each application a "
+            f"database_schema={settings.database_schema!r} is for PostgreSQL; with SQLite give each application a "
             "file of its own"
         )
 
@@ -149,14 +175,12 @@ def _shown(url: str) -> str:
     return re.sub("//.*@", "//…@", url).partition("?")[0]
 
 
-def _sqlite(url: str, clock: Clock) -> Store:
+def _sqlite(settings: Settings, clock: Clock) -> Store:
     from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - only what is used is loaded
 
-    path = sqlite_path(url)
+    path = sqlite_path(settings.database_url)
     if path in (None, "", ":memory:"):
-        raise ConfigError(
-            f"database_url={_shown(url)!r} is not usable: write sqlite:///file.db, or sqlite:////full/path.db"
-        )
+        raise _unusable(settings, "database_url", "write sqlite:///file.db, or sqlite:////full/path.db")
     return SqliteStore(
         path,
         clock=clock,
@@ -168,9 +192,7 @@ def _sqlite(url: str, clock: Clock) -> Store:
 def _postgres(settings: Settings) -> Store:
     direct = settings.database_direct_url
     if direct is not None and _scheme(direct) not in POSTGRES:
-        raise ConfigError(
-            f"database_direct_url={_shown(direct)!r} is not usable: it begins with postgresql://"
-        )
+        raise _unusable(settings, "database_direct_url", "it begins with postgresql://")
     try:
         from holdfast.stores.postgres.store import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
     except ModuleNotFoundError as error:
@@ -181,5 +203,5 @@ def _postgres(settings: Settings) -> Store:
         settings.database_url,
         pooled=settings.database_pooled,
         direct_url=direct,
-        schema=settings.holdfast_schema,
+        schema=settings.database_schema,
     )

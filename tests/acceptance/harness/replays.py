@@ -66,7 +66,7 @@ class InvoiceCrew(Crew):
             environment={
                 "DATABASE_URL": place.url,
                 "SERVICE_URL": self.service_url,
-                "WORKER_POLL_SEC": "0.2",
+                "HOLDFAST_WORKER_POLL_SEC": "0.2",
                 **self.environment,
             },
         )

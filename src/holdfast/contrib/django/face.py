@@ -69,8 +69,8 @@ def the_projects() -> Holdfast:
 
 def schemas_of(alias: str) -> list[str]:
     """Name the schemas in which the project's jobs are on *alias*; without any, the one that the settings name."""
-    declared = {hold.settings.holdfast_schema for hold in _KNOWN if hold._alias == alias}
-    return sorted(declared) or [load_settings().holdfast_schema]
+    declared = {hold.settings.database_schema for hold in _KNOWN if hold._alias == alias}
+    return sorted(declared) or [load_settings().database_schema]
 
 
 def let_go(connection: Any, **_: object) -> None:

@@ -283,7 +283,7 @@ def translated() -> Iterator[None]:
             raise  # a value that the driver cannot send: no outage, and no later try would help
         if "unsupported startup parameter" in str(error):
             raise ConfigError(
-                "the address leads to a pooler such as PgBouncer; set DATABASE_POOLED=true, "
+                "the address leads to a pooler such as PgBouncer; set HOLDFAST_DATABASE_POOLED=true, "
                 "or give the address of the server itself"
             ) from error
         raise StoreUnavailable(f"PostgreSQL does not answer: {_first_line(error)}") from error
@@ -296,7 +296,7 @@ def _readable() -> Iterator[None]:
         yield
     except (ValueError, OverflowError) as error:
         raise ConfigError(
-            "database_url is not usable: write postgresql://user:password@host:5432/name, "
+            "the address of the database (DATABASE_URL) is not usable: write postgresql://user:password@host:5432/name, "
             "with special characters as in %40"
         ) from error
 

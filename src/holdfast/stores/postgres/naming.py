@@ -33,7 +33,7 @@ class Namespace:
     def __init__(self, name: str = DEFAULT) -> None:
         if not _NAME.fullmatch(name) or name in _SYSTEM or name.startswith("pg_"):
             raise ConfigError(
-                f"holdfast_schema={name!r} is not usable: write 1 to {LONGEST} characters of a-z, 0-9 and _, not "
+                f"database_schema={name!r} is not usable: write 1 to {LONGEST} characters of a-z, 0-9 and _, not "
                 "beginning with a digit or with pg_; public and information_schema are not possible"
             )
         self.name = name

@@ -117,7 +117,7 @@ class Schema:
         except (asyncpg.DuplicateTableError, asyncpg.DuplicateFunctionError) as error:
             raise ConfigError(
                 f"the schema {self.name!r} holds something else that has the name of one of Holdfast's tables; "
-                "nothing was changed: choose another with HOLDFAST_SCHEMA"
+                "nothing was changed: choose another with HOLDFAST_DATABASE_SCHEMA"
             ) from error
         await connection.execute(
             f"UPDATE {self._namespace.quoted}.meta SET schema_version = $1, min_compatible = $2",  # noqa: S608 - a checked name

@@ -75,7 +75,7 @@ _REQUEUE: list[Callable[[Any], Any]] = [
 _STAGE: list[Callable[[Any], Any]] = [
     *map(attrgetter, ("id", "token", "key.name", "key.call", "status", "attempt", "fingerprint", "result")),
     lambda change: failure_text(change.failure),
-    attrgetter("provider"),
+    *map(attrgetter, ("provider", "brief_fingerprint")),
 ]
 
 

@@ -572,6 +572,7 @@ def _stage_row(change: StageWrite) -> list[Any]:
         change.result,
         failure_text(change.failure),
         change.provider,
+        change.brief_fingerprint,
     ]
 
 

@@ -82,3 +82,7 @@ CREATE TABLE holdfast.provider_keys (
         autovacuum_vacuum_cost_delay = 0);
 
 CREATE INDEX provider_keys_expiring ON holdfast.provider_keys (expires_at);
+
+-- The hash of a stage's arguments without those at their default: by it a call is known again after the stage
+-- has got another optional parameter. Empty where an earlier version stored the stage.
+ALTER TABLE holdfast.stages ADD COLUMN brief_fingerprint text NOT NULL DEFAULT '';

@@ -9,10 +9,11 @@ WITH clock AS MATERIALIZED (
            array_agg(name) AS names, array_agg(call) AS calls, array_agg(status) AS statuses,
            array_agg(attempt) AS attempts, array_agg(fingerprint) AS fingerprints,
            array_agg(result) AS results, array_agg(failure) AS failures,
-           array_agg(provider) AS providers
+           array_agg(provider) AS providers, array_agg(brief_fingerprint) AS brief_fingerprints
       FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[],
-                  $8::text[], $9::text[], $10::text[])
-           AS want (id, token, name, call, status, attempt, fingerprint, result, failure, provider)
+                  $8::text[], $9::text[], $10::text[], $11::text[])
+           AS want (id, token, name, call, status, attempt, fingerprint, result, failure, provider,
+                    brief_fingerprint)
      GROUP BY id, token
      ORDER BY id
 ), held AS (
@@ -25,26 +26,29 @@ WITH clock AS MATERIALIZED (
        AND job.lease_token = want.token
        AND job.leased_by IS NOT NULL
     RETURNING job.id, job.generation, job.lease_token, job.stages, want.names, want.calls, want.statuses, want.attempts,
-              want.fingerprints, want.results, want.failures, want.providers
+              want.fingerprints, want.results, want.failures, want.providers,
+              want.brief_fingerprints
 ), written AS (
     INSERT INTO holdfast.stages (
         job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure,
-        provider, number)
+        provider, number, brief_fingerprint)
     -- A note and the result that overtook it may come in one batch: the result counts. Of two notes
     -- the lower one does: it gives the attempt of the other back.
     SELECT DISTINCT ON (held.id, stage.name, stage.call)
            held.id, stage.name, stage.call, stage.status, stage.attempt, held.generation, held.lease_token,
-           stage.fingerprint, clock.now, stage.result, stage.failure, stage.provider, held.stages
+           stage.fingerprint, clock.now, stage.result, stage.failure, stage.provider, held.stages,
+           stage.brief_fingerprint
       FROM held, clock,
            unnest(held.names, held.calls, held.statuses, held.attempts, held.fingerprints, held.results,
-                  held.failures, held.providers)
-           AS stage (name, call, status, attempt, fingerprint, result, failure, provider)
+                  held.failures, held.providers, held.brief_fingerprints)
+           AS stage (name, call, status, attempt, fingerprint, result, failure, provider, brief_fingerprint)
      ORDER BY held.id, stage.name, stage.call, stage.status = 'started', stage.attempt
         ON CONFLICT (job_id, name, call) DO UPDATE
        SET status = excluded.status, attempt = excluded.attempt, generation = excluded.generation,
            lease_token = excluded.lease_token, fingerprint = excluded.fingerprint,
            stored_at = excluded.stored_at, result = excluded.result, failure = excluded.failure,
-           provider = excluded.provider, number = excluded.number
+           provider = excluded.provider, number = excluded.number,
+           brief_fingerprint = excluded.brief_fingerprint
      WHERE stages.status = 'started'
 )
 SELECT id::text, lease_token FROM held

@@ -78,3 +78,7 @@ CREATE TABLE holdfast_provider_keys (
 ) WITHOUT ROWID;
 
 CREATE INDEX holdfast_provider_keys_expiring ON holdfast_provider_keys (expires_at);
+
+-- The hash of a stage's arguments without those at their default: by it a call is known again after the stage
+-- has got another optional parameter. Empty where an earlier version stored the stage.
+ALTER TABLE holdfast_stages ADD COLUMN brief_fingerprint TEXT NOT NULL DEFAULT '';

@@ -1,4 +1,5 @@
-SELECT job_id, name, call, status, attempt, fingerprint, result, failure, (:now - stored_at) / 1e6 AS age
+SELECT job_id, name, call, status, attempt, fingerprint, brief_fingerprint, result, failure,
+       (:now - stored_at) / 1e6 AS age
   FROM json_each(:ids) AS wanted
  CROSS JOIN holdfast_stages ON job_id = wanted.value
  ORDER BY stored_at

@@ -1,11 +1,12 @@
 -- Records stages of claimed jobs; what is done or failed stays as it is.
--- [[id, token, name, call, status, attempt, fingerprint, result, failure, provider], ...].
+-- [[id, token, name, call, status, attempt, fingerprint, result, failure, provider,
+-- brief_fingerprint], ...].
 INSERT INTO holdfast_stages (
     job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure,
-    provider, number)
+    provider, number, brief_fingerprint)
 SELECT job.id, want.value ->> 2, want.value ->> 3, want.value ->> 4, want.value ->> 5, job.generation,
        job.lease_token, want.value ->> 6, :now, want.value ->> 7, want.value ->> 8,
-       want.value ->> 9, job.stages
+       want.value ->> 9, job.stages, want.value ->> 10
   FROM json_each(:batch) AS want
  CROSS JOIN holdfast_jobs AS job ON job.id = want.value ->> 0
  WHERE true
@@ -13,5 +14,6 @@ SELECT job.id, want.value ->> 2, want.value ->> 3, want.value ->> 4, want.value 
    SET status = excluded.status, attempt = excluded.attempt, generation = excluded.generation,
        lease_token = excluded.lease_token, fingerprint = excluded.fingerprint,
        stored_at = excluded.stored_at, result = excluded.result, failure = excluded.failure,
-       provider = excluded.provider, number = excluded.number
+       provider = excluded.provider, number = excluded.number,
+       brief_fingerprint = excluded.brief_fingerprint
  WHERE holdfast_stages.status = 'started'
