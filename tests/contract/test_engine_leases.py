@@ -4,7 +4,6 @@ import asyncio
 import threading
 import time
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -30,8 +29,8 @@ class LosesAnswers:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
-        claims = await self._store.claim(worker, queue, limit=limit, lease=lease)
+    async def claim(self, *args: Any, **kwargs: Any) -> list[Claim]:
+        claims = await self._store.claim(*args, **kwargs)
         if claims and self._answers:
             self._answers -= 1
             self.lost += claims
@@ -96,8 +95,8 @@ async def test_a_worker_that_is_cancelled_while_it_claims_leaves_no_job_behind(h
     committed = asyncio.Event()
 
     class HangsAfterClaims(LosesAnswers):
-        async def claim(self, worker: str, queue: str, *, limit: int, lease: timedelta) -> list[Claim]:
-            claims = await self._store.claim(worker, queue, limit=limit, lease=lease)
+        async def claim(self, *args: Any, **kwargs: Any) -> list[Claim]:
+            claims = await self._store.claim(*args, **kwargs)
             if claims:
                 committed.set()
                 await asyncio.Event().wait()
