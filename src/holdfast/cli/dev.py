@@ -17,6 +17,7 @@ import typer
 
 from holdfast.cli.exits import ExitCode, say
 from holdfast.cli.lengths import length
+from holdfast.cli.logging_options import LogLevelOption
 from holdfast.cli.serving import SlotsOption, serve
 from holdfast.cli.target import ApplicationArgument, load
 from holdfast.cli.weights import QueueOption, queues
@@ -39,6 +40,7 @@ def run(
             "--grace", parser=length, metavar="TIME", help="How long running jobs may go on after a change."
         ),
     ] = "2s",  # type: ignore[assignment]  # it is read like a word of the command line
+    log_level: LogLevelOption = None,
     seat: Annotated[
         Path | None,
         typer.Option("--seat", hidden=True, help="Given by the command to the process it starts."),
@@ -52,8 +54,8 @@ def run(
     options = replace(
         usual, slots=slots or usual.slots, queues=queues(queue) if queue else usual.queues, grace=grace
     )
-    journal = StructuredJournal(level=hold.settings.log_level, as_json=False)
-    raise typer.Exit(serve(hold, options, journal, health=seat))
+    journal = StructuredJournal(level=log_level or hold.settings.log_level, as_json=False)
+    raise typer.Exit(serve(hold, options, journal, health=seat, development=True))
 
 
 def _reload(folder: Path) -> int:

@@ -2,38 +2,19 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast.cli.lengths import length, positive_length
+from holdfast.cli.logging_options import LogFormat, LogLevelOption, journal_of
 from holdfast.cli.processes import supervise
 from holdfast.cli.serving import Address, SlotsOption, serve
 from holdfast.cli.target import ApplicationArgument, load
 from holdfast.cli.weights import QueueOption, queues
 from holdfast.config import Settings
 from holdfast.core.errors import ConfigError
-from holdfast.face import Holdfast
-from holdfast.ports import Journal
-from holdfast.telemetry.logs import StructuredJournal
-
-
-class LogLevel(StrEnum):
-    """The least level that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """What a log line looks like."""
-
-    JSON = "json"
-    TEXT = "text"
 
 
 def run(
@@ -68,9 +49,7 @@ def run(
         Path | None,
         typer.Option("--seat", hidden=True, help="Given by --processes to the processes it starts."),
     ] = None,
-    log_level: Annotated[
-        LogLevel | None, typer.Option("--log-level", case_sensitive=False, help="Least level that is logged.")
-    ] = None,
+    log_level: LogLevelOption = None,
     log_format: Annotated[
         LogFormat | None,
         typer.Option("--log-format", case_sensitive=False, help="What a log line looks like."),
@@ -86,7 +65,7 @@ def run(
         lease=lease or usual.lease,
         grace=usual.grace if grace is None else grace,
     )
-    journal = _journal(hold, log_level, log_format)
+    journal = journal_of(hold, log_level, log_format)
     health = _health(hold.settings, health_host, health_port)
     if processes > 1 and seat is None:
         raise typer.Exit(supervise(processes, journal, health=health))
@@ -98,12 +77,3 @@ def _health(settings: Settings, host: str | None, port: int | None) -> Address |
     if chosen is None and host is not None:
         raise ConfigError(f"--health-host {host} opens nothing without a port; give --health-port, too")
     return None if chosen is None else Address(host or settings.worker_health_host, chosen)
-
-
-def _journal(hold: Holdfast, level: LogLevel | None, style: LogFormat | None) -> Journal:
-    """Keep the application's own journal, unless the command line asks for something else."""
-    if level is None and style is None:
-        return hold.parts.journal
-    return StructuredJournal(
-        level=level or hold.settings.log_level, as_json=(style or hold.settings.log_format) == LogFormat.JSON
-    )
