@@ -17,12 +17,16 @@ class StoreAvailability:
         self._clock = clock
         self._journal = journal
         self._failing: set[str] = set()
+        self._kinds: set[type[StoreUnavailable]] = set()
         self._since = 0.0
 
     def failed(self, service: str, error: StoreUnavailable) -> None:
         """Note that the store did not answer *service*."""
         if not self._failing:
             self._since = self._clock.monotonic()
+            self._kinds.clear()
+        if type(error) not in self._kinds:  # that a store which was gone is now read-only is worth a line
+            self._kinds.add(type(error))
             self._journal.warning(
                 "store unavailable", worker=self._worker, service=service, message=str(error)
             )
