@@ -104,7 +104,7 @@ def test_ids_states_and_headings_are_whole(
     assert set(rule) == {"─"}
     assert all(len(line) <= width for line in lines)
     begun = [row.split()[:2] for row in rows if row[:1] not in (" ", "n")]
-    assert begun == [[job.id, job.status] for job, _ in found]
+    assert begun == [[job.id, job.status] for job, _, _ in found]
 
 
 def left_out(lines: list[str]) -> set[str]:

@@ -19,7 +19,7 @@ from holdfast.cli.exits import ExitCode, say
 from holdfast.cli.lengths import length
 from holdfast.cli.logging_options import LogLevelOption
 from holdfast.cli.serving import SlotsOption, serve
-from holdfast.cli.target import ApplicationArgument, load
+from holdfast.cli.target import ApplicationArgument, AppOption, UrlOption, named_once, served
 from holdfast.cli.weights import QueueOption, queues
 from holdfast.telemetry.logs import StructuredJournal
 
@@ -30,8 +30,10 @@ NO_CODE_OF_YOURS = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 def run(
-    application: ApplicationArgument,
+    name: ApplicationArgument = None,
     *,
+    application: AppOption = None,
+    url: UrlOption = None,
     slots: SlotsOption = None,
     queue: QueueOption = None,
     grace: Annotated[
@@ -49,7 +51,7 @@ def run(
     """Run jobs, and begin again with the new code whenever a Python file changes."""
     if seat is None:
         raise typer.Exit(_reload(Path.cwd()))
-    hold = load(application)
+    hold = served(named_once(name, application), url)
     usual = hold.settings.worker_options
     options = replace(
         usual, slots=slots or usual.slots, queues=queues(queue) if queue else usual.queues, grace=grace

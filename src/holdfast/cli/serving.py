@@ -27,7 +27,14 @@ from holdfast.ports import Journal
 from holdfast.telemetry.probes import ProbeServer, Route
 
 SlotsOption = Annotated[
-    int | None, typer.Option("--slots", min=1, max=100_000, help="How many jobs to run at once.")
+    int | None,
+    typer.Option(
+        "--slots",
+        min=1,
+        max=100_000,
+        help="How many jobs to run at once.",
+        show_default="WORKER_CONCURRENCY, else 100",
+    ),
 ]
 
 STRAGGLERS = 3.0

@@ -11,25 +11,37 @@ from holdfast.cli.lengths import length, positive_length
 from holdfast.cli.logging_options import LogFormat, LogLevelOption, journal_of
 from holdfast.cli.processes import supervise
 from holdfast.cli.serving import Address, SlotsOption, serve
-from holdfast.cli.target import ApplicationArgument, load
+from holdfast.cli.target import ApplicationArgument, AppOption, UrlOption, named_once, served
 from holdfast.cli.weights import QueueOption, queues
 from holdfast.config import Settings
 from holdfast.core.errors import ConfigError
 
 
 def run(
-    application: ApplicationArgument,
+    name: ApplicationArgument = None,
     *,
+    application: AppOption = None,
+    url: UrlOption = None,
     slots: SlotsOption = None,
     queue: QueueOption = None,
     lease: Annotated[
         timedelta | None,
-        typer.Option("--lease", parser=positive_length, metavar="TIME", help="How long a claim lasts."),
+        typer.Option(
+            "--lease",
+            parser=positive_length,
+            metavar="TIME",
+            help="How long a claim lasts.",
+            show_default="WORKER_LEASE_TTL_SEC, else 90 s",
+        ),
     ] = None,
     grace: Annotated[
         timedelta | None,
         typer.Option(
-            "--grace", parser=length, metavar="TIME", help="How long running jobs may go on at the end."
+            "--grace",
+            parser=length,
+            metavar="TIME",
+            help="How long running jobs may go on at the end.",
+            show_default="WORKER_GRACE_SEC, else 30 s",
         ),
     ] = None,
     processes: Annotated[
@@ -39,11 +51,20 @@ def run(
     health_port: Annotated[
         int | None,
         typer.Option(
-            "--health-port", min=0, max=65_535, help="Answer /live, /ready and /metrics on this port."
+            "--health-port",
+            min=0,
+            max=65_535,
+            help="Answer /live, /ready and /metrics on this port.",
+            show_default="WORKER_HEALTH_PORT, else none",
         ),
     ] = None,
     health_host: Annotated[
-        str | None, typer.Option("--health-host", help="Open the health port on this address.")
+        str | None,
+        typer.Option(
+            "--health-host",
+            help="Open the health port on this address.",
+            show_default="WORKER_HEALTH_HOST, else 127.0.0.1",
+        ),
     ] = None,
     seat: Annotated[
         Path | None,
@@ -52,11 +73,16 @@ def run(
     log_level: LogLevelOption = None,
     log_format: Annotated[
         LogFormat | None,
-        typer.Option("--log-format", case_sensitive=False, help="What a log line looks like."),
+        typer.Option(
+            "--log-format",
+            case_sensitive=False,
+            help="What a log line looks like.",
+            show_default="LOG_FORMAT, else json",
+        ),
     ] = None,
 ) -> None:
     """Run jobs until told to stop by a signal."""
-    hold = load(application)
+    hold = served(named_once(name, application), url)
     usual = hold.settings.worker_options
     options = replace(
         usual,

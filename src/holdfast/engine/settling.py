@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, assert_never
 
+from holdfast.core.failures import begun_attempts
 from holdfast.core.jobs import Claim
 from holdfast.core.providers import provider_of
 from holdfast.core.states import Status
@@ -158,7 +159,7 @@ class Settler:
         fields = {
             **outcome.fields(),
             "status": _status(end, change).value,
-            "attempt": outcome.attempt,
+            "attempt": begun_attempts(outcome.attempt, change.failure),
             "duration_ms": round(outcome.seconds * 1000),
         }
         reason = _reason(change, with_stack=self._development)
