@@ -104,8 +104,8 @@ def test_a_worker_outlives_a_full_disk_and_finishes_its_jobs(
         orders = submit_orders(database.url, 60)
         until(lambda: len(service.calls()) >= 5, within=10, what="calls under way")
         small_disk.fill()
-        until(lambda: crew.lines("leases not extended"), within=60, what="the worker to miss the room")
-        assert "the disk is full" in crew.lines("leases not extended")[0]["message"]
+        until(lambda: crew.lines("store unavailable"), within=60, what="the worker to miss the room")
+        assert "the disk is full" in crew.lines("store unavailable")[0]["message"]
 
         small_disk.free()
         drain(database, crew, within=120)

@@ -90,7 +90,7 @@ def test_a_worker_goes_on_by_itself_when_its_postgres_comes_back(
         until(lambda: len(service.calls()) >= 5, within=10, what="calls under way")
         server.stop("immediate")
         until(
-            lambda: crew.lines("sweep put off") and crew.lines("leases not extended"),
+            lambda: crew.lines("store unavailable"),
             within=20,
             what="the worker to miss its database",
         )

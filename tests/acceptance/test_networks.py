@@ -153,7 +153,7 @@ def test_a_worker_with_silent_connections_goes_on_by_itself(
 
         def silenced_until_it_notices() -> bool:
             route.half_open()
-            return bool(crew.lines("sweep put off"))
+            return bool(crew.lines("store unavailable"))
 
         until(silenced_until_it_notices, within=ANSWER + FOREVER, what="the worker to miss an answer")
         assert database.live(), "it was done before anything could go wrong"

@@ -1,18 +1,32 @@
 """Each change that an operator may ask about is one line with the same fields."""
 
 import asyncio
+import io
+import logging
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
+import structlog
 
-from holdfast import Backoff, Holdfast, JobCancelled, JobFailed, Permanent, Retryable, Status
+from holdfast import (
+    Backoff,
+    Holdfast,
+    JobCancelled,
+    JobFailed,
+    Permanent,
+    Retryable,
+    Status,
+    StoreUnavailable,
+)
 from holdfast.core.transitions import time_out
 from holdfast.engine.patience import Patience
 from holdfast.engine.settling import Outcome, Settler
 from holdfast.ports import Store
+from holdfast.telemetry.logs import JobContextFilter
 from tests.builders import a_job
 from tests.contract.conftest import Journal
 from tests.contract.steps import PATIENCE, a_claim
@@ -187,6 +201,120 @@ def a_settler(hold: Holdfast) -> Settler:
         journal=parts.journal,
         metrics=parts.metrics,
     )
+
+
+async def test_every_line_about_a_job_has_its_name_and_queue(hold: Holdfast, journal: Journal) -> None:
+    begun = asyncio.Event()
+
+    @hold.stage("first")
+    async def first() -> int:
+        return 1
+
+    @hold.job("steps", queue="own", attempts=2)
+    async def steps() -> None:
+        await first()
+        await hold.sleep(0.01)
+        raise Retryable("not yet")
+
+    @hold.job("endless", queue="own")
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    @hold.job("slow", queue="own", deadline=0.05)
+    async def slow() -> None:
+        return None
+
+    late = await slow.options(delay="1h").submit()
+    failing, running = await steps.submit(), await endless.submit()
+    await hold.signal(failing.id, "other")
+    async with hold.worker(queues=["own"], poll=0.05, grace=0):
+        for job in (failing, late):
+            with pytest.raises(JobFailed):
+                await job.result(timeout=PATIENCE)
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+    await hold.dead.discard(failing.id, "not needed", actor="ada")
+
+    about_jobs = [line for line in journal.lines() if line.get("job_id")]
+    names = {failing.id: "steps", running.id: "endless", late.id: "slow"}
+    expected = {"signalled", "stage", "parked", "retry", "failed", "released", "timed out", "letters moved"}
+    assert {line["event"] for line in about_jobs} >= expected
+    assert [line for line in about_jobs if line.get("name") != names[line["job_id"]]] == []
+    assert [line for line in about_jobs if line.get("queue") != "own"] == []
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_what_a_handler_logs_names_its_job(hold: Holdfast, kind: str) -> None:
+    told, plain = [], io.StringIO()
+    logger, handler = logging.getLogger("application"), logging.StreamHandler(plain)
+    handler.addFilter(JobContextFilter())
+    handler.setFormatter(logging.Formatter("%(message)s %(job_id)s %(job_name)s %(job_queue)s."))
+    logger.addHandler(handler)
+
+    def say() -> None:
+        told.append(structlog.contextvars.merge_contextvars(None, "info", {"event": "hello"}))
+        logger.warning("hello")
+
+    @hold.job("async")
+    async def on_the_loop() -> None:
+        say()
+
+    @hold.job("sync")
+    def in_a_thread() -> None:
+        say()
+
+    try:
+        async with hold.worker(poll=0.05):
+            job = await (on_the_loop if kind == "async" else in_a_thread).submit()
+            await job.result(timeout=PATIENCE)
+        logger.warning("outside")
+    finally:
+        logger.removeHandler(handler)
+
+    assert told == [{"event": "hello", "job_id": job.id, "job_name": kind, "job_queue": "default"}]
+    assert plain.getvalue() == f"hello {job.id} {kind} default.\noutside   .\n"
+
+
+async def test_an_outage_of_the_store_is_one_line_at_its_beginning_and_one_at_its_end(
+    hold: Holdfast, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, away, refused = hold.parts.store, True, Counter[str]()
+
+    def failing(name: str) -> Any:
+        real = getattr(store, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            if away:
+                refused[name] += 1
+                raise StoreUnavailable("the database does not answer")
+            return await real(*args, **kwargs)
+
+        return call
+
+    @hold.job("quick")
+    async def quick() -> None:
+        return None
+
+    async with hold.worker(poll=0.01) as worker:
+        job = await quick.submit()
+        await job.result(timeout=PATIENCE)
+        # Reads of one service still succeed, as during a failover: that does not end the outage.
+        for name in ("claim", "promote", "holders"):
+            monkeypatch.setattr(store, name, failing(name))
+        async with asyncio.timeout(PATIENCE):
+            while min(refused[name] for name in ("claim", "promote", "holders")) < 3:
+                await asyncio.sleep(0.01)
+        away = False
+        async with asyncio.timeout(PATIENCE):
+            while not journal.lines("store available"):
+                await asyncio.sleep(0.01)
+    assert worker.stopped
+
+    [began], [ended] = journal.lines("store unavailable"), journal.lines("store available")
+    assert told(began, "level", "message") == {"level": "warning", "message": "the database does not answer"}
+    assert ended["level"] == "info"
+    assert ended["duration_ms"] > 0
+    assert [line for line in journal.lines() if "put off" in line["event"]] == []
 
 
 async def test_no_argument_and_no_stack_is_logged(hold: Holdfast, journal: Journal) -> None:

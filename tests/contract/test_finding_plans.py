@@ -48,7 +48,9 @@ def on_sqlite(connection: sqlite3.Connection, wanted: JobFilter) -> list[str]:
         values[name] = value
         return f":{name}"
 
-    sql = find_statement(Statements("holdfast.stores.sqlite"), wanted, bind, before="id < {}")
+    sql = find_statement(
+        Statements("holdfast.stores.sqlite"), wanted, bind, before="id < {}", keys="holdfast_job_keys"
+    )
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
 
 
@@ -99,7 +101,9 @@ async def on_postgres(dsn: str, wanted: JobFilter) -> str:
         values.append(value)
         return f"${len(values)}"
 
-    sql = find_statement(Statements("holdfast.stores.postgres"), wanted, bind, before="id < {}::uuid")
+    sql = find_statement(
+        Statements("holdfast.stores.postgres"), wanted, bind, before="id < {}::uuid", keys="holdfast.job_keys"
+    )
     connection = await asyncpg.connect(
         dsn, server_settings=SESSION | {"plan_cache_mode": "force_custom_plan"}
     )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LOOKS = {
     "events",
+    "ids_between",
+    "keys_of",
     "reasons",
     "counts",
     "depths",

@@ -115,6 +115,47 @@ async def test_code_that_cannot_be_imported_is_waited_for(folder: Path, url: str
     assert job.result == "1001"
 
 
+FAILING = """
+from holdfast import Holdfast
+
+hold = Holdfast(attempts=1)
+
+
+@hold.job("grade")
+async def grade() -> int:
+    raise ValueError("password=hunter2hunter2")
+
+
+@hold.job("quick")
+async def quick() -> None:
+    return None
+"""
+
+
+async def test_a_failure_is_shown_with_its_stack_and_a_success_as_one_line(tmp_path: Path, url: str) -> None:
+    an_application(tmp_path, FAILING)
+    with dev(cwd=tmp_path) as worker:
+        failed, completed = await submit(url, "grade"), await submit(url, "quick")
+        for job_id in (failed, completed):
+            await wait(url, job_id)
+        worker.wait_for("completed")
+
+    assert "app.py:9 in grade" in worker.output
+    assert "ValueError" in worker.output
+    assert "hunter2" not in worker.output
+    [line] = [line for line in worker.output.splitlines() if completed in line]
+    assert "name=quick" in line
+    assert "queue=default" in line
+
+
+async def test_the_level_of_what_dev_logs_can_be_chosen(folder: Path, url: str) -> None:
+    with a_process("dev", "app:hold", "--log-level", "warning", cwd=folder) as worker:
+        await wait(url, await submit(url, "sum", 1))
+
+    assert "completed" not in worker.output
+    assert "worker started" not in worker.output
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_its_worker(folder: Path, number: signal.Signals) -> None:
     with dev(cwd=folder) as worker:

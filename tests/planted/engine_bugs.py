@@ -30,7 +30,7 @@ async def _extend_nothing(self: Any) -> None:
     await self._hear_cancellations()
 
 
-async def _keep_until_the_first_error(self: Any) -> None:
+async def _keep_until_the_first_error(self: Any, _: Any) -> None:
     third = self._options.lease.total_seconds() / 3
     try:
         while True:
@@ -40,7 +40,7 @@ async def _keep_until_the_first_error(self: Any) -> None:
         await asyncio.Event().wait()
 
 
-async def _sweep_until_the_first_error(self: Any) -> None:
+async def _sweep_until_the_first_error(self: Any, _: Any) -> None:
     try:
         while True:
             await self._rest(await self.run_once())

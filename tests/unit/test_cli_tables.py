@@ -104,7 +104,7 @@ def test_ids_states_and_headings_are_whole(
     assert set(rule) == {"─"}
     assert all(len(line) <= width for line in lines)
     begun = [row.split()[:2] for row in rows if row[:1] not in (" ", "n")]
-    assert begun == [[job.id, job.status] for job, _ in found]
+    assert begun == [[job.id, job.status] for job, _, _ in found]
 
 
 def left_out(lines: list[str]) -> set[str]:
@@ -135,10 +135,13 @@ def test_columns_that_say_nothing_are_left_out_in_silence(on_a_terminal: Callabl
     assert len(lines) == 4
 
 
-def test_a_list_without_jobs_is_its_headings(on_a_terminal: Callable[..., list[str]]) -> None:
+def test_a_list_without_jobs_says_so(
+    on_a_terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = on_a_terminal(lambda: show_list([], NOW, with_deadline=False), width=160)
 
-    assert "why" in lines[0].split()
+    assert lines == []
+    assert capsys.readouterr().err == "holdfast: there is no such job\n"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.errors import StoreUnavailable
+from holdfast.engine.availability import StoreAvailability
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.options import WorkerOptions
 from holdfast.ports.store import Extension
@@ -79,7 +80,11 @@ def kept(
             clock=VirtualClock(loop),
             journal=cast("Journal", journal),
         )
-        tasks = [asyncio.create_task(keeper.run()), asyncio.create_task(keeper.watch_cancellations())]
+        availability = StoreAvailability("worker", VirtualClock(loop), cast("Journal", journal))
+        tasks = [
+            asyncio.create_task(keeper.run(availability)),
+            asyncio.create_task(keeper.watch_cancellations(availability)),
+        ]
         if beside is not None:
             tasks.append(asyncio.create_task(beside(loop)))
         await asyncio.sleep(seconds)

@@ -57,3 +57,14 @@ def test_a_stage_key_is_text_that_no_counted_call_has(key: str) -> None:
 
     with pytest.raises(PayloadInvalid, match="a stage's key must be"):
         fetch.options(key=key)
+
+
+def test_an_empty_key_is_refused() -> None:
+    hold = Holdfast("sqlite:///unused.db")
+
+    @hold.job("send")
+    async def send() -> None:
+        return None
+
+    with pytest.raises(PayloadInvalid, match="key must be printable text of 1 to 200 characters"):
+        send.options(key="")

@@ -65,6 +65,7 @@ def test_a_ticket_goes_out_as_json_with_the_first_reason() -> None:
         "job_id": JOB_ID,
         "fingerprint": "0123456789abcdef",
         "name": "grade",
+        "queue": "default",
         "error_class": "UPSTREAM_5XX",
         "code": "GW_5XX",
         "stage": "llm",

@@ -13,7 +13,6 @@ from holdfast.face import Holdfast
 
 app = typer.Typer(
     name="holdfast",
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

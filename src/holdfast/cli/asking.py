@@ -1,6 +1,7 @@
 """How a command asks its store, and in whose name."""
 
 import asyncio
+import getpass
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -15,9 +16,23 @@ from holdfast.telemetry.logs import StructuredJournal
 T = TypeVar("T")
 
 
-def _somebody(text: str) -> str:
+def _named(text: str) -> str:
     if not text.strip():
-        raise typer.BadParameter("nobody is named; tell who decides")
+        raise typer.BadParameter("must not be empty; give the name of the person who decides")
+    return text
+
+
+def login_name() -> str | None:
+    """Give the name under which the person is logged in; none if the system knows none, as in some containers."""
+    try:
+        return getpass.getuser() or None
+    except (OSError, KeyError, ImportError):
+        return None
+
+
+def _actor(text: str | None) -> str:
+    if text is None:
+        raise typer.BadParameter("--actor is needed here: the system has no login name to take for it")
     return text
 
 
@@ -28,7 +43,17 @@ def said(text: str) -> str:
     return text
 
 
-ActorOption = Annotated[str, typer.Option("--actor", parser=_somebody, metavar="WHO", help="Who decides.")]
+ActorOption = Annotated[
+    str,
+    typer.Option(
+        "--actor",
+        parser=_named,
+        metavar="WHO",
+        help="Who decides.",
+        default_factory=lambda: _actor(login_name()),
+        show_default="login name",
+    ),
+]
 
 
 def asked(hold: Holdfast, question: Callable[[Holdfast], Coroutine[Any, Any, T]]) -> T:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from holdfast.cli import dead_archive, dead_replays, dead_view
-from holdfast.cli.answers import Answer, as_id, canonical, tell
+from holdfast.cli.answers import Answer, full_id, id_or_beginning, tell
 from holdfast.cli.asking import ActorOption, asked, said
 from holdfast.cli.counting import counted
 from holdfast.cli.exits import say
@@ -18,7 +18,7 @@ from holdfast.cli.output import JsonOption, show_json
 from holdfast.cli.selecting import NOTHING_FOUND, Selection, narrowed, selected
 from holdfast.cli.taking import taking
 from holdfast.cli.target import NAME_IT, AppOption, Given, UrlOption, chosen
-from holdfast.core.errors import ConfigError, LetterNotFound, PayloadInvalid, StepRefused
+from holdfast.core.errors import ConfigError, JobNotFound, LetterNotFound, PayloadInvalid, StepRefused
 from holdfast.core.letters import OPEN, Cause, Group, Letter, LetterFilter, LetterState
 from holdfast.core.payload import decode
 from holdfast.engine.desk import Moved, Wanted
@@ -52,15 +52,21 @@ def list_letters(
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")] = 50,
     before: Annotated[
         str | None,
-        typer.Option("--before", parser=as_id, metavar="ID", help="Only jobs older than this one."),
+        typer.Option("--before", parser=id_or_beginning, metavar="ID", help="Only jobs older than this one."),
     ] = None,
     application: AppOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List dead letters, that of the newest job first."""
-    wanted = replace(wanted, limit=limit + 1, before=before)  # one more tells whether there are more
-    found, now = asked(chosen(application, url), _at(lambda dead: dead.list(wanted)))
+
+    async def ask(hold: Holdfast) -> tuple[list[Letter], datetime]:
+        page_end = None if before is None else await full_id(hold, before)
+        # One more tells whether there are more.
+        found = await hold.dead.list(replace(wanted, limit=limit + 1, before=page_end))
+        return found, await hold.parts.store.now()
+
+    found, now = asked(chosen(application, url), ask)
     shown = found[:limit]
     if as_json:
         show_json([dead_view.as_listed(letter) for letter in shown])
@@ -100,9 +106,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a dead letter with its failure, what was done with it, and what to do next."""
-    whole = asked(
-        chosen(application, url), lambda hold: _whole(hold, canonical(job), Given(application, url))
-    )
+    whole = asked(chosen(application, url), lambda hold: _whole(hold, job, Given(application, url)))
     if as_json:
         show_json(dead_view.as_json(whole))
     else:
@@ -237,6 +241,7 @@ def _at(
 
 
 async def _whole(hold: Holdfast, job_id: str, given: Given) -> dead_view.Whole:
+    job_id = await full_id(hold, job_id)
     try:
         dossier = await hold.dead.show(job_id)
     except LetterNotFound as error:
@@ -258,7 +263,7 @@ def _told(state: LetterState, *, dry_run: bool) -> str:
 def _take(given: Given, selection: Selection, take: Take, *, told: str, as_json: bool) -> None:
     """Take a step with all that is meant; tell what became of each that was named, and how many a filter meant."""
     if selection.job_ids:
-        each = asked(chosen(*given), lambda hold: _each(hold.dead, selection, take, told, given))
+        each = asked(chosen(*given), lambda hold: _each(hold, selection, take, told, given))
         tell(each, as_json=as_json)
         return
     answers = asked(chosen(*given), lambda hold: _all(hold.dead, selection, take, told))
@@ -268,16 +273,18 @@ def _take(given: Given, selection: Selection, take: Take, *, told: str, as_json:
     tell(answers if as_json else refused, as_json=as_json)
 
 
-async def _each(dead: DeadLetters, selection: Selection, take: Take, told: str, given: Given) -> list[Answer]:
+async def _each(hold: Holdfast, selection: Selection, take: Take, told: str, given: Given) -> list[Answer]:
     """Take a step with each letter on its own: one that does not allow it does not keep the others from it."""
     answers = []
-    for job_id in selection.job_ids:
+    for text in selection.job_ids:
+        job_id = text
         try:
-            await take(dead, job_id)
+            job_id = await full_id(hold, text)
+            await take(hold.dead, job_id)
             answers.append(Answer(job_id, done=True, detail=told))
         except LetterNotFound as error:
             answers.append(Answer(job_id, done=False, detail=dead_view.absent(job_id, error, given)))
-        except StepRefused as error:
+        except (JobNotFound, StepRefused) as error:
             answers.append(Answer(job_id, done=False, detail=str(error)))
     return answers
 

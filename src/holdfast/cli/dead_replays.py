@@ -77,12 +77,13 @@ def plan(
         raise ConfigError(f"a plan looks at what the code declares, and none is known; {NAME_IT}")
     selection = selection.usually(_S.REMEDIATED, _S.VALIDATED)
 
-    async def ask(hold: Holdfast) -> Planned:
+    async def ask(hold: Holdfast) -> tuple[Planned, tuple[str, ...]]:
+        meant = await selection.with_full_ids(hold)
         # One letter by its id: if there is none, that is said.
-        [wanted, *more] = selection.job_ids or [selection.as_filter()]
+        [wanted, *more] = meant.job_ids or [meant.as_filter()]
         try:
-            return await hold.dead.plan(
-                selection.as_filter() if more else wanted,
+            planned = await hold.dead.plan(
+                meant.as_filter() if more else wanted,
                 safe=safe,
                 actor=actor,
                 restart=restart,
@@ -91,10 +92,11 @@ def plan(
                 dry_run=dry_run,
             )
         except LetterNotFound as error:
-            raise LetterNotFound(absent(selection.job_ids[0], error, given)) from None
+            raise LetterNotFound(absent(meant.job_ids[0], error, given)) from None
+        return planned, meant.job_ids
 
-    planned = asked(chosen(application, url), ask)
-    missing = [job_id for job_id in selection.job_ids if job_id not in planned.checks]
+    planned, named = asked(chosen(application, url), ask)
+    missing = [job_id for job_id in named if job_id not in planned.checks]
     if as_json:
         show_json(_planned_json(planned, missing))
     else:

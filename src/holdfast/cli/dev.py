@@ -17,8 +17,9 @@ import typer
 
 from holdfast.cli.exits import ExitCode, say
 from holdfast.cli.lengths import length
+from holdfast.cli.logging_options import LogLevelOption
 from holdfast.cli.serving import SlotsOption, serve
-from holdfast.cli.target import ApplicationArgument, load
+from holdfast.cli.target import ApplicationArgument, AppOption, UrlOption, named_once, served
 from holdfast.cli.weights import QueueOption, queues
 from holdfast.telemetry.logs import StructuredJournal
 
@@ -29,8 +30,10 @@ NO_CODE_OF_YOURS = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 def run(
-    application: ApplicationArgument,
+    name: ApplicationArgument = None,
     *,
+    application: AppOption = None,
+    url: UrlOption = None,
     slots: SlotsOption = None,
     queue: QueueOption = None,
     grace: Annotated[
@@ -39,6 +42,7 @@ def run(
             "--grace", parser=length, metavar="TIME", help="How long running jobs may go on after a change."
         ),
     ] = "2s",  # type: ignore[assignment]  # it is read like a word of the command line
+    log_level: LogLevelOption = None,
     seat: Annotated[
         Path | None,
         typer.Option("--seat", hidden=True, help="Given by the command to the process it starts."),
@@ -47,14 +51,14 @@ def run(
     """Run jobs, and begin again with the new code whenever a Python file changes."""
     if seat is None:
         raise typer.Exit(_reload(Path.cwd()))
-    hold = load(application)
+    hold = served(named_once(name, application), url)
     hold.settings.ensure_usable()
     usual = hold.settings.worker_options
     options = replace(
         usual, slots=slots or usual.slots, queues=queues(queue) if queue else usual.queues, grace=grace
     )
-    journal = StructuredJournal(level=hold.settings.log_level, as_json=False)
-    raise typer.Exit(serve(hold, options, journal, health=seat))
+    journal = StructuredJournal(level=log_level or hold.settings.log_level, as_json=False)
+    raise typer.Exit(serve(hold, options, journal, health=seat, development=True))
 
 
 def _reload(folder: Path) -> int:

@@ -1,8 +1,9 @@
 """`holdfast init`: a small project to start from, which runs as it is."""
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,10 @@ from holdfast.cli.exits import ExitCode, say
 
 SUFFIX = ".txt"
 """Ends the name of each file among our own, so that no tool takes it for code of this package."""
+
+
+OURSELVES = "{holdfast}"
+"""Stands for this package in the requirements of the project."""
 
 
 def run(
@@ -41,11 +46,18 @@ def run(
 def starter() -> dict[str, str]:
     """Give the files of the project, by their names."""
     files = resources.files("holdfast.cli").joinpath("starter").iterdir()
-    return {
+    found = {
         file.name.removesuffix(SUFFIX): file.read_text(encoding="utf-8")
         for file in sorted(files, key=lambda file: file.name)
         if file.name.endswith(SUFFIX)
     }
+    return {name: text.replace(OURSELVES, installed_from()) for name, text in found.items()}
+
+
+def installed_from() -> str:
+    """Give the requirement that installs this package from where it was installed: an index, a checkout, a wheel."""
+    origin = metadata.distribution("holdfast").read_text("direct_url.json")
+    return "holdfast" if origin is None else f"holdfast @ {json.loads(origin)['url']}"
 
 
 def _write(files: Mapping[Path, str]) -> None:

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import jobs_view
-from holdfast.cli.answers import Answer, as_id, canonical, tell
+from holdfast.cli.answers import Answer, canonical, full_id, id_or_beginning, is_id, tell
 from holdfast.cli.asking import ActorOption, asked
+from holdfast.cli.known import ensure_known_queue
 from holdfast.cli.lengths import length
 from holdfast.cli.output import JsonOption, show_json
-from holdfast.cli.target import AppOption, UrlOption, chosen
-from holdfast.core.errors import ConfigError, JobNotFound, PayloadInvalid, StateRefused
+from holdfast.cli.target import AppOption, Given, UrlOption, chosen
+from holdfast.core.errors import ArchiveUnavailable, ConfigError, JobNotFound, PayloadInvalid, StateRefused
 from holdfast.core.jobs import Job, JobFilter
 from holdfast.core.letters import Letter, LetterFilter
 from holdfast.core.payload import decode
@@ -50,10 +51,15 @@ def list_jobs(
     name: NameOption = None,
     owner: OwnerOption = None,
     queue: QueueOption = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only the jobs with this idempotency key.")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help="Only jobs about this subject.")] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", help="Only jobs about this version of their subject.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")] = 50,
     before: Annotated[
         str | None,
-        typer.Option("--before", parser=as_id, metavar="ID", help="Only jobs older than this one."),
+        typer.Option("--before", parser=id_or_beginning, metavar="ID", help="Only jobs older than this one."),
     ] = None,
     at_risk: Annotated[
         timedelta | None,
@@ -66,12 +72,18 @@ def list_jobs(
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first; with --at-risk, the nearest deadline first."""
+    narrow = {"key": key, "subject": subject, "version": version}
     if at_risk is not None:
-        _ensure_it_can_be_at_risk(status, before)
-    wanted = JobFilter(
-        status=status, name=name, owner=owner, queue=queue, limit=limit, before=before, at_risk=at_risk
-    )
-    found, now = asked(chosen(application, url), lambda hold: _found(hold, wanted))
+        _ensure_it_can_be_at_risk(status, before, by_key=any(value is not None for value in narrow.values()))
+
+    async def ask(hold: Holdfast) -> tuple[list[jobs_view.Listed], datetime]:
+        if queue is not None:
+            await ensure_known_queue(hold, queue)
+        page_end = None if before is None else await full_id(hold, before)
+        wanted = JobFilter(status, name, owner, queue, limit, page_end, at_risk, **narrow)  # type: ignore[arg-type]
+        return await _found(hold, wanted)
+
+    found, now = asked(chosen(application, url), ask)
     if as_json:
         show_json([jobs_view.as_listed(each) for each in found])
     else:
@@ -89,7 +101,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a job with its failure, stages and history."""
-    whole = asked(chosen(application, url), lambda hold: _whole(hold, job_id, with_args=with_args))
+    given = Given(application, url)
+    whole = asked(chosen(application, url), lambda hold: _whole(hold, job_id, given, with_args=with_args))
     if as_json:
         show_json(jobs_view.as_json(whole))
     else:
@@ -145,6 +158,8 @@ def retry(
         return "queued"
 
     async def everyone(hold: Holdfast) -> list[Answer]:
+        if queue is not None:
+            await ensure_known_queue(hold, queue)
         wanted = JobFilter(status=Status.FAILED, name=name, owner=owner, queue=queue, limit=PAGE)
         # Of those that were purged only the end is left: there is nothing to bring back.
         failed = [job.id async for job in _all(hold, wanted) if job.purged_at is None] if all_failed else []
@@ -208,17 +223,47 @@ async def _found(hold: Holdfast, wanted: JobFilter) -> tuple[list[jobs_view.List
     parked = [job.id for job in jobs if job.retry_after is not None]
     reasons = await hold.parts.store.reasons(parked) if parked else {}
     now = await hold.parts.store.now()
-    return [jobs_view.Listed(job, reasons.get(job.id)) for job in jobs], now
+    keys = await hold.parts.store.keys_of([job.id for job in jobs]) if jobs else {}
+    return [jobs_view.Listed(job, reasons.get(job.id), keys.get(job.id)) for job in jobs], now
 
 
-async def _whole(hold: Holdfast, job_id: str, *, with_args: bool) -> jobs_view.Whole:
-    job, store = await hold.read(canonical(job_id)), hold.parts.store
+async def _whole(hold: Holdfast, job_id: str, given: Given, *, with_args: bool) -> jobs_view.Whole:
+    job, store = await _read(hold, job_id, given), hold.parts.store
     stages = [row for row in await store.stages([job.id]) if row.key.name != RESTARTED]
     signals = await store.signals([job.id])
     original = await store.original_args(job.id) if with_args else None
+    keys = await store.keys_of([job.id])
     return jobs_view.Whole(
-        job, stages, await hold.events(job.id), signals, await _letter(hold, job), with_args, original
+        job,
+        stages,
+        await hold.events(job.id),
+        signals,
+        await _letter(hold, job),
+        with_args,
+        original,
+        keys.get(job.id),
     )
+
+
+async def _read(hold: Holdfast, job_id: str, given: Given) -> Job:
+    """Read a job. Raises `JobNotFound`, and says where it may be: one with a dead letter goes to the archive."""
+    job_id = await full_id(hold, job_id)
+    try:
+        return await hold.read(job_id)
+    except JobNotFound as error:
+        if hold.parts.letters.archive is None or not is_id(job_id):
+            raise
+        where = await _archived(hold, job_id)
+        back = given.typed(f"dead restore {job_id}")
+        raise JobNotFound(f"{error}; {where.format(back=back)}") from None
+
+
+async def _archived(hold: Holdfast, job_id: str) -> str:
+    try:
+        found = await hold.dead.archived(LetterFilter(job_ids=(job_id,), limit=1))
+    except ArchiveUnavailable:
+        return "it may be in the archive, which does not answer now"
+    return "it is in the archive: {back}" if found else "it is not in the archive either"
 
 
 async def _letter(hold: Holdfast, job: Job) -> Letter | None:
@@ -234,8 +279,10 @@ async def _each(
 ) -> list[Answer]:
     """Ask for each job on its own: one that cannot be does not keep the others from it."""
     answers = []
-    for job_id in map(canonical, job_ids):
+    for text in job_ids:
+        job_id = canonical(text)
         try:
+            job_id = await full_id(hold, text)
             answers.append(Answer(job_id, done=True, detail=await ask(hold, job_id)))
         except (JobNotFound, StateRefused) as error:
             answers.append(Answer(job_id, done=False, detail=str(error)))
@@ -250,7 +297,9 @@ async def _all(hold: Holdfast, wanted: JobFilter) -> AsyncIterator[Job]:
         wanted = replace(wanted, before=page[-1].id)
 
 
-def _ensure_it_can_be_at_risk(status: Status | None, before: str | None) -> None:
+def _ensure_it_can_be_at_risk(status: Status | None, before: str | None, *, by_key: bool) -> None:
+    if by_key:
+        raise ConfigError("--at-risk goes with neither --key nor --subject nor --version")
     if before is not None:
         raise ConfigError(
             "--at-risk lists jobs by their deadline, without pages; give --limit and no --before"

@@ -1,6 +1,7 @@
 """Jobs as people and programs read them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -9,8 +10,8 @@ import typer
 
 from holdfast.cli.lengths import brief
 from holdfast.cli.output import NOTHING, pairs, plain, show_fields, show_title
-from holdfast.cli.tables import Cell, Column, Room, moment, show_table
-from holdfast.core.failures import Failure
+from holdfast.cli.tables import Cell, Column, Room, moment, show_rows, show_table
+from holdfast.core.failures import Failure, begun_attempts
 from holdfast.core.jobs import Event, EventKind, Job, Signal
 from holdfast.core.letters import Letter
 from holdfast.core.redaction import printable
@@ -31,7 +32,13 @@ COLUMNS = (
 )
 """The last says on a terminal what a pipe gets in two fields: how a job failed, or what it waits for."""
 DEADLINE = Column("deadline")
-STAGES = (Column("stage"), Column("status"), Column("attempt"), Column("failure", Room.FOLDED))
+STAGES = (
+    Column("stage"),
+    Column("status"),
+    Column("attempt"),
+    Column("took", usual=(NOTHING,)),
+    Column("failure", Room.FOLDED),
+)
 SIGNALS = (Column("signal"), Column("data", Room.FOLDED))
 HISTORY = (Column("at"), Column("event"), Column("details", Room.FOLDED))
 
@@ -54,6 +61,8 @@ class Whole(NamedTuple):
     """Arguments may be anybody's secrets: they are shown to whoever asks for them."""
     original_args: str | None = None
     """What the job was submitted with, if that was corrected and is asked for."""
+    key: str | None = None
+    """The idempotency key that the job was submitted with."""
 
 
 class Listed(NamedTuple):
@@ -61,15 +70,17 @@ class Listed(NamedTuple):
 
     job: Job
     reason: str | None
+    key: str | None = None
 
 
 def show_list(found: list[Listed], now: datetime, *, with_deadline: bool) -> None:
     """Show jobs to people; *now* is the store's, by which they run."""
     if with_deadline:
-        rows = [(*_row(job, reason, now), moment(job.deadline_at, now)) for job, reason in found]
-        show_table((*COLUMNS, DEADLINE), rows)
+        rows = [(*_row(job, reason, now), moment(job.deadline_at, now)) for job, reason, _ in found]
+        show_rows((*COLUMNS, DEADLINE), rows, nothing="no live job has a deadline that is so close")
     else:
-        show_table(COLUMNS, [_row(job, reason, now) for job, reason in found])
+        rows = [_row(job, reason, now) for job, reason, _ in found]
+        show_rows(COLUMNS, rows, nothing="there is no such job")
 
 
 def _row(job: Job, reason: str | None, now: datetime) -> tuple[object, ...]:
@@ -81,7 +92,7 @@ def _row(job: Job, reason: str | None, now: datetime) -> tuple[object, ...]:
         job.name,
         job.queue,
         job.owner,
-        job.last_attempt,
+        begun_attempts(job.last_attempt, job.failure),
         moment(job.created_at, now),
         failure,
         waits or Cell(None, short=failure or ""),
@@ -91,23 +102,24 @@ def _row(job: Job, reason: str | None, now: datetime) -> tuple[object, ...]:
 def as_listed(found: Listed) -> dict[str, Any]:
     """Give a job as JSON values, without what only a single one is read with."""
     values = {name: value for name, value in _job(found.job).items() if name not in TEXTS}
-    return values | {"reason": found.reason}
+    return values | {"key": found.key, "reason": found.reason}
 
 
 def as_json(whole: Whole) -> dict[str, Any]:
     """Give all that is stored about a job as JSON values."""
-    job = _job(whole.job)
+    job, took = _job(whole.job), _durations(whole.events)
     if not whole.with_args:
         del job["args"]
     if whole.original_args is not None:
         job["original_args"] = _value(whole.original_args)
     return {
         **job,
+        "key": whole.key,
         "dead_letter": None if whole.letter is None else {"state": whole.letter.state},
         "waits_for": _waits_for(whole),
-        "stages": [_stage(stage) for stage in whole.stages],
+        "stages": [_stage(stage) | {"seconds": took.get(str(stage.key))} for stage in whole.stages],
         "unread_signals": [{"signal": told.name, "data": _value(told.data)} for told in _unread(whole)],
-        "events": [{"kind": e.kind, "at": e.at, "meta": dict(e.meta)} for e in whole.events],
+        "events": [{"kind": e.kind, "at": e.at, "meta": dict(_capped(e, whole.job))} for e in whole.events],
     }
 
 
@@ -122,19 +134,42 @@ def show(whole: Whole) -> None:
         typer.echo(f"{whole.letter.state}; `holdfast dead show {whole.letter.job_id}` tells what to do next")
     if whole.stages:
         show_title("stages")
-        show_table(
-            STAGES,
-            [
-                (stage.key, stage.status, stage.attempt, stage.failure and stage.failure.message)
-                for stage in whole.stages
-            ],
-        )
+        took = _durations(whole.events)
+        show_table(STAGES, [_stage_row(stage, took.get(str(stage.key))) for stage in whole.stages])
     unread = _unread(whole)
     if unread:
         show_title("unread signals")
         show_table(SIGNALS, [(told.name, _cut(told.data)) for told in unread])
     show_title("history")
-    show_table(HISTORY, [(e.at, e.kind, pairs(e.meta)) for e in whole.events])
+    show_table(HISTORY, [(e.at, e.kind, pairs(_capped(e, whole.job))) for e in whole.events])
+
+
+def _stage_row(stage: StageRow, seconds: float | None) -> tuple[object, ...]:
+    took = None if seconds is None else f"{seconds:.3f} s"
+    attempt = begun_attempts(stage.attempt, stage.failure)
+    return (stage.key, stage.status, attempt, took, stage.failure and stage.failure.message)
+
+
+def _durations(events: list[Event]) -> dict[str, float]:
+    """Tell how many seconds each stage took: from the end of the one before, or from the beginning of its attempt.
+
+    A store keeps when a stage ended. Of stages that ran side by side, this is the time by which each was later.
+    """
+    took: dict[str, float] = {}
+    since: datetime | None = None
+    for event in events:
+        if event.kind is EventKind.STAGE and since is not None:
+            took[event.meta["stage"]] = max((event.at - since).total_seconds(), 0.0)
+        if event.kind in (EventKind.PROCESSING, EventKind.STAGE):
+            since = event.at
+    return took
+
+
+def _capped(event: Event, job: Job) -> Mapping[str, Any]:
+    """Give the details of an event; the claim that found a job lost once too often began no attempt."""
+    if event.meta.get("attempt") != job.last_attempt:
+        return event.meta
+    return {**event.meta, "attempt": begun_attempts(job.last_attempt, job.failure)}
 
 
 def _show_failure(failure: Failure) -> None:
@@ -151,6 +186,10 @@ def _fields(whole: Whole) -> dict[str, object]:
     job = whole.job
     hidden = {"failure", *TEXTS} | ({"retry_after"} if _for_ever(job) else set())
     shown = {field.name: getattr(job, field.name) for field in fields(job) if field.name not in hidden}
+    shown["attempt"], shown["last_attempt"] = (
+        begun_attempts(count, job.failure) if count else 0 for count in (job.attempt, job.last_attempt)
+    )
+    shown["key"] = whole.key
     shown |= {"held_by": _held(job, _last_reason(whole.events)), "waits_for": ", ".join(_waits_for(whole))}
     shown = {name: value for name, value in shown.items() if value not in (None, "")}
     return shown | _texts(whole)
@@ -255,6 +294,8 @@ def _cut(text: str) -> str:
 
 def _job(job: Job) -> dict[str, Any]:
     values = {field.name: getattr(job, field.name) for field in fields(job)}
+    values["last_attempt"] = begun_attempts(job.last_attempt, job.failure)
+    values["attempt"] = begun_attempts(job.attempt, job.failure) if job.attempt else 0
     values["args"] = _value(job.args)
     values["result"] = _value(job.result)
     values["late_result"] = _value(job.late_result)
@@ -267,7 +308,7 @@ def _stage(stage: StageRow) -> dict[str, Any]:
         "name": stage.key.name,
         "call": stage.key.call,
         "status": stage.status,
-        "attempt": stage.attempt,
+        "attempt": begun_attempts(stage.attempt, stage.failure),
         "result": _value(stage.result),
         "failure": None if stage.failure is None else stage.failure.to_dict(),
     }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.cli.lengths import brief, from_now
 from holdfast.cli.output import NOTHING, pairs, plain, show_fields, show_title
-from holdfast.cli.tables import Cell, Column, Room, moment, show_table
+from holdfast.cli.tables import Cell, Column, Room, moment, show_rows, show_table
 from holdfast.core.breakers import Breaker
 from holdfast.core.durations import Length, duration
 from holdfast.core.limits import Rate
@@ -51,7 +51,12 @@ class Whole(NamedTuple):
 
 def show_list(found: Listed) -> None:
     """Show providers to people."""
-    show_table(COLUMNS, [_row(status, found.now) for status in found.statuses])
+    rows = [_row(status, found.now) for status in found.statuses]
+    show_rows(
+        COLUMNS,
+        rows,
+        nothing="no provider is known; those of an application that were never called need --app",
+    )
 
 
 def _row(status: ProviderStatus, now: datetime) -> tuple[object, ...]:

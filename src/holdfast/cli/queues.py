@@ -8,8 +8,9 @@ from typing import Annotated, NamedTuple
 import typer
 
 from holdfast.cli.asking import ActorOption, asked
+from holdfast.cli.known import ensure_known_queue
 from holdfast.cli.output import NOTHING, JsonOption, show_json
-from holdfast.cli.tables import Column, Room, moment, show_table
+from holdfast.cli.tables import Column, Room, moment, show_rows, show_table
 from holdfast.cli.target import AppOption, UrlOption, chosen
 from holdfast.face import Holdfast
 from holdfast.ports.store import Pause
@@ -65,7 +66,11 @@ def list_queues(
     if as_json:
         show_json([queue._asdict() for queue in found])
     else:
-        show_table(COLUMNS, [_row(queue, now) for queue in found])
+        show_rows(
+            COLUMNS,
+            [_row(queue, now) for queue in found],
+            nothing="there is no queue: no job was submitted yet",
+        )
 
 
 @app.command("pause")
@@ -74,6 +79,9 @@ def pause(
     *,
     actor: ActorOption,
     reason: Annotated[str, typer.Option("--reason", metavar="WHY", help="Why; the list shows it.")] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Pause it even if nothing is known of such a queue yet.")
+    ] = False,
     application: AppOption = None,
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -81,6 +89,8 @@ def pause(
     """Have no worker start jobs of a queue, while what runs goes on."""
 
     async def ask(hold: Holdfast) -> _Answer:
+        if not force:
+            await ensure_known_queue(hold, queue)
         if await hold.pause_queue(queue, actor=actor, reason=reason):
             return _Answer(queue, changed=True, detail="paused")
         return _Answer(queue, changed=False, detail="was paused before")
@@ -100,6 +110,7 @@ def resume(
     """Let workers start jobs of a queue again."""
 
     async def ask(hold: Holdfast) -> _Answer:
+        await ensure_known_queue(hold, queue)
         if await hold.resume_queue(queue, actor=actor):
             return _Answer(queue, changed=True, detail="resumed")
         return _Answer(queue, changed=False, detail="was not paused")

@@ -8,8 +8,18 @@ import typer
 
 from holdfast.cli.asking import asked
 from holdfast.cli.output import JsonOption, show_json
-from holdfast.cli.tables import Column, Room, moment, show_table
-from holdfast.cli.target import ApplicationArgument, load, missing_file
+from holdfast.cli.tables import Column, Room, moment, show_rows
+from holdfast.cli.target import (
+    NAME_IT,
+    ApplicationArgument,
+    AppOption,
+    Given,
+    UrlOption,
+    chosen,
+    missing_file,
+    named_once,
+)
+from holdfast.core.errors import ConfigError
 from holdfast.face import Holdfast
 
 COLUMNS = (
@@ -34,16 +44,25 @@ class _Line(NamedTuple):
 
 
 @app.command("list")
-def list_schedules(application: ApplicationArgument, as_json: JsonOption = False) -> None:
+def list_schedules(
+    name: ApplicationArgument = None,
+    application: AppOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the recurring jobs of an application, with their last and next tick."""
-    hold = load(application)
+    given = Given(named_once(name, application), url)
+    hold = chosen(*given)
+    if not given.is_application:
+        raise ConfigError(f"schedules are declared in code, and none is known; {NAME_IT}")
     # A file that is not there yet says as much as an empty one, and looking makes none.
     now, marks = (hold.parts.clock.now(), {}) if missing_file(hold) else asked(hold, _marks)
     found = _lines(hold, now, marks)
     if as_json:
         show_json([line._asdict() for line in found])
     else:
-        show_table(COLUMNS, [(*line[:3], moment(line.last, now), moment(line.next, now)) for line in found])
+        rows = [(*line[:3], moment(line.last, now), moment(line.next, now)) for line in found]
+        show_rows(COLUMNS, rows, nothing="the application declares no recurring job")
 
 
 async def _marks(hold: Holdfast) -> tuple[datetime, Mapping[str, datetime]]:

@@ -7,11 +7,12 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from holdfast.cli.answers import canonical
+from holdfast.cli.answers import canonical, full_id
 from holdfast.cli.taking import taking
 from holdfast.core.errors import ConfigError
 from holdfast.core.failures import ErrorClass
 from holdfast.core.letters import LetterFilter, LetterState
+from holdfast.face import Holdfast
 
 NOTHING_FOUND = "no letter is as the filter says; nothing was done"
 
@@ -43,6 +44,10 @@ class Selection(NamedTuple):
 
     job_ids: tuple[str, ...]
     wanted: LetterFilter
+
+    async def with_full_ids(self, hold: Holdfast) -> "Selection":
+        """Give the same with whole ids. Raises `JobNotFound` if one is the beginning of no id, or of several."""
+        return self._replace(job_ids=once([await full_id(hold, job_id) for job_id in self.job_ids]))
 
     def usually(self, *states: LetterState) -> "Selection":
         """Mean letters in one of *states*, if a filter says nothing about it."""

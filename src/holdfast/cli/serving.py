@@ -20,13 +20,21 @@ from holdfast.cli.health import WorkerHealth, live
 from holdfast.cli.systemd import Systemd
 from holdfast.core.errors import ConfigError, HoldfastError, StoreUnavailable
 from holdfast.engine.options import WorkerOptions
+from holdfast.engine.parts import Parts
 from holdfast.engine.worker import Worker
 from holdfast.face import Holdfast
 from holdfast.ports import Journal
 from holdfast.telemetry.probes import ProbeServer, Route
 
 SlotsOption = Annotated[
-    int | None, typer.Option("--slots", min=1, max=100_000, help="How many jobs to run at once.")
+    int | None,
+    typer.Option(
+        "--slots",
+        min=1,
+        max=100_000,
+        help="How many jobs to run at once.",
+        show_default="WORKER_CONCURRENCY, else 100",
+    ),
 ]
 
 STRAGGLERS = 3.0
@@ -42,14 +50,22 @@ class Address(NamedTuple):
     port: int
 
 
-def serve(hold: Holdfast, options: WorkerOptions, journal: Journal, *, health: Address | Path | None) -> int:
+def serve(
+    hold: Holdfast,
+    options: WorkerOptions,
+    journal: Journal,
+    *,
+    health: Address | Path | None,
+    development: bool = False,
+) -> int:
     """Work until told to stop, and give the code to leave with.
 
     With a path for *health* the process is one of several: its parent asks there, and gives its orders
-    through standard input.
+    through standard input. In *development* the log shows every completed job, and failures with their stack.
     """
+    parts = replace(hold.parts, journal=journal, development=development)
     with asyncio.Runner(loop_factory=_quickest_loop()) as runner:
-        code = outcome(runner, _serve(hold, options, journal, health))
+        code = outcome(runner, _serve(hold, parts, options, health))
         _leave_within(STRAGGLERS, code)
     return code
 
@@ -71,11 +87,9 @@ def _quickest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(
-    hold: Holdfast, options: WorkerOptions, journal: Journal, health: Address | Path | None
-) -> None:
+async def _serve(hold: Holdfast, parts: Parts, options: WorkerOptions, health: Address | Path | None) -> None:
     """Work until told to stop. The database is left last, after every job is settled or given back."""
-    parts = replace(hold.parts, journal=journal)
+    journal = parts.journal
     worker = Worker(parts.ids.worker_id(), parts, options)
     orders = Orders(worker, journal)
     orders.hear_signals()

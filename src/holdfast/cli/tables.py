@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from holdfast.cli.exits import say
 from holdfast.cli.lengths import from_now
 from holdfast.cli.output import plain
 
@@ -63,6 +64,14 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> N
     else:
         for row in rows:
             typer.echo("\t".join(_whole(cell) for cell in row))
+
+
+def show_rows(columns: Sequence[Column], rows: Sequence[Sequence[object]], *, nothing: str) -> None:
+    """Show *rows*; if there are none, say *nothing* on stderr: a pipe then gets no line."""
+    if rows:
+        show_table(columns, rows)
+    else:
+        say(nothing)
 
 
 def _whole(cell: object) -> str:

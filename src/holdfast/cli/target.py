@@ -1,6 +1,7 @@
 """Which application, and which store, a command works on."""
 
 import importlib
+import os
 import re
 import shlex
 import sys
@@ -21,7 +22,10 @@ from holdfast.face import Holdfast
 from holdfast.wiring import sqlite_path
 
 ApplicationArgument = Annotated[
-    str, typer.Argument(metavar="MODULE:NAME", help="The application object, for example app:hold.")
+    str | None,
+    typer.Argument(
+        metavar="MODULE:NAME", help="The application object, for example app:hold; the same as --app."
+    ),
 ]
 AppOption = Annotated[
     str | None,
@@ -29,7 +33,12 @@ AppOption = Annotated[
 ]
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="Use the store at this address, and not the usual one."),
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Use the store at this address.",
+        show_default="DATABASE_URL, else sqlite:///holdfast.db",
+    ),
 ]
 
 
@@ -81,6 +90,28 @@ class Given(NamedTuple):
 def _shown(url: str) -> str:
     """Give an address as a shell takes it; one with a password is not repeated."""
     return "…" if PASSWORD.search(url) else shlex.quote(url)
+
+
+def named_once(argument: str | None, option: str | None) -> str | None:
+    """Give the application that was named, as an argument or with --app. Raises `ConfigError` if it was both."""
+    if argument is not None and option is not None:
+        raise ConfigError("the application is named twice; leave --app out")
+    return argument or option
+
+
+def served(application: str | None, url: str | None) -> Holdfast:
+    """Give the application that a worker is to serve, on the store at *url* if one is named.
+
+    Raises `ConfigError` if none is named, or if it names its store in code: an argument goes before the environment.
+    """
+    if not Given(application).is_application:
+        raise ConfigError(f"a worker needs the code of its jobs; {NAME_IT}")
+    if url is not None:
+        os.environ["DATABASE_URL"] = url  # noqa: TID251 - the application reads it when it is imported
+    hold = chosen(application, None)
+    if url is not None and hold.settings.database_url != url:
+        raise ConfigError("the application names its store in code, so --url cannot; leave it out")
+    return hold
 
 
 def load(reference: str) -> Holdfast:

@@ -14,6 +14,7 @@ QueueOption = Annotated[
         "--queue",
         metavar="NAME[:WEIGHT]",
         help="Work on this queue; give it again for more, all with a weight or none.",
+        show_default="default",
     ),
 ]
 

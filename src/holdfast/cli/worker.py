@@ -2,53 +2,46 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast.cli.lengths import length, positive_length
+from holdfast.cli.logging_options import LogFormat, LogLevelOption, journal_of
 from holdfast.cli.processes import supervise
 from holdfast.cli.serving import Address, SlotsOption, serve
-from holdfast.cli.target import ApplicationArgument, load
+from holdfast.cli.target import ApplicationArgument, AppOption, UrlOption, named_once, served
 from holdfast.cli.weights import QueueOption, queues
 from holdfast.config import Settings
 from holdfast.core.errors import ConfigError
-from holdfast.face import Holdfast
-from holdfast.ports import Journal
-from holdfast.telemetry.logs import StructuredJournal
-
-
-class LogLevel(StrEnum):
-    """The least level that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """What a log line looks like."""
-
-    JSON = "json"
-    TEXT = "text"
 
 
 def run(
-    application: ApplicationArgument,
+    name: ApplicationArgument = None,
     *,
+    application: AppOption = None,
+    url: UrlOption = None,
     slots: SlotsOption = None,
     queue: QueueOption = None,
     lease: Annotated[
         timedelta | None,
-        typer.Option("--lease", parser=positive_length, metavar="TIME", help="How long a claim lasts."),
+        typer.Option(
+            "--lease",
+            parser=positive_length,
+            metavar="TIME",
+            help="How long a claim lasts.",
+            show_default="WORKER_LEASE_TTL_SEC, else 90 s",
+        ),
     ] = None,
     grace: Annotated[
         timedelta | None,
         typer.Option(
-            "--grace", parser=length, metavar="TIME", help="How long running jobs may go on at the end."
+            "--grace",
+            parser=length,
+            metavar="TIME",
+            help="How long running jobs may go on at the end.",
+            show_default="WORKER_GRACE_SEC, else 30 s",
         ),
     ] = None,
     processes: Annotated[
@@ -58,26 +51,38 @@ def run(
     health_port: Annotated[
         int | None,
         typer.Option(
-            "--health-port", min=0, max=65_535, help="Answer /live, /ready and /metrics on this port."
+            "--health-port",
+            min=0,
+            max=65_535,
+            help="Answer /live, /ready and /metrics on this port.",
+            show_default="WORKER_HEALTH_PORT, else none",
         ),
     ] = None,
     health_host: Annotated[
-        str | None, typer.Option("--health-host", help="Open the health port on this address.")
+        str | None,
+        typer.Option(
+            "--health-host",
+            help="Open the health port on this address.",
+            show_default="WORKER_HEALTH_HOST, else 127.0.0.1",
+        ),
     ] = None,
     seat: Annotated[
         Path | None,
         typer.Option("--seat", hidden=True, help="Given by --processes to the processes it starts."),
     ] = None,
-    log_level: Annotated[
-        LogLevel | None, typer.Option("--log-level", case_sensitive=False, help="Least level that is logged.")
-    ] = None,
+    log_level: LogLevelOption = None,
     log_format: Annotated[
         LogFormat | None,
-        typer.Option("--log-format", case_sensitive=False, help="What a log line looks like."),
+        typer.Option(
+            "--log-format",
+            case_sensitive=False,
+            help="What a log line looks like.",
+            show_default="LOG_FORMAT, else json",
+        ),
     ] = None,
 ) -> None:
     """Run jobs until told to stop by a signal."""
-    hold = load(application)
+    hold = served(named_once(name, application), url)
     hold.settings.ensure_usable()
     usual = hold.settings.worker_options
     options = replace(
@@ -87,7 +92,7 @@ def run(
         lease=lease or usual.lease,
         grace=usual.grace if grace is None else grace,
     )
-    journal = _journal(hold, log_level, log_format)
+    journal = journal_of(hold, log_level, log_format)
     health = _health(hold.settings, health_host, health_port)
     if processes > 1 and seat is None:
         raise typer.Exit(supervise(processes, journal, health=health))
@@ -99,12 +104,3 @@ def _health(settings: Settings, host: str | None, port: int | None) -> Address |
     if chosen is None and host is not None:
         raise ConfigError(f"--health-host {host} opens nothing without a port; give --health-port, too")
     return None if chosen is None else Address(host or settings.worker_health_host, chosen)
-
-
-def _journal(hold: Holdfast, level: LogLevel | None, style: LogFormat | None) -> Journal:
-    """Keep the application's own journal, unless the command line asks for something else."""
-    if level is None and style is None:
-        return hold.parts.journal
-    return StructuredJournal(
-        level=level or hold.settings.log_level, as_json=(style or hold.settings.log_format) == LogFormat.JSON
-    )

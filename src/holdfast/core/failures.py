@@ -250,6 +250,16 @@ def worker_lost() -> Failure:
     return Failure.of(ErrorClass.WORKER_LOST, "the worker was lost during the attempt")
 
 
+def begun_attempts(claimed: int, failure: Failure | None) -> int:
+    """Count the attempts that were begun, of those that were *claimed*: the last claim of a lost job runs nothing.
+
+    >>> begun_attempts(4, worker_lost()), begun_attempts(3, None)
+    (3, 3)
+    """
+    lost = failure is not None and failure.error_class is ErrorClass.WORKER_LOST
+    return claimed - 1 if lost else claimed
+
+
 def stage_mismatch(message: str) -> Failure:
     """Return the failure of a job whose stored stages do not fit its code any more."""
     return Failure.of(ErrorClass.STAGE_MISMATCH, message)

@@ -218,6 +218,14 @@ class JobFilter:
     limit: int = 50
     before: str | None = None
     at_risk: timedelta | None = None
+    key: str | None = None
+    subject: str | None = None
+    version: int | None = None
+
+    @property
+    def by_key(self) -> bool:
+        """Whether it asks for an idempotency key, or for a subject or a version."""
+        return (self.key, self.subject, self.version) != (None, None, None)
 
     def __post_init__(self) -> None:
         ensure_storable(name=self.name, owner=self.owner, queue=self.queue)
@@ -230,6 +238,8 @@ class JobFilter:
             self._ensure_it_can_be_at_risk()
 
     def _ensure_it_can_be_at_risk(self) -> None:
+        if self.by_key:
+            raise ValueError("jobs at risk are not found by key, subject or version; leave at_risk= out")
         if self.before is not None:
             raise ValueError(
                 "jobs at risk come by deadline, without pages; raise limit= instead of giving before="

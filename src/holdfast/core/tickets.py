@@ -68,6 +68,7 @@ def of_letter(ticket_id: str, raised_at: datetime, letter: Letter, own: Table = 
         fingerprint=letter.fingerprint,
         facts={
             "name": letter.name,
+            "queue": letter.queue,
             "error_class": letter.error_class.value,
             "code": letter.failure.code.value,
             "stage": letter.stage,

@@ -98,6 +98,8 @@ class Tools:
     """Keeps of the fields that a job notes those that a dead letter may tell."""
     at_deadline: "Callable[[Attempt], None]" = _stop_at_deadline
     """Called when the deadline of a job that is to be stopped has passed, by this process's clock."""
+    bind_job: Callable[[Claim], None] | None = None
+    """Adds the job to what its function logs."""
 
 
 class Attempt:
@@ -239,6 +241,8 @@ class Attempt:
         if self._due is not None and spec.on_deadline == "cancel":
             self._alarm = self._tools.loop.call_at(self._due, self._tools.at_deadline, self)
         CURRENT.set(self)
+        if self._tools.bind_job is not None:
+            self._tools.bind_job(self.claim)  # never undone: an attempt has a task, and a context, of its own
         try:
             args, kwargs = spec.shape.load_args(self.claim.args)
             if spec.is_async and spec.timeout is None:
@@ -456,7 +460,13 @@ class Attempt:
                 return release(self.claim, "worker shut down", delay=STRAGGLING if in_thread else None)
 
     def _warn_of_thread(self) -> None:
-        self._tools.journal.warning("thread left behind", job_id=self.claim.id, **ids(self.trace))
+        self._tools.journal.warning(
+            "thread left behind",
+            job_id=self.claim.id,
+            name=self.claim.name,
+            queue=self.claim.queue,
+            **ids(self.trace),
+        )
 
     def judge(self, error: BaseException) -> Judged:
         """Say what an error means, and report a thread that could not be stopped."""

@@ -92,4 +92,12 @@ class AutoReplayer:
         ]
         moved = await self._store.move_letters([letter.seen for letter in letters], steps, plan=plan)
         if moved:
-            self._parts.journal.info("replay by itself", plan=plan.token, letters=len(moved), job_id=moved[0])
+            first = next(letter for letter in letters if letter.job_id == moved[0])
+            self._parts.journal.info(
+                "replay by itself",
+                plan=plan.token,
+                letters=len(moved),
+                job_id=first.job_id,
+                name=first.name,
+                queue=first.queue,
+            )

@@ -188,7 +188,7 @@ class Desk:
         now = await self._store.now()
         plan = replace(draft, made_at=now.timestamp(), letters=len(ready))
         moved = await self._store.move_letters([letter.seen for letter in ready], [step], plan=plan)
-        self._tell(step, moved)
+        self._tell(step, next((letter for letter in ready if letter.job_id in moved), None), count=len(moved))
         for letter in ready:
             if letter.job_id not in moved:
                 found[letter.job_id].append(Check("workflow", holds=False, told=_changed(letter.job_id)))
@@ -272,6 +272,7 @@ class Desk:
         """Take a step with each letter that allows it. Raises `StepRefused` if one was meant, and does not."""
         step = self._redacted(step)
         done: list[str] = []
+        first: Letter | None = None
         refused: dict[str, str] = {}
         async for page in self._pages(wanted):
             refused |= {letter.job_id: why for letter in page if (why := refusal(letter, step))}
@@ -279,11 +280,12 @@ class Desk:
             ids = [job_id for job_id, _ in seen]
             moved = ids if dry_run or not seen else await self._store.move_letters(seen, [step], args=args)
             done += moved
+            first = first or next((letter for letter in page if letter.job_id in moved), None)
             refused |= {job_id: _changed(job_id) for job_id in ids if job_id not in moved}
         if isinstance(wanted, str) and refused:
             raise StepRefused(*refused.values())
         if not dry_run:
-            self._tell(step, done)
+            self._tell(step, first, count=len(done))
         return Moved(done, refused)
 
     def _redacted(self, step: Step) -> Step:
@@ -297,17 +299,20 @@ class Desk:
             notes=step.notes and redact(step.notes),
         )
 
-    def _tell(self, step: Step, done: Sequence[str]) -> None:
-        if done:
-            self._parts.metrics.count("letter_steps", len(done), state=step.to.value)
-            self._parts.journal.info(
-                "letters moved",
-                state=step.to.value,
-                letters=len(done),
-                job_id=done[0],
-                actor=step.actor,
-                reason=step.reason,
-            )
+    def _tell(self, step: Step, first: Letter | None, *, count: int) -> None:
+        if first is None:
+            return
+        self._parts.metrics.count("letter_steps", count, state=step.to.value)
+        self._parts.journal.info(
+            "letters moved",
+            state=step.to.value,
+            letters=count,
+            job_id=first.job_id,
+            name=first.name,
+            queue=first.queue,
+            actor=step.actor,
+            reason=step.reason,
+        )
 
     async def _pages(self, wanted: Wanted) -> AsyncIterator[list[Letter]]:
         """Read all letters that are meant, a page at a time."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.traces import ids
 from holdfast.engine.attempt import Attempt, Interruption
+from holdfast.engine.availability import StoreAvailability
 from holdfast.engine.options import WorkerOptions
 from holdfast.ports import Clock, Journal, Store
 
@@ -43,7 +44,7 @@ class Keeper:
         self.extended_at = clock.monotonic()
         """When the last extension was sent that the store has confirmed; another thread may read it."""
 
-    async def run(self) -> None:
+    async def run(self, availability: StoreAvailability) -> None:
         """Extend when a third of the lease is over, or somebody's time; while the store is away, at every poll."""
         poll = min(self._third, self._options.poll.total_seconds())
         pause = poll
@@ -53,23 +54,27 @@ class Keeper:
             try:
                 if self._due_in() <= 0 or any(attempt.awaits_its_end() for attempt in self._held.values()):
                     await self.run_once()
+                availability.answered("keeper")
                 pause = min(poll, max(self._due_in(), SOON))
             except StoreUnavailable as error:
-                self._journal.warning("leases not extended", worker=self._worker, message=str(error))
+                availability.failed("keeper", error)
 
     def _due_in(self) -> float:
         """Tell in how many seconds a third of the lease is over."""
         return self.extended_at + self._third - self._clock.monotonic()
 
-    async def watch_cancellations(self) -> None:
+    async def watch_cancellations(self, availability: StoreAvailability) -> None:
         """Look at every poll whether a job is to be cancelled, each time for no longer than a third of the lease."""
         while True:
             await asyncio.sleep(self._options.poll.total_seconds())
             try:
                 async with asyncio.timeout(self._third):
                     await self._hear_cancellations()
-            except (StoreUnavailable, TimeoutError) as error:
-                message = str(error) or f"no answer within {self._third:g} s"
+                availability.answered("cancellations")
+            except StoreUnavailable as error:
+                availability.failed("cancellations", error)
+            except TimeoutError:
+                message = f"no answer within {self._third:g} s"
                 self._journal.warning("cancellations not read", worker=self._worker, message=message)
 
     async def run_once(self) -> None:
@@ -121,5 +126,12 @@ class Keeper:
         if attempt is None:
             return
         if why is Interruption.LOST:
-            self._journal.warning("lease lost", job_id=job_id, worker=self._worker, **ids(attempt.trace))
+            self._journal.warning(
+                "lease lost",
+                job_id=job_id,
+                name=attempt.claim.name,
+                queue=attempt.claim.queue,
+                worker=self._worker,
+                **ids(attempt.trace),
+            )
         attempt.interrupt(why)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.core.classify import Classifier
+from holdfast.core.jobs import Claim
 from holdfast.core.payload import fingerprint
 from holdfast.core.redaction import Redactor
 from holdfast.engine.options import LetterOptions
@@ -31,6 +32,10 @@ class Parts:
     """By which two texts are known to be the same."""
     redactor: Redactor = field(default_factory=Redactor)
     letters: LetterOptions = field(default_factory=LetterOptions)
+    bind_job: Callable[[Claim], None] | None = None
+    """Called before the function of a job runs, in its context: it adds the job to what the function logs."""
+    development: bool = False
+    """Whether a developer watches: each completed job has a line at info, and each failure its stack."""
 
     def describe(self, error: BaseException) -> str:
         """Say what went wrong, without what nobody should read."""

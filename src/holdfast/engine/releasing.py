@@ -10,6 +10,7 @@ from holdfast.core.breakers import calls_for_backup, lets_through, next_move
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.limits import OUT_EVERY
 from holdfast.core.providers import ProviderState, awaited_name, held_for_name, limited_key, provider_of
+from holdfast.engine.availability import StoreAvailability
 from holdfast.engine.exchanging import Read, Told
 from holdfast.engine.lines import Line
 from holdfast.engine.options import WorkerOptions
@@ -54,13 +55,14 @@ class Releaser:
         self._has_room = has_room
         self._sooner = asyncio.Event()
 
-    async def run(self) -> None:
+    async def run(self, availability: StoreAvailability) -> None:
         """Look when the next step is due, and at every poll."""
         while True:
             try:
                 pause = await self.run_once()
+                availability.answered("releaser")
             except StoreUnavailable as error:
-                self._journal.warning("release put off", message=str(error))
+                availability.failed("releaser", error)
                 pause = self._options.poll.total_seconds()
             await self._rest(pause)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from holdfast.core.errors import StoreUnavailable
+from holdfast.engine.availability import StoreAvailability
 from holdfast.engine.parts import Parts
 
 PUT_OFF = 1.0
@@ -13,7 +14,9 @@ LATER = 10.0
 """Seconds until it is tried again when something went wrong that nobody has thought of."""
 
 
-async def rounds(once: Callable[[], Awaitable[float]], *, what: str, parts: Parts) -> None:
+async def rounds(
+    once: Callable[[], Awaitable[float]], *, what: str, parts: Parts, availability: StoreAvailability
+) -> None:
     """Do it, rest for as many seconds as it says, and do it again.
 
     A store that is away puts it off, and so does any other error: jobs go on without a clerk.
@@ -21,8 +24,9 @@ async def rounds(once: Callable[[], Awaitable[float]], *, what: str, parts: Part
     while True:
         try:
             pause = await once()
+            availability.answered(what)
         except StoreUnavailable as error:
-            parts.journal.warning("clerk put off", clerk=what, message=str(error))
+            availability.failed(what, error)
             pause = PUT_OFF
         except Exception as error:  # noqa: BLE001 - the edge of a clerk's round
             parts.journal.error("clerk failed", clerk=what, message=parts.describe(error))

@@ -1,9 +1,11 @@
 """What became of attempts, written in batches behind the worker's back."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, assert_never
 
+from holdfast.core.failures import begun_attempts
+from holdfast.core.jobs import Claim
 from holdfast.core.providers import provider_of
 from holdfast.core.states import Status
 from holdfast.core.traces import ids
@@ -33,6 +35,18 @@ class Outcome(NamedTuple):
     attempt: int
     seconds: float
     trace: str | None = None
+    name: str = ""
+    queue: str = ""
+
+    @classmethod
+    def of(cls, claim: Claim, change: Transition) -> "Outcome":
+        """Make one for a job whose function was not called."""
+        return cls(change, claim.attempt, 0.0, name=claim.name, queue=claim.queue)
+
+    def fields(self) -> dict[str, object]:
+        """Give what every log line about the job has."""
+        named = {"name": self.name, "queue": self.queue} if self.name else {}
+        return {"job_id": self.change.id, **named, **ids(self.trace)}
 
 
 class Settler:
@@ -49,6 +63,7 @@ class Settler:
         describe: Callable[[BaseException], str],
         journal: Journal,
         metrics: Metrics,
+        development: bool = False,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -61,6 +76,7 @@ class Settler:
         self._written = written
         self._parked = parked
         self._describe = describe
+        self._development = development
         self.unsettled = 0
         self.leases: set[tuple[str, int]] = set()
         """The leases, by job and token, whose end is not known to be written."""
@@ -71,9 +87,9 @@ class Settler:
         self.leases.add((outcome.change.id, outcome.change.token))
         self._gatherer.post(outcome)
 
-    async def store_stage(self, change: StageWrite, *, trace: str | None = None) -> Settled:
+    async def store_stage(self, change: StageWrite, claim: Claim, *, trace: str | None = None) -> Settled:
         """Write what became of a stage."""
-        return await self._gatherer.ask(Outcome(change, change.attempt, 0.0, trace))
+        return await self._gatherer.ask(Outcome.of(claim, change)._replace(trace=trace))
 
     async def drain(self) -> None:
         """Wait until everything has been written."""
@@ -84,7 +100,7 @@ class Settler:
         self._gatherer.give_up()
 
     async def _write(self, batch: list[Outcome]) -> Sequence[Settled]:
-        applied = await self._applied([outcome.change for outcome in batch])
+        applied = await self._applied(batch)
         ends = [outcome.change for outcome in batch if not isinstance(outcome.change, StageWrite)]
         self.unsettled -= len(ends)
         self.leases.difference_update((change.id, change.token) for change in ends)
@@ -92,34 +108,31 @@ class Settler:
         self._tell(batch, applied)
         return applied
 
-    async def _applied(self, changes: list[Transition]) -> Sequence[Settled]:
-        """Write *changes*; one that the store cannot take does not hold back its neighbours."""
+    async def _applied(self, batch: list[Outcome]) -> Sequence[Settled]:
+        """Write *batch*; one that the store cannot take does not hold back its neighbours."""
+        changes = [outcome.change for outcome in batch]
         try:
             # Each write is fenced, so one that is sent again after a lost answer changes nothing twice.
             return await self._patience.insist(lambda _: self._store.settle(self._worker, changes))
         except Exception as error:  # noqa: BLE001 - the edge of the settling loop, which must go on
-            if len(changes) == 1:
-                self._journal.error("cannot be written", job_id=changes[0].id, message=self._describe(error))
+            if len(batch) == 1:
+                self._journal.error("cannot be written", **batch[0].fields(), message=self._describe(error))
                 return [Settled.FENCED]
-        return [written for change in changes for written in await self._applied([change])]
+        return [written for outcome in batch for written in await self._applied([outcome])]
 
     def _tell(self, batch: list[Outcome], applied: Sequence[Settled]) -> None:
-        tally, verbose = _Tally(), self._journal.verbose
+        tally, verbose = _Tally(), self._journal.verbose or self._development
         for outcome, written in zip(batch, applied, strict=True):
             change = outcome.change
             if written is Settled.WRITTEN and has_result(change) and not verbose:
                 tally.completed.append(outcome.seconds)  # nearly every job: nothing else is told of it
             elif written is Settled.FENCED:
                 tally.counts["fenced"] += 1
-                self._journal.warning("fenced", job_id=change.id, worker=self._worker, **ids(outcome.trace))
+                self._journal.warning("fenced", **outcome.fields(), worker=self._worker)
             elif isinstance(change, StageWrite):
                 if verbose and written is Settled.WRITTEN:
                     self._journal.debug(
-                        "stage",
-                        job_id=change.id,
-                        stage=str(change.key),
-                        status=change.status,
-                        **ids(outcome.trace),
+                        "stage", **outcome.fields(), stage=str(change.key), status=change.status
                     )
             elif written is Settled.EARLY and isinstance(change, Finish):
                 self.post(outcome._replace(change=too_early(change)))
@@ -138,22 +151,23 @@ class Settler:
         if written is Settled.TIMED_OUT:  # else the sweep ended the job, has counted it and told of it
             tally.counts["jobs_timed_out"] += 1
             self._log(AttemptEnd.TIMED_OUT, change, outcome)
-        if end is not AttemptEnd.TIMED_OUT and (self._journal.verbose or end not in _ROUTINE):
+        verbose = self._journal.verbose or self._development
+        if end is not AttemptEnd.TIMED_OUT and (verbose or end not in _ROUTINE):
             self._log(end, change, outcome)
 
     def _log(self, end: AttemptEnd, change: Finish | Requeue, outcome: Outcome) -> None:
         fields = {
-            "job_id": change.id,
+            **outcome.fields(),
             "status": _status(end, change).value,
-            "attempt": outcome.attempt,
+            "attempt": begun_attempts(outcome.attempt, change.failure),
             "duration_ms": round(outcome.seconds * 1000),
-            **ids(outcome.trace),
         }
+        reason = _reason(change, with_stack=self._development)
         match end:
             case AttemptEnd.COMPLETED:
-                self._journal.debug("completed", **fields)
+                self._log_completed(fields)
             case AttemptEnd.FAILED:
-                self._journal.warning("failed", **fields, **_reason(change))
+                self._journal.warning("failed", **fields, **reason)
             case AttemptEnd.CANCELLED:
                 self._journal.info("cancelled", **fields)
             case AttemptEnd.TIMED_OUT:
@@ -161,15 +175,21 @@ class Settler:
             case AttemptEnd.LATE:
                 self._journal.warning("late", worker=self._worker, **fields)
             case AttemptEnd.RETRY:
-                self._journal.info("retry", **fields, **_reason(change))
+                self._journal.info("retry", **fields, **reason)
             case AttemptEnd.PARKED:
-                self._journal.debug("parked", **fields, **_reason(change))
+                self._journal.debug("parked", **fields, **reason)
             case AttemptEnd.HELD:
-                self._journal.info("held", **fields, **_reason(change))
+                self._journal.info("held", **fields, **reason)
             case AttemptEnd.RELEASED:
-                self._journal.info("released", **fields, **_reason(change))
+                self._journal.info("released", **fields, **reason)
             case _:
                 assert_never(end)
+
+    def _log_completed(self, fields: Mapping[str, object]) -> None:
+        if self._development:
+            self._journal.info("completed", **fields)
+        else:
+            self._journal.debug("completed", **fields)
 
 
 class _Tally:
@@ -236,7 +256,7 @@ def _status(end: AttemptEnd, change: Finish | Requeue) -> Status:
     return change.status if isinstance(change, Finish) else Status.QUEUED
 
 
-def _reason(change: Finish | Requeue) -> dict[str, object]:
+def _reason(change: Finish | Requeue, *, with_stack: bool) -> dict[str, object]:
     fields: dict[str, object] = {}
     if change.failure is not None:
         fields |= {
@@ -245,6 +265,8 @@ def _reason(change: Finish | Requeue) -> dict[str, object]:
             "gateway_status": change.failure.upstream_status,
             "message": change.failure.message,
         }
+        if with_stack:  # it was redacted when the failure was classified
+            fields["stack"] = change.failure.stack or None
     if change.stage is not None:
         fields["stage"] = change.stage
     if isinstance(change, Requeue):

@@ -284,7 +284,9 @@ class Stages:
 
     async def write(self, change: StageWrite) -> None:
         """Store what became of a stage. Raises `LeaseLost`."""
-        written = await self._tools.settler.store_stage(change, trace=self._attempt.trace)
+        written = await self._tools.settler.store_stage(
+            change, self._attempt.claim, trace=self._attempt.trace
+        )
         if written is Settled.OVER and self._attempt.may_be_late:
             return  # the stages run on, unwritten: only the job's result can be kept
         if written is not Settled.WRITTEN:
@@ -302,7 +304,9 @@ class Stages:
             await asyncio.wait(left, timeout=5)
         # Whoever is still noted neither ended nor failed: it was stopped, here or by its task group.
         for note in list(self._noted.values()):
-            await self._tools.settler.store_stage(note._replace(attempt=note.attempt - 1))
+            await self._tools.settler.store_stage(
+                note._replace(attempt=note.attempt - 1), self._attempt.claim
+            )
 
 
 def _is_held(change: Transition) -> bool:

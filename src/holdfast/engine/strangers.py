@@ -54,4 +54,4 @@ class Strangers:
         return put_aside(claim, f"{self._worker} cannot decode it", delay=min(max(so_far, FIRST), LONGEST))
 
     def _told(self, claim: Claim) -> dict[str, str]:
-        return {"name": claim.name, "job_id": claim.id, "worker": self._worker}
+        return {"job_id": claim.id, "name": claim.name, "queue": claim.queue, "worker": self._worker}

@@ -89,6 +89,7 @@ class Submitter:
                 "key reused with another payload",
                 job_id=answer.id,
                 name=submission.name,
+                queue=submission.queue,
                 owner=submission.owner,
             )
         return answer

@@ -5,6 +5,8 @@ import asyncio
 from contextlib import suppress
 
 from holdfast.core.errors import StoreUnavailable
+from holdfast.engine.availability import StoreAvailability
+from holdfast.engine.naming import name_and_queue
 from holdfast.engine.options import WorkerOptions
 from holdfast.ports import Dice, Journal, Metrics, Store
 
@@ -38,13 +40,14 @@ class Sweeper:
         self.paused: frozenset[str] | None = None
         """The queues that nobody shall claim from, as of the last sweep; `None` before the first."""
 
-    async def run(self) -> None:
+    async def run(self, availability: StoreAvailability) -> None:
         """Sweep when the next job is due, and at every poll."""
         while True:
             try:
                 pause = await self.run_once()
+                availability.answered("sweeper")
             except StoreUnavailable as error:
-                self._journal.warning("sweep put off", message=str(error))
+                availability.failed("sweeper", error)
                 pause = self._options.poll.total_seconds()
             await self._rest(pause)
 
@@ -68,7 +71,8 @@ class Sweeper:
         expired = await self._store.expire(limit=BATCH)
         if expired:
             self._metrics.count("jobs_timed_out", len(expired))
-            self._journal.warning("timed out", jobs=len(expired), job_id=expired[0])
+            named = await name_and_queue(self._store, expired[0])
+            self._journal.warning("timed out", jobs=len(expired), job_id=expired[0], **named)
         return len(expired)
 
     async def _forget_keys(self) -> int:
@@ -85,7 +89,8 @@ class Sweeper:
         reclaimed = await self._store.reclaim(limit=BATCH)
         if reclaimed:
             self._metrics.count("jobs_reclaimed", len(reclaimed))
-            self._journal.warning("reclaimed", jobs=len(reclaimed), job_id=reclaimed[0])
+            named = await name_and_queue(self._store, reclaimed[0])
+            self._journal.warning("reclaimed", jobs=len(reclaimed), job_id=reclaimed[0], **named)
         return len(reclaimed)
 
     async def _hear_pauses(self) -> None:

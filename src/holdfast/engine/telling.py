@@ -141,6 +141,8 @@ class Teller:
             "title": ticket.title,
             "fingerprint": ticket.fingerprint,
             "job_id": ticket.job_id,
+            "name": ticket.facts.get("name"),
+            "queue": ticket.facts.get("queue"),
             "first_reason": ticket.facts.get("first_reason"),
         }
         told = {name: value for name, value in facts.items() if value is not None}

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs import Submission
+from holdfast.engine.availability import StoreAvailability
 from holdfast.engine.registry import Recurring, Registry
 from holdfast.ports import Ids, Journal, Metrics, Store
 
@@ -25,13 +26,14 @@ class Ticker:
         self._journal = journal
         self._metrics = metrics
 
-    async def run(self) -> None:
+    async def run(self, availability: StoreAvailability) -> None:
         """Submit what is due, and rest until the next tick."""
         while True:
             try:
                 pause = await self.run_once()
+                availability.answered("ticker")
             except StoreUnavailable as error:
-                self._journal.warning("ticks put off", message=str(error))
+                availability.failed("ticker", error)
                 pause = 1.0
             await asyncio.sleep(pause)
 

@@ -22,6 +22,7 @@ from holdfast.core.transitions import release
 from holdfast.engine.archivist import Archivist
 from holdfast.engine.attempt import Attempt, Interruption, Tools
 from holdfast.engine.automatic import AutoReplayer
+from holdfast.engine.availability import StoreAvailability
 from holdfast.engine.failure_texts import FailureTexts
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.lease_guard import LeaseGuard
@@ -63,6 +64,7 @@ class Worker:
         self._dice = parts.dice
         self._journal = parts.journal
         self._describe = parts.describe
+        self._availability = StoreAvailability(name, parts.clock, parts.journal)
         self._patience = Patience(parts.clock, parts.dice)
         self._held: dict[str, Attempt] = {}
         self._running = 0
@@ -116,7 +118,10 @@ class Worker:
             "teller": Teller(parts).run_once,
             "archivist": Archivist(parts).run_once,
         }
-        self._clerks = {what: partial(rounds, once, what=what, parts=parts) for what, once in clerks.items()}
+        self._clerks = {
+            what: partial(rounds, once, what=what, parts=parts, availability=self._availability)
+            for what, once in clerks.items()
+        }
         self._ticker = Ticker(
             parts.store, parts.registry, ids=parts.ids, journal=parts.journal, metrics=parts.metrics
         )
@@ -129,6 +134,7 @@ class Worker:
             describe=parts.describe,
             journal=parts.journal,
             metrics=parts.metrics,
+            development=parts.development,
         )
         self._lost_claims = LostClaims(
             name,
@@ -156,6 +162,7 @@ class Worker:
             code_version=parts.letters.code_version,
             allowed=parts.redactor.context,
             at_deadline=self._keeper.look_soon,
+            bind_job=parts.bind_job,
         )
 
     def _hear_of_provider(self) -> None:
@@ -192,11 +199,13 @@ class Worker:
         self._main = asyncio.current_task()
         deafen = self._store.listen(self._hear)
         helpers = [
-            asyncio.create_task(self._keeper.run(), name=f"{self.name} keeper"),
-            asyncio.create_task(self._keeper.watch_cancellations(), name=f"{self.name} cancellations"),
-            asyncio.create_task(self._sweeper.run(), name=f"{self.name} sweeper"),
-            asyncio.create_task(self._releaser.run(), name=f"{self.name} releaser"),
-            asyncio.create_task(self._ticker.run(), name=f"{self.name} ticker"),
+            asyncio.create_task(self._keeper.run(self._availability), name=f"{self.name} keeper"),
+            asyncio.create_task(
+                self._keeper.watch_cancellations(self._availability), name=f"{self.name} cancellations"
+            ),
+            asyncio.create_task(self._sweeper.run(self._availability), name=f"{self.name} sweeper"),
+            asyncio.create_task(self._releaser.run(self._availability), name=f"{self.name} releaser"),
+            asyncio.create_task(self._ticker.run(self._availability), name=f"{self.name} ticker"),
             *(asyncio.create_task(run(), name=f"{self.name} {what}") for what, run in self._clerks.items()),
         ]
         for helper in helpers:
@@ -280,7 +289,10 @@ class Worker:
         paused = self._sweeper.paused
         if paused is None:
             return 0  # the first sweep finds out which queues are paused, and then there is news
-        for queue in self._order(paused):
+        queues = self._order(paused)
+        if not queues:
+            self._availability.answered("worker")  # all of them are paused: there is nothing to ask for
+        for queue in queues:
             room = self._room()
             if room <= 0 or self._stopping:
                 more = True
@@ -312,15 +324,17 @@ class Worker:
 
     async def _claim(self, queue: str, room: int) -> list[Claim]:
         try:
-            return await self._store.claim(
+            claims = await self._store.claim(
                 self.name, queue, limit=room, lease=self.options.lease, knows=self._registry.names
             )
+            self._availability.answered("worker")
+            return claims
         except asyncio.CancelledError:
             self._lost_claims.expect()
             raise
         except StoreUnavailable as error:
             self._lost_claims.expect()
-            self._journal.warning("store unavailable", worker=self.name, message=str(error))
+            self._availability.failed("worker", error)
             await asyncio.sleep(self._patience.pause(4))
             return []
 
@@ -328,8 +342,9 @@ class Worker:
         held = {(attempt.claim.id, attempt.claim.token) for attempt in self._held.values()}
         try:
             await self._lost_claims.give_back(held)
+            self._availability.answered("lost claims")
         except StoreUnavailable as error:
-            self._journal.warning("store unavailable", worker=self.name, message=str(error))
+            self._availability.failed("lost claims", error)
 
     async def _start(self, claims: list[Claim]) -> None:
         try:
@@ -355,7 +370,7 @@ class Worker:
     def _give_back(self, claims: list[Claim], why: str) -> None:
         """Release jobs that have not begun, once the store answers."""
         for claim in claims:
-            self._settler.post(Outcome(release(claim, why), claim.attempt, 0.0))
+            self._settler.post(Outcome.of(claim, release(claim, why)))
 
     def _hold(self, attempt: Attempt) -> None:
         older = self._held.get(attempt.claim.id)
@@ -389,8 +404,9 @@ class Worker:
         try:
             attempts = await self._suspects.begin(within=AWAY)
         except StoreUnavailable as error:
-            self._journal.warning("store unavailable", worker=self.name, message=str(error))
+            self._availability.failed("suspects", error)
             return 0
+        self._availability.answered("suspects")
         for attempt in attempts:
             self._launch(attempt)
         for attempt, delay in self._suspects.take_surplus():
@@ -402,7 +418,7 @@ class Worker:
         if self._held.get(attempt.claim.id) is attempt:
             del self._held[attempt.claim.id]
         change = release(attempt.claim, why, delay=delay)
-        self._settler.post(Outcome(change, attempt.claim.attempt, 0.0))
+        self._settler.post(Outcome.of(attempt.claim, change))
 
     def _launch(self, attempt: Attempt) -> None:
         self._running += 1
@@ -419,7 +435,11 @@ class Worker:
             if self._held.get(attempt.claim.id) is attempt:
                 del self._held[attempt.claim.id]
             if change is not None:
-                self._settler.post(Outcome(change, number, self._clock.monotonic() - began, attempt.trace))
+                seconds = self._clock.monotonic() - began
+                claim = attempt.claim
+                self._settler.post(
+                    Outcome(change, number, seconds, attempt.trace, name=claim.name, queue=claim.queue)
+                )
             self._look_for_more()
 
     def _look_for_more(self) -> None:

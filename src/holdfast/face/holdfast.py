@@ -30,6 +30,7 @@ from holdfast.engine.attempt import Attempt
 from holdfast.engine.context import CALLING, CURRENT, STAGE
 from holdfast.engine.desk import Desk
 from holdfast.engine.exchanging import Step, swap
+from holdfast.engine.naming import name_and_queue
 from holdfast.engine.options import Hook
 from holdfast.engine.parts import Parts
 from holdfast.engine.patience import Patience
@@ -585,7 +586,8 @@ class Holdfast:
         text = encode(data, what=f"data of signal {signal!r}")
         await self.parts.store.signal(job_id, named(signal, "signal"), text, owner=owner, actor=actor)
         self.parts.metrics.count("signals_sent")
-        self.parts.journal.info("signalled", job_id=job_id, signal=signal, actor=actor)
+        its = await name_and_queue(self.parts.store, job_id)
+        self.parts.journal.info("signalled", job_id=job_id, **its, signal=signal, actor=actor)
 
     async def read(self, job_id: str, *, owner: str | None = None) -> Job:
         """Read a job. Raises `JobNotFound` if it is absent or not *owner*'s."""
@@ -661,7 +663,9 @@ class Holdfast:
         accepted = await self.parts.store.accept_late(
             job.id, owner=owner, meta=meta, then=then, late_at=job.late_at
         )
-        self.parts.journal.info("late result accepted", job_id=job.id, actor=actor)
+        self.parts.journal.info(
+            "late result accepted", job_id=job.id, name=job.name, queue=job.queue, actor=actor
+        )
         return accepted
 
     open_sync = in_sync(open)  # noqa: A003 - the method above is meant

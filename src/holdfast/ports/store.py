@@ -362,6 +362,14 @@ class Store(ProviderStore, LetterStore, Protocol):
         """Read a job's history, in order."""
         ...
 
+    async def ids_between(self, low: str, high: str, *, limit: int) -> list[str]:
+        """Name jobs whose ids are from *low* to *high*, in order."""
+        ...
+
+    async def keys_of(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """Give the idempotency keys of these jobs, as far as they have one."""
+        ...
+
     async def reasons(self, job_ids: Sequence[str]) -> dict[str, str]:
         """Tell why these jobs last went back to their queue, as far as they did."""
         ...

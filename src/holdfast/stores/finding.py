@@ -38,17 +38,24 @@ def conditions(wanted: JobFilter) -> list[Condition]:
     if wanted.queue is not None:
         text = "queue = {} AND queue <> 'default'" if wanted.queue != "default" else "queue = {}"
         found.append(Condition(text, "queue", wanted.queue))
+    if wanted.subject is not None:
+        found.append(Condition("subject = {}", "subject", wanted.subject))
+    if wanted.version is not None:
+        found.append(Condition("version = {}", "version", wanted.version))
     return found
 
 
 def find_statement(
-    sql: Statements, wanted: JobFilter, bind: Callable[[str, Any], str], *, before: str
+    sql: Statements, wanted: JobFilter, bind: Callable[[str, Any], str], *, before: str, keys: str
 ) -> str:
     """Write the statement that finds what is *wanted*, newest first.
 
-    *bind* takes a name and a value and gives the placeholder; *before* is the condition of a page that ends at an id.
+    *bind* takes a name and a value and gives the placeholder; *before* is the condition of a page that ends at an id,
+    *keys* the table of keys.
     """
     asked = conditions(wanted)
+    if wanted.key is not None:
+        asked.append(Condition(f"id IN (SELECT job_id FROM {keys} WHERE key = {{}})", "key", wanted.key))  # noqa: S608 - a constant
     if wanted.before is not None:
         asked.append(Condition(before, "before", wanted.before))
     texts = [condition.text.format(bind(condition.name, condition.value)) for condition in asked]

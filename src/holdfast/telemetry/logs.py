@@ -1,15 +1,45 @@
-"""The journal as structured log lines.
+"""The journal as structured log lines, and the job in the log lines of its own function.
 
-Every line has `event` and what applies of `job_id`, `status`, `attempt`, `duration_ms`,
+Every line has `event` and what applies of `job_id`, `name`, `queue`, `status`, `attempt`, `duration_ms`,
 `gateway_status`, `error_class`, `error_code` and `breaker`. Routine changes are DEBUG.
 """
 
 import logging
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
 import structlog
+from structlog.contextvars import bind_contextvars, get_contextvars
+
+from holdfast.core.jobs import Claim
+
+LOGGER = "holdfast"
+"""The standard logger that lines go to where the application has configured `logging`."""
+
+JOB_FIELDS = ("job_id", "job_name", "job_queue")
+"""What is bound in structlog's context variables while the function of a job runs."""
+
+
+def bind_job(claim: Claim) -> None:
+    """Bind the job in structlog's context variables, from where `JobContextFilter` reads it, too."""
+    bind_contextvars(job_id=claim.id, job_name=claim.name, job_queue=claim.queue)
+
+
+class JobContextFilter(logging.Filter):
+    """Gives every record `job_id`, `job_name` and `job_queue`; outside a job they are empty.
+
+    Add it to a handler, not to a logger: a handler's filter sees the records of all loggers below it.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields, unless the record has them already, and let it pass."""
+        bound = get_contextvars()
+        for name in JOB_FIELDS:
+            if not hasattr(record, name):
+                setattr(record, name, bound.get(name, ""))
+        return True
 
 
 class _Lossy:
@@ -28,28 +58,32 @@ class _Lossy:
 
 
 class StructuredJournal:
-    """Writes one JSON object per line, or lines for a terminal, from *level* upwards."""
+    """Writes lines from *level* upwards: to the standard `logging` where it is configured, else by itself.
+
+    `logging` counts as configured if the root logger, or the one named `holdfast`, has a handler when the first line
+    is written. It is asked once: a library that calls `logging.warning()` configures it on the way, and lines must
+    not change their place in the middle. Given a *stream*, lines always go there: one JSON object each, or text.
+    """
 
     def __init__(self, *, level: str = "INFO", stream: TextIO | None = None, as_json: bool = True) -> None:
-        target = stream or sys.stderr
-        number = logging.getLevelNamesMapping()[level.upper()]
-        self._verbose = number <= logging.DEBUG
-        self._log = structlog.wrap_logger(
-            structlog.WriteLogger(_Lossy(target)),  # type: ignore[arg-type]  # all it does is write and flush
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.JSONRenderer()
-                if as_json
-                else structlog.dev.ConsoleRenderer(colors=target.isatty()),
-            ],
-            wrapper_class=structlog.make_filtering_bound_logger(number),
-            cache_logger_on_first_use=True,
-        )
+        self._level = logging.getLevelNamesMapping()[level.upper()]
+        self._stream = stream
+        self._as_json = as_json
+        self._target: Any = None
+
+    @property
+    def _log(self) -> Any:
+        if self._target is None:
+            logger = logging.getLogger(LOGGER)
+            if self._stream is None and logger.hasHandlers():
+                self._target = _StandardLog(logger, self._level)
+            else:
+                self._target = _own_log(self._stream or sys.stderr, self._level, as_json=self._as_json)
+        return self._target
 
     @property
     def verbose(self) -> bool:
-        return self._verbose
+        return bool(self._log.is_enabled_for(logging.DEBUG))
 
     def debug(self, event: str, **fields: Any) -> None:
         self._log.debug(event, **fields)
@@ -62,3 +96,60 @@ class StructuredJournal:
 
     def error(self, event: str, **fields: Any) -> None:
         self._log.error(event, **fields)
+
+
+def _own_log(stream: TextIO, level: int, *, as_json: bool) -> Any:
+    return structlog.wrap_logger(
+        structlog.WriteLogger(_Lossy(stream)),  # type: ignore[arg-type]  # all it does is write and flush
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer()
+            if as_json
+            else structlog.dev.ConsoleRenderer(colors=stream.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        cache_logger_on_first_use=True,
+    ).bind()
+
+
+class _StandardLog:
+    """Hands lines to a standard logger: the text has all fields, and the record has them as `holdfast`.
+
+    They are one attribute of the record, and not one each: a record has a `name` of its own.
+    """
+
+    def __init__(self, logger: logging.Logger, level: int) -> None:
+        self._logger = logger
+        self._level = level
+
+    def is_enabled_for(self, level: int) -> bool:
+        return level >= self._level and self._logger.isEnabledFor(level)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._write(logging.ERROR, event, fields)
+
+    def _write(self, level: int, event: str, fields: Mapping[str, Any]) -> None:
+        if not self.is_enabled_for(level):
+            return
+        told = {name: value for name, value in fields.items() if name != "stack"}
+        text = " ".join([event, *(f"{name}={_word(value)}" for name, value in told.items())])
+        record = self._logger.makeRecord(
+            LOGGER, level, __file__, 0, text, (), None, extra={"holdfast": {"event": event, **told}}
+        )
+        record.exc_text = fields.get("stack")  # formatters write it below the message
+        self._logger.handle(record)
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    return repr(text) if not text or any(sign in text for sign in ' ="\n') else text

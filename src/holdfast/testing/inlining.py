@@ -199,7 +199,8 @@ class _Inliner:
         attempt = Attempt(claim, spec, {row.key: row for row in rows}, self._tools(spec, settler), signals)
         change = await attempt.run()
         if change is not None:
-            settler.post(Outcome(change, claim.attempt, self._clock.monotonic() - began))
+            seconds = self._clock.monotonic() - began
+            settler.post(Outcome.of(claim, change)._replace(seconds=seconds))
             await settler.drain()
         job = await self._store.get(claim.id)
         if job.status.ended:
@@ -223,6 +224,7 @@ class _Inliner:
             closing=_cancelled,
             code_version=self._parts.letters.code_version,
             allowed=self._parts.redactor.context,
+            bind_job=self._parts.bind_job,
         )
 
     def _settler(self) -> Settler:

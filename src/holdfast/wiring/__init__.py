@@ -23,7 +23,7 @@ from holdfast.ports import Clock, Codec, Executor, Journal, Metrics, Store
 from holdfast.ports.archive import Sealer
 from holdfast.stores.coded import CodedStore
 from holdfast.telemetry.figures import Figures
-from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.logs import StructuredJournal, bind_job
 from holdfast.telemetry.tracing import OpenTelemetry
 from holdfast.wiring.system import SystemClock, SystemDice, SystemIds
 from holdfast.wiring.threads import Threads, ThreadWatchdog
@@ -66,6 +66,7 @@ def assemble(
         tracer=OpenTelemetry(),
         watchdog=ThreadWatchdog("holdfast-lease-guard"),
         fingerprint=fingerprint if codec is None else _keyed(codec),
+        bind_job=bind_job,
     )
 
 

@@ -339,7 +339,9 @@ class PostgresStore(PostgresProviders, PostgresLetters):
             values = [wanted.status, wanted.name, wanted.owner, wanted.queue, wanted.limit, wanted.at_risk]
             return [job_from(row) for row in await self._connections.fetch(self._sql["at_risk"], *values)]
         bound: dict[str, Any] = {}
-        sql = find_statement(self._sql, wanted, partial(_bind, bound), before="id < {}::uuid")
+        sql = find_statement(
+            self._sql, wanted, partial(_bind, bound), before="id < {}::uuid", keys="holdfast.job_keys"
+        )
         async with self._connections.borrow() as connection, connection.transaction():
             # Which index is the best depends on how frequent these very values are.
             await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
@@ -366,6 +368,14 @@ class PostgresStore(PostgresProviders, PostgresLetters):
                 for row in stages
             ],
         )
+
+    async def ids_between(self, low: str, high: str, *, limit: int) -> list[str]:
+        rows = await self._connections.fetch(self._sql["ids_between"], low, high, limit)
+        return [row["id"] for row in rows]
+
+    async def keys_of(self, job_ids: Sequence[str]) -> dict[str, str]:
+        rows = await self._connections.fetch(self._sql["keys_of"], list(job_ids))
+        return {row["job_id"]: row["key"] for row in rows}
 
     async def reasons(self, job_ids: Sequence[str]) -> dict[str, str]:
         rows = await self._connections.fetch(self._sql["reasons"], list(job_ids))

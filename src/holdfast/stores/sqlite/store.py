@@ -261,7 +261,9 @@ class SqliteStore(SqliteProviders, SqliteLetters):
     async def find(self, wanted: JobFilter) -> list[Job]:
         values: dict[str, Any] = {}
         if wanted.at_risk is None:
-            sql = find_statement(SQL, wanted, partial(_bind, values), before="id < {}")
+            sql = find_statement(
+                SQL, wanted, partial(_bind, values), before="id < {}", keys="holdfast_job_keys"
+            )
             return [_job(row) for row in await self._reader.rows(sql, values)]
         values = {name: getattr(wanted, name) for name in ("status", "name", "owner", "queue", "limit")}
         near = {"now": self._now(), "at_risk": micros_of(wanted.at_risk)}
@@ -287,6 +289,14 @@ class SqliteStore(SqliteProviders, SqliteLetters):
                 for row in stages
             ],
         )
+
+    async def ids_between(self, low: str, high: str, *, limit: int) -> list[str]:
+        rows = await self._reader.rows(SQL["ids_between"], {"low": low, "high": high, "limit": limit})
+        return [row["id"] for row in rows]
+
+    async def keys_of(self, job_ids: Sequence[str]) -> dict[str, str]:
+        rows = await self._reader.rows(SQL["keys_of"], {"ids": json.dumps(list(job_ids))})
+        return {row["job_id"]: row["key"] for row in rows}
 
     async def reasons(self, job_ids: Sequence[str]) -> dict[str, str]:
         rows = await self._reader.rows(SQL["reasons"], {"ids": json.dumps(list(job_ids))})
