@@ -97,7 +97,7 @@ async def test_a_job_is_shown_with_its_failure_stages_and_history(url: str, tmp_
     machine = json.loads(holdfast("jobs", "show", job_id, "--json", "--url", url, cwd=tmp_path).stdout)
 
     assert "\x1b" not in done.stdout
-    for line in (f"id\t{job_id}", "status\tfailed", "message\tnot [2J today", "double\tdone\t1\t-"):
+    for line in (f"id\t{job_id}", "status\tfailed", "message\tnot [2J today"):
         assert line in done.stdout.splitlines()
     assert [line.split("\t")[1] for line in done.stdout.partition("\nhistory\n")[2].splitlines()] == [
         "queued",
@@ -109,6 +109,9 @@ async def test_a_job_is_shown_with_its_failure_stages_and_history(url: str, tmp_
     assert machine["failure"]["retryable"] is False
     assert "Permanent" in machine["failure"]["stack"] or "raise" in machine["failure"]["stack"]
     assert [(stage["name"], stage["result"]) for stage in machine["stages"]] == [("double", 8)]
+    assert re.search(r"^double\tdone\t1\t\d+\.\d{3} s\t-$", done.stdout, re.MULTILINE)
+    assert machine["stages"][0]["seconds"] >= 0
+    assert machine["key"] is None
     assert [event["kind"] for event in machine["events"]] == ["queued", "processing", "stage", "failed"]
 
 
@@ -205,7 +208,8 @@ async def test_all_failed_jobs_of_a_name_are_retried_after_a_look(url: str, tmp_
 
     assert look.stdout.splitlines() == [f"{job_id}\twould be retried" for job_id in reversed(ids)]
     assert between == [Status.FAILED, Status.FAILED]
-    assert (other.returncode, other.stdout) == (0, "")
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "there is no queue 'other'; known are: default" in other.stderr
     assert json.loads(done.stdout) == [
         {"id": job_id, "done": True, "detail": "queued"} for job_id in reversed(ids)
     ]

@@ -123,7 +123,7 @@ def test_the_own_journal_of_an_application_hears_what_a_command_did(tmp_path: Pa
     folder = an_application(tmp_path, OWN_JOURNAL)
     holdfast("schema", "apply", "--app", "app:hold", cwd=folder)
 
-    done = holdfast("queues", "pause", "mail", "--actor", "ada", "--app", "app:hold", cwd=folder)
+    done = holdfast("queues", "pause", "mail", "--force", "--actor", "ada", "--app", "app:hold", cwd=folder)
 
     assert done.stdout == "queue paused ada\nmail\tpaused\n"
 
