@@ -33,7 +33,7 @@ LogLevelOption = Annotated[
         "--log-level",
         case_sensitive=False,
         help="Least level that is logged.",
-        show_default="LOG_LEVEL, else info",
+        show_default="HOLDFAST_LOG_LEVEL, else info",
     ),
 ]
 

@@ -33,7 +33,7 @@ SlotsOption = Annotated[
         min=1,
         max=100_000,
         help="How many jobs to run at once.",
-        show_default="WORKER_CONCURRENCY, else 100",
+        show_default="HOLDFAST_WORKER_CONCURRENCY, else 100",
     ),
 ]
 

@@ -37,7 +37,7 @@ UrlOption = Annotated[
         "--url",
         metavar="URL",
         help="Use the store at this address.",
-        show_default="DATABASE_URL, else sqlite:///holdfast.db",
+        show_default="HOLDFAST_DATABASE_URL, else sqlite:///holdfast.db",
     ),
 ]
 
@@ -107,7 +107,7 @@ def served(application: str | None, url: str | None) -> Holdfast:
     if not Given(application).is_application:
         raise ConfigError(f"a worker needs the code of its jobs; {NAME_IT}")
     if url is not None:
-        os.environ["DATABASE_URL"] = url  # noqa: TID251 - the application reads it when it is imported
+        os.environ["HOLDFAST_DATABASE_URL"] = url  # noqa: TID251 - the application reads it when it is imported
     hold = chosen(application, None)
     if url is not None and hold.settings.database_url != url:
         raise ConfigError("the application names its store in code, so --url cannot; leave it out")

@@ -31,7 +31,7 @@ def run(
             parser=positive_length,
             metavar="TIME",
             help="How long a claim lasts.",
-            show_default="WORKER_LEASE_TTL_SEC, else 90 s",
+            show_default="HOLDFAST_WORKER_LEASE_TTL_SEC, else 90 s",
         ),
     ] = None,
     grace: Annotated[
@@ -41,7 +41,7 @@ def run(
             parser=length,
             metavar="TIME",
             help="How long running jobs may go on at the end.",
-            show_default="WORKER_GRACE_SEC, else 30 s",
+            show_default="HOLDFAST_WORKER_GRACE_SEC, else 30 s",
         ),
     ] = None,
     processes: Annotated[
@@ -55,7 +55,7 @@ def run(
             min=0,
             max=65_535,
             help="Answer /live, /ready and /metrics on this port.",
-            show_default="WORKER_HEALTH_PORT, else none",
+            show_default="HOLDFAST_WORKER_HEALTH_PORT, else none",
         ),
     ] = None,
     health_host: Annotated[
@@ -63,7 +63,7 @@ def run(
         typer.Option(
             "--health-host",
             help="Open the health port on this address.",
-            show_default="WORKER_HEALTH_HOST, else 127.0.0.1",
+            show_default="HOLDFAST_WORKER_HEALTH_HOST, else 127.0.0.1",
         ),
     ] = None,
     seat: Annotated[
@@ -77,7 +77,7 @@ def run(
             "--log-format",
             case_sensitive=False,
             help="What a log line looks like.",
-            show_default="LOG_FORMAT, else json",
+            show_default="HOLDFAST_LOG_FORMAT, else json",
         ),
     ] = None,
 ) -> None:
