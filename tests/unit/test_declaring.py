@@ -95,7 +95,9 @@ def greet(hold: Holdfast) -> JobFunction[[str], str]:
     return greet
 
 
-@pytest.mark.parametrize("call", ["ab", b"ab", {"name": "ab"}, {"ab"}, 5, iter(["ab"])], ids=repr)
+@pytest.mark.parametrize(
+    "call", ["ab", b"ab", {"name": "ab"}, {"ab"}, 5, iter(["ab"])], ids=lambda call: type(call).__name__
+)
 async def test_a_call_of_submit_many_is_no_text_and_no_mapping(
     greet: JobFunction[[str], str], call: Any
 ) -> None:
