@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import ErrorClass, Holdfast, JobFailed, JobHandle, Status
+from holdfast import ErrorClass, Holdfast, JobCancelled, JobFailed, JobHandle, Status
 from holdfast.core.jobs import Claim
 from holdfast.core.transitions import release
 from holdfast.ports import Store
@@ -211,6 +211,32 @@ async def test_a_suspect_runs_beside_others_and_the_last_time_beside_no_suspect(
     assert [beside[number] & {0, 1, 2} for number in range(3)] == [{0}, {1}, {2}]
     assert beside[0] > {0}
     assert [job.attempt for job in [await one.read() for one in suspects]] == [3, 3, 3]
+
+
+async def test_a_suspect_that_is_to_be_cancelled_does_not_wait_for_its_turn(
+    hold: Holdfast, store: Store, clock: DatabaseClock
+) -> None:
+    """Put back to wait, it would be ready at once, and be claimed and put back without end."""
+    ended = asyncio.Event()
+
+    @hold.job("wait")
+    async def wait() -> None:
+        await ended.wait()
+
+    _, cancelled = await wait.submit_many([(), ()])
+    for _ in range(2):
+        await lose_their_leases(store, 2)
+    await store.claim("dead", "default", limit=2, lease=LEASE)
+    await cancelled.cancel()
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=2)
+    async with hold.worker(poll=0.05, slots=2):
+        with pytest.raises(JobCancelled):
+            await cancelled.result(timeout=PATIENCE)
+        laps = [event for event in await cancelled.events() if event.kind == "processing"]
+        ended.set()
+
+    assert len(laps) <= 4
 
 
 @pytest.mark.clause("JOB-10")

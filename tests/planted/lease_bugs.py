@@ -123,7 +123,7 @@ BUGS = (
         "claim-spends-nothing",
         "Count the attempt when it has failed, not when it begins.",
         ("JOB-10",),
-        (Sql("take", "attempt = attempt + 1,\n       lease_token", "lease_token"),),
+        (Sql("take", "+ (losses = 0 AND excused = 0)", ""),),
     ),
     Bug(
         "promote-early",
@@ -142,7 +142,7 @@ BUGS = (
         "The attempt's number tells claims apart, too.",
         ("JOB-6",),
         (
-            Sql("claimable", "generation, lease_token + 1", "generation, attempt + 1"),
+            Sql("claimable", "lease_token + 1, max(", "attempt + 1, max("),
             *(Sql(statement, _FENCE, "job.last_attempt = want.value ->> 1") for statement in _FENCED),
         ),
     ),
@@ -240,6 +240,6 @@ BUGS = (
         "requeue-forgets-attempts",
         "A job in the queue has not been tried yet.",
         ("JOB-10",),
-        (Sql("requeue", "attempt = job.attempt - want.given_back", "attempt = 0"),),
+        (Sql("requeue", "attempt = job.attempt - CASE", "attempt = 0 * CASE"),),
     ),
 )

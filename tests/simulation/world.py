@@ -55,6 +55,10 @@ CUT_OFF = Expected(ErrorClass.CONNECTION_LOST, passes=True)
 """What is to be made of a call that failed on its way."""
 
 
+LIVELOCK = 5_000
+"""Commits at one moment after which a world counts as one that never ends."""
+
+
 class World:
     """Everything that one seed brings about."""
 
@@ -67,6 +71,7 @@ class World:
         self.struck: Counter[str] = Counter()
         self.service = Service(random.Random(self.chance.random()), self.struck, time=self.loop.time)
         self.trace: list[str] = []
+        self._commits, self._commits_at = 0, -1.0
         self.violations: list[str] = []
         self.auditor = Auditor(self.path, self.violate, time=self.loop.time)
         self.auditor.untroubled = self.auditor.lookout.untroubled = self._untroubled
@@ -265,12 +270,21 @@ class World:
         )
 
     def _committed(self, process: Process) -> None:
+        self._end_a_livelock(process)
         commit = Commit(process.name, micros(self.clock.now()))
         for row in self.auditor.look(commit):
             self.note(
                 f"{process.name} committed {row.name} {row.id[-4:]}: {row.status} attempt={row.attempt} "
                 f"token={row.token} generation={row.generation} worker={row.worker}"
             )
+
+    def _end_a_livelock(self, process: Process) -> None:
+        """Stop a world in which writes follow each other without end, and no time passes."""
+        now = self.loop.time()
+        self._commits, self._commits_at = (self._commits + 1 if now == self._commits_at else 1), now
+        if self._commits > LIVELOCK:
+            self.violate(f"{process.name} goes on to write, and no time passes")
+            self.loop.stop()
 
     def close(self) -> None:
         """Let go of everything; what still waits is dropped, as at the end of a machine."""

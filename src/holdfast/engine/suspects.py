@@ -57,7 +57,10 @@ class Suspects:
 
     def _runs(self, claim: Claim) -> bool:
         spec = self._registry.get(claim.name)
-        return spec is not None and not lost_too_often(claim, spec.crash_budget)
+        # One that is to be cancelled is ended by its claim. Put back to wait, it would be ready again at once.
+        return (
+            spec is not None and not claim.cancel_requested and not lost_too_often(claim, spec.crash_budget)
+        )
 
     def add(self, attempt: Attempt) -> None:
         """Let *attempt* wait for its turn."""
