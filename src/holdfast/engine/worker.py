@@ -367,7 +367,9 @@ class Worker:
             else:
                 self._launch(attempt)
         if suspects:
-            await self._start_suspects()  # now: if this claim emptied the queue, the next round is a poll away
+            await (
+                self._start_suspects()
+            )  # now: if this claim emptied the queue, the next round is a poll away
 
     def _give_back(self, claims: list[Claim], why: str) -> None:
         """Release jobs that have not begun, once the store answers."""
