@@ -277,7 +277,9 @@ async def test_a_job_that_takes_its_workers_down_leaves_a_letter_and_its_neighbo
     job = await deadly.submit()
     neighbours = [await harmless.submit() for _ in range(3)]
     for _ in range(2):
-        assert len(await store.claim("doomed", "default", limit=4, lease=LEASE)) == 4
+        taken = await store.claim("doomed", "default", limit=4, lease=LEASE)
+        assert len(taken) == 4
+        await store.begin([(claim.id, claim.token) for claim in taken if claim.losses])
         await clock.advance(LEASE + timedelta(seconds=1))
         assert len(await store.reclaim(limit=10)) == 4
     async with hold.worker(poll=0.05):

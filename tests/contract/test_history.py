@@ -116,6 +116,23 @@ async def test_what_was_told_once_is_told_again_after_every_later_change(
 
 
 @pytest.mark.clause("JOB-11")
+async def test_a_key_that_was_used_again_after_the_end_stays_there_after_a_retry(
+    store: Store, clock: DatabaseClock
+) -> None:
+    claim = await a_claim(store, a_job(key="k", args='{"a":1}'))
+    await store.settle("worker", [Finish(claim.id, claim.token, Status.FAILED)])
+    await clock.advance(timedelta(seconds=1))
+    await store.submit([a_job(key="k", args='{"a":2}')])
+    failed = await store.events(claim.id)
+    await store.retry(claim.id)
+
+    events = await store.events(claim.id)
+
+    assert told(events) == words("queued processing failed warning replayed")
+    assert events[:-1] == failed
+
+
+@pytest.mark.clause("JOB-11")
 async def test_a_cancelled_job_tells_when(store: Store) -> None:
     [job_id] = await submitted(store, a_job())
     await store.cancel(job_id)

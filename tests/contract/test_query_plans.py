@@ -109,6 +109,7 @@ VALUES = {
     ),
     **dict.fromkeys(("until", "beyond"), 0),
     **dict.fromkeys(("after", "walk"), 0),
+    **dict.fromkeys(("low", "high"), ""),
     "suspected": "[]",
 }
 

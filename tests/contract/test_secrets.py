@@ -9,8 +9,9 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import asyncpg
@@ -151,20 +152,27 @@ async def rows(database: Database, tables: dict[str, str]) -> list[str]:
     """Read tables as somebody does who looks at the database itself; each row is a text."""
     if isinstance(database, SqliteFile):
         with closing(sqlite3.connect(database.path)) as file:
+            file.row_factory = sqlite3.Row
             return [
-                str(row)
+                as_text(dict(row))
                 for table, columns in tables.items()
                 for row in file.execute(f"SELECT {columns} FROM holdfast_{table}")
             ]
     connection = await asyncpg.connect(database.url)
     try:
         return [
-            str(tuple(row))
+            as_text(dict(row))
             for table, columns in tables.items()
             for row in await connection.fetch(f"SELECT {columns} FROM holdfast.{table}")
         ]
     finally:
         await connection.close()
+
+
+def as_text(row: dict[str, Any]) -> str:
+    """Write a row as a text, without its number and with whole instants: both can have the digits of a short secret."""
+    values = (value for column, value in row.items() if column != "seq")
+    return str(tuple(str(value) if isinstance(value, datetime) else value for value in values))
 
 
 def spellings(value: str) -> set[str]:

@@ -228,6 +228,36 @@ def test_a_signal_is_told_by_the_clock_before_or_after_the_claim_and_the_stages_
     assert kinds(told) == "queued signalled processing signalled stage signalled retry"
 
 
+@pytest.mark.parametrize("end", [EventKind.FAILED, EventKind.EXPIRED])
+def test_a_warning_after_an_end_that_a_replay_has_written_down_is_told_after_it(end: EventKind) -> None:
+    stored = [
+        Event(EventKind.WARNING, at(2)),
+        Event(EventKind.WARNING, at(4)),
+        Event(EventKind.PROCESSING, at(1)),
+        Event(end, at(3)),
+        Event(EventKind.REPLAYED, at(5)),
+    ]
+
+    assert kinds(history(a_row(), stored, [])) == f"queued processing warning {end} warning replayed"
+
+
+def test_a_warning_between_a_deadline_and_the_acceptance_of_a_late_result_is_told_there() -> None:
+    row = replace(
+        an_ended_row(Status.COMPLETED, timed_out_at=at(9), late_at=at(20), leased_by="w1"), finished_at=at(30)
+    )
+    stored = [
+        Event(EventKind.WARNING, at(4)),
+        Event(EventKind.WARNING, at(25)),
+        Event(EventKind.EXPIRED, at(9)),
+        Event(EventKind.ACCEPTED, at(30)),
+        Event(EventKind.WARNING, at(40)),
+    ]
+
+    told = kinds(history(row, stored, []))
+
+    assert told == "queued processing warning expired warning accepted completed warning"
+
+
 def test_stages_that_a_replay_has_written_down_are_told_in_their_laps() -> None:
     stored = [
         Event(EventKind.PROCESSING, at(1)),

@@ -25,6 +25,13 @@ _LAP_ENDS = {
 _FROM_OUTSIDE = {EventKind.SIGNALLED, EventKind.WARNING}
 """What may happen to a job at any time, so that only the clock can tell whether it was before or after something else."""
 
+_PAST = {
+    EventKind.PROCESSING: _FROM_OUTSIDE,
+    EventKind.FAILED: {EventKind.WARNING},
+    EventKind.EXPIRED: {EventKind.WARNING},
+}
+"""What is stored only when the row forgets it, and the kinds that may have been stored before it and happened later."""
+
 
 class StageMark(NamedTuple):
     """When a stage was stored, done or failed, and which provider computed it, if one did.
@@ -45,13 +52,14 @@ def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> l
     """Join the events of *job*, in the order in which they were written; *stored* comes in that order.
 
     A clock that was set back does not change it. The clock is asked only where nothing else tells: whether a signal
-    came before or after the claim or the stage beside it, and when a stage was stored that a replay has written down.
+    came before or after the claim or the stage beside it, a warning before or after the end, and when a stage was stored
+    that a replay has written down.
     """
     written = list(stored)
     told = [Event(EventKind.QUEUED, job.created_at)]
     for event in written:
         if event.kind is not EventKind.STAGE:
-            _add(told, event, len(told), past=_FROM_OUTSIDE if event.kind is EventKind.PROCESSING else ())
+            _add(told, event, len(told), past=_PAST.get(event.kind, ()))
     for event in _running(job):
         _add(told, event, _end_of_last_lap(told), past=_FROM_OUTSIDE)
     for event in _ended(job):
@@ -94,9 +102,10 @@ def _place_of_next(told: list[Event], written: Iterable[Event]) -> int:
 
 
 def _end_of_last_lap(told: list[Event]) -> int:
-    """Find the end of the lap that the row stands for: all that is told, but that its late result was accepted."""
-    kinds = [event.kind for event in told]
-    return kinds.index(EventKind.ACCEPTED) - 1 if EventKind.ACCEPTED in kinds else len(told)
+    """Find the end of the lap that the row stands for: all that is told, or its deadline if a late result was accepted."""
+    if all(event.kind is not EventKind.ACCEPTED for event in told):
+        return len(told)
+    return max(place for place, event in enumerate(told) if event.kind is EventKind.EXPIRED)
 
 
 def _end_of_lap(told: list[Event], token: int) -> int | None:

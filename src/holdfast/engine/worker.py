@@ -366,6 +366,8 @@ class Worker:
                 self._suspects.add(attempt)
             else:
                 self._launch(attempt)
+        if suspects:  # at once: if this claim has left nothing, the next round is a poll away
+            await self._start_suspects()
 
     def _give_back(self, claims: list[Claim], why: str) -> None:
         """Release jobs that have not begun, once the store answers."""
