@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.pages import AS_A_PROJECT, Block, blocks, read
 
 PATIENCE = 60.0
-SETTINGS = ("RETRY_", "WORKER_", "LOG_", "DATABASE_URL")
+SETTINGS = ("HOLDFAST_", "RETRY_", "WORKER_", "CIRCUIT_", "GATEWAY_", "DATABASE_URL")
 
 
 class Shell:

@@ -14,7 +14,17 @@ from tests.pages import ROOT
 
 PATIENCE = 120
 NOT_SHARED = ("holdfast", "_editable_impl_holdfast", "__editable__")
-OURS = ("RETRY_", "WORKER_", "LOG_", "DATABASE_URL", "PYTHONPATH", "PG", "VIRTUAL_ENV")
+OURS = (
+    "HOLDFAST_",
+    "RETRY_",
+    "WORKER_",
+    "CIRCUIT_",
+    "GATEWAY_",
+    "DATABASE_URL",
+    "PYTHONPATH",
+    "PG",
+    "VIRTUAL_ENV",
+)
 
 
 class Installed(NamedTuple):

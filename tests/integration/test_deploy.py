@@ -77,8 +77,8 @@ def test_the_commands_of_the_unit_and_the_images_exist() -> None:
 
     assert program.endswith("/holdfast")
     assert parsed(words)["processes"] == 2
-    assert parsed(default)["application"] == "app:hold"
-    assert parsed(services["worker"]["command"])["application"] == "app:hold"
+    assert parsed(default)["name"] == "app:hold"
+    assert parsed(services["worker"]["command"])["name"] == "app:hold"
     parsed(services["schema"]["command"])
 
 
@@ -160,7 +160,7 @@ def test_kubernetes_asks_what_a_worker_answers_and_waits_longer_than_a_lease() -
     container = yaml.safe_load(block.text)
     live, ready = container["livenessProbe"], container["readinessProbe"]
 
-    assert parsed(container["args"])["application"] == "app:hold"
+    assert parsed(container["args"])["name"] == "app:hold"
     settings = {each["name"]: each["value"] for each in container["env"]}
     assert settings.keys() <= {each for name in Settings.model_fields for each in variables_of(name)}
     assert (live["httpGet"]["path"], ready["httpGet"]["path"]) == ("/live", "/ready")

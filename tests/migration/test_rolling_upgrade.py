@@ -194,7 +194,7 @@ class Earlier(NamedTuple):
     source: Path
 
 
-@pytest.fixture(scope="session", params=[1, 3], ids="from schema {}".format)
+@pytest.fixture(scope="session", params=[1, 3, 4], ids="from schema {}".format)
 def earlier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Earlier:
     """The version that wants this schema, as it was before the next one."""
     schema: int = request.param

@@ -46,6 +46,10 @@ def a_job(status: str, **changes: Any) -> Row:
 QUEUED, RUNNING, FAILED, DONE = map(a_job, ("queued", "processing", "failed", "completed"))
 PARKED = a_job("queued", attempt=1, token=2, retry_after=LATER)
 AGAIN = a_job("queued", attempt=1, token=2)
+LOST = AGAIN._replace(losses=1)
+EXCUSED = AGAIN._replace(excused=1)
+RUNNING_AGAIN = a_job("processing", attempt=2, token=3)
+SUSPECT = a_job("processing", attempt=1, token=3, suspicion=1)
 WAITING = PARKED._replace(waiting=1)
 HELD = PARKED._replace(held_by="model")
 LATE = a_job("failed", deadline=EARLIER, timed_out_at=EARLIER)
@@ -97,6 +101,10 @@ FORBIDDEN = [
     ("a claim that spent no attempt, or several", Step(QUEUED, RUNNING._replace(attempt=0))),
     ("a claim that spent no attempt, or several", Step(QUEUED, RUNNING._replace(attempt=2))),
     ("a claim in another's name", Step(QUEUED, RUNNING, OTHER)),
+    ("a job that lost its worker was claimed without suspicion, or another one with it", Step(LOST, RUNNING_AGAIN)),
+    ("a job that lost its worker was claimed without suspicion, or another one with it", Step(EXCUSED, RUNNING_AGAIN._replace(attempt=1))),
+    ("a job that lost its worker was claimed without suspicion, or another one with it", Step(QUEUED, RUNNING._replace(attempt=0, suspicion=1))),
+    ("a claim that spent no attempt, or several", Step(LOST, SUSPECT._replace(attempt=2))),
     ("a lease that had run out when it began", Step(QUEUED, RUNNING._replace(lease_ends=NOW))),
     ("a lease that had run out when it began", Step(QUEUED, RUNNING._replace(lease_ends=None))),
     ("a job was made ready before its time", Step(PARKED, AGAIN)),
@@ -110,6 +118,8 @@ RULES = (audit._always, audit._late, audit._revived, audit._ended_in_time, audit
 
 ALLOWED = {
     "a claim": Step(QUEUED, RUNNING),
+    "a claim of a job that lost its worker": Step(LOST, SUSPECT),
+    "a claim of a job that lost its worker by another job's crash": Step(EXCUSED, SUSPECT._replace(attempt=0)),
     "an extension": Step(RUNNING, RUNNING._replace(lease_ends=LATER + 1)),
     "an extension by a clock that was set back": Step(RUNNING, RUNNING._replace(lease_ends=NOW + 1), leased_at=LATER),
     "a good end": Step(RUNNING, DONE),

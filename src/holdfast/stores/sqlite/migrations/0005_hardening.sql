@@ -13,6 +13,7 @@ CREATE TABLE holdfast_lost_workers (
     worker   TEXT PRIMARY KEY,
     lost_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX holdfast_lost_workers_by_age ON holdfast_lost_workers (lost_at);
 
 -- Stubs: what is left of a job that was purged while its key, or its version, is still taken. The result lives as long
 -- as the key, so that a submission which comes again is answered with it. A table of its own: workers of an earlier
