@@ -108,6 +108,8 @@ async def on_postgres(dsn: str, wanted: JobFilter) -> str:
         dsn, server_settings=SESSION | {"plan_cache_mode": "force_custom_plan"}
     )
     try:
+        # What deleted rows leave behind makes an index dearer, and the rows lie in any order.
+        await connection.execute("TRUNCATE holdfast.finished, holdfast.job_stubs")
         await connection.execute(SOME)
         await connection.execute("ANALYZE holdfast.finished")
         return "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
@@ -122,7 +124,7 @@ async def test_a_filter_on_postgres_reads_its_index(postgres_dsn: str, name: str
     steps = await on_postgres(postgres_dsn, wanted)
 
     indexes = {index, "finished_failed_by_id"} if name == "failed of a name" else {index}
-    assert any(f"using {each} on finished" in steps for each in indexes)
+    assert any(f"using {each} on finished" in steps for each in indexes), steps
     assert "Seq Scan" not in steps
 
 
