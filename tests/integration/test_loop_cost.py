@@ -43,7 +43,10 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
     "finish": (lambda n: [*held(n, "1"), None, None, None, ["completed"], "{}"], {"jobs_pkey"}),
     "fates": (held, {"finished_pkey", "jobs_pkey"}),
     "requeue": (lambda n: [*held(n, "5 s", 0, "retry", "{}"), None, None, None], {"jobs_pkey"}),
-    "store_stages": (lambda n: [*held(n, "fetch", "#1", "done", 1, "", "1"), None, None], {"jobs_pkey"}),
+    "store_stages": (
+        lambda n: [*held(n, "fetch", "#1", "done", 1, "", "1"), None, None, [""] * n],
+        {"jobs_pkey"},
+    ),
     "extend": (lambda n: [*held(n), "90 s"], {"jobs_pkey"}),
     "begin": (held, {"jobs_pkey"}),
     "promote": (lambda n: [n], {"jobs_parked", "jobs_pkey"}),
@@ -55,8 +58,8 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
     "holders": (lambda _: [], {"jobs_held"}),
     "cancel_requests": (lambda _: ["worker"], {"jobs_to_cancel"}),
     "await_ends": (lambda n: [crowds.LEASED.ids(n, n)], {"jobs_pkey"}),
-    "ended": (ended, {"finished_pkey"}),
-    "known_jobs": (ended, {"jobs_pkey", "finished_pkey"}),
+    "ended": (ended, {"finished_pkey", "job_stubs_pkey"}),
+    "known_jobs": (ended, {"jobs_pkey", "finished_pkey", "job_stubs_pkey"}),
 }
 """The statements, what they are given for a batch of some size, and the indexes that serve them."""
 

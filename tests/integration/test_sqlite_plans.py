@@ -262,7 +262,7 @@ def lost(count: int) -> dict[str, Any]:
     return {"ids": json.dumps(ids(LOST, count)), "suspected": '["worker"]', "now": NOW}
 
 
-A_STAGE = ("fetch", "#1", "done", 1, "", "1", None)
+A_STAGE = ("fetch", "#1", "done", 1, "", "1", None, None, "")
 
 LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
     "count_held": rows,

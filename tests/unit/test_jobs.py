@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import JobNotFound
+from holdfast.core.errors import JobNotFound, PayloadInvalid
 from holdfast.core.jobs import JobFilter, known_id
 from holdfast.core.states import ENDED, Status
 from tests.builders import a_job
@@ -38,6 +38,21 @@ def test_a_page_may_hold_one_job_and_end_before_another() -> None:
 def test_jobs_at_risk_have_no_page_before_another() -> None:
     with pytest.raises(ValueError, match=r"without pages; raise limit="):
         JobFilter(at_risk=timedelta(minutes=5), before=JOB_ID)
+
+
+@pytest.mark.parametrize("asked", [{"key": "k1"}, {"subject": "c1"}, {"version": 1}])
+def test_jobs_at_risk_are_not_found_by_key(asked: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="leave at_risk= out"):
+        JobFilter(at_risk=timedelta(minutes=5), **asked)
+
+
+@pytest.mark.parametrize("field", ["name", "owner", "queue", "key", "subject"])
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_a_text_that_no_store_can_hold_is_refused(field: str, text: str) -> None:
+    filters: dict[str, Any] = {field: text}
+
+    with pytest.raises(PayloadInvalid, match=field):
+        JobFilter(**filters)
 
 
 @pytest.mark.parametrize("status", sorted(ENDED))

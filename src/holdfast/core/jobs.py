@@ -228,7 +228,9 @@ class JobFilter:
         return (self.key, self.subject, self.version) != (None, None, None)
 
     def __post_init__(self) -> None:
-        ensure_storable(name=self.name, owner=self.owner, queue=self.queue)
+        ensure_storable(
+            name=self.name, owner=self.owner, queue=self.queue, key=self.key, subject=self.subject
+        )
         if self.limit < 1:
             raise ValueError(f"limit={self.limit} shows nothing; ask for at least one job")
         if self.before is not None:
