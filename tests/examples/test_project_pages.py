@@ -70,8 +70,8 @@ def save(block: Block, path: Path) -> None:
 
 
 def as_here(commands: str, *, wheel: Path, port: int) -> str:
-    """Install the wheel in the place of the package, and use a port that is free on this machine."""
-    local = re.sub(r"^(pip install .*)\bholdfast$", rf"\1{wheel}", commands, flags=re.MULTILINE)
+    """Install the wheel in the place of the checkout, and use a port that is free on this machine."""
+    local = re.sub(r"^(pip install .*)\.\./holdfast\b", rf"\1{wheel}", commands, flags=re.MULTILINE)
     return local.replace(SHOWN_PORT, str(port))
 
 
