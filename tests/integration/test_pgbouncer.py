@@ -184,8 +184,10 @@ async def test_with_a_direct_address_an_idle_worker_hears_of_a_job(
 
 
 LISTENING = (
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+    "AND application_name = 'holdfast listener' AND query LIKE '%pg_notify%'"
 )
+"""A process that listens tells the others so, right after it has begun to."""
 
 
 async def test_without_one_nobody_tries_to_listen(hold: Holdfast) -> None:
