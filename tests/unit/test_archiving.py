@@ -229,6 +229,7 @@ def test_a_manifest_has_the_name_of_its_records() -> None:
     assert ensure_name(manifest_name(name)) == name.removesuffix(".jsonl.gz") + ".manifest.json"
     assert is_manifest(manifest_name(name))
     assert not is_manifest(name)
+    assert not is_manifest("a b.manifest.json"), "an archive holds no such name"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/etc/passwd", "../a", "a\n", "a\\b", "é"])
@@ -297,6 +298,14 @@ def test_a_manifest_that_was_changed_after_it_was_signed_is_damaged(changes: dic
 
     with pytest.raises(ArchiveDamaged, match="its signature is not of this text"):
         load_manifest(json.dumps(fields).encode(), backwards)
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"format": 2, "signature": "\\ud800"}', b'{"format": 2, "signature": "x", "bytes": 1e999}']
+)
+def test_a_manifest_that_nothing_can_be_signed_of_is_damaged(data: bytes) -> None:
+    with pytest.raises(ArchiveDamaged):
+        load_manifest(data, backwards)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 100_000])

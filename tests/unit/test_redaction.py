@@ -434,3 +434,10 @@ def test_no_text_is_too_odd_to_be_redacted(text: str) -> None:
 @given(st.text(alphabet="pasword=:\"'\\{}[], %4025?&@.x7\n"))
 def test_a_named_secret_is_found_after_whatever_stands_before_it(before: str) -> None:
     assert HEX not in Redactor(KEY)(f"{before} password={HEX}")
+
+
+def test_characters_that_are_left_out_do_not_use_up_the_margin_behind_a_cut() -> None:
+    """A number on the cut would else be shown but for its last digits."""
+    text = "\0" * 1_000 + "x" * 3_985 + " 4111111111111111 " + "y" * 20_000
+
+    assert "4111" not in Redactor(b"k").beginning(text, 4_000)

@@ -50,7 +50,7 @@ def test_a_worker_that_hears_of_no_other_looks_at_once_however_busy() -> None:
         wake_ups, looks = watched()
 
         wake_ups.notified("mail", load=0.9)
-        wake_ups.claimed("mail", jobs=0, room=5)
+        wake_ups.claimed("mail", jobs=0, room=5, notified=wake_ups.looking("mail"))
         wake_ups.taken(taken("mail", "another"))
         await asyncio.sleep(FORGET_AFTER)
         wake_ups.notified("mail", load=0.9)
@@ -72,7 +72,7 @@ def test_one_of_twenty_idle_workers_looks_and_the_others_are_spared() -> None:
                 nonlocal ready
                 looks[name] = looks.get(name, 0) + 1
                 jobs, ready = ready, 0
-                if fleet[name].claimed("mail", jobs=jobs, room=5):
+                if fleet[name].claimed("mail", jobs=jobs, room=5, notified=fleet[name].looking("mail")):
                     # A claim and its message take three milliseconds.
                     asyncio.get_running_loop().call_later(0.003, tell, name)
 
@@ -134,11 +134,29 @@ def test_a_claim_that_may_have_left_jobs_calls_the_others_in() -> None:
         wake_ups.taken(taken("mail", "another"))
         wake_ups.notified("mail", load=0.0)
 
-        assert not wake_ups.claimed("mail", jobs=5, room=5)
+        assert not wake_ups.claimed("mail", jobs=5, room=5, notified=wake_ups.looking("mail"))
+        assert wake_ups.claimed("mail", jobs=1, room=5, notified=wake_ups.looking("mail"))
+        # No notification came before this one.
+        assert not wake_ups.claimed("mail", jobs=1, room=5, notified=wake_ups.looking("mail"))
+        assert not looks
+
+    run(main())
+
+
+def test_a_notification_that_comes_while_a_claim_is_under_way_is_not_lost() -> None:
+    """Its job may have been stored after the claim has looked."""
+
+    async def main() -> None:
+        wake_ups, looks = watched()
+        wake_ups.taken(taken("mail", "another"))
+        wake_ups.notified("mail", load=0.5)
+        notified = wake_ups.looking("mail")
+        wake_ups.notified("mail", load=0.5)
+
+        assert not wake_ups.claimed("mail", jobs=1, room=5, notified=notified)
+
         await asyncio.sleep(1)
         assert len(looks) == 1
-        assert wake_ups.claimed("mail", jobs=1, room=5)
-        assert not wake_ups.claimed("mail", jobs=1, room=5)  # no notification came before it
 
     run(main())
 

@@ -19,6 +19,8 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _NAT64 = ip_network("64:ff9b::/96")
+_NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10")))
+"""Networks for protocols, relays and sites that the standard library of some versions takes for public."""
 
 
 def is_public(address: Address) -> bool:
@@ -30,6 +32,8 @@ def is_public(address: Address) -> bool:
     inner = _embedded(address)
     if inner is not None:
         return is_public(inner)
+    if any(address in network for network in _NOT_PUBLIC):
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 

@@ -101,7 +101,7 @@ def manifest_name(name: str) -> str:
 
 def is_manifest(name: str) -> bool:
     """Say whether *name* is that of a manifest."""
-    return name.endswith(MANIFEST)
+    return name.endswith(MANIFEST) and NAME.fullmatch(name) is not None
 
 
 def seal_record(record: Mapping[str, Any], seal: Callable[[str], str]) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def load_manifest(data: bytes, unseal: Callable[[str], str]) -> Manifest:
             "use the version of the library that wrote it"
         )
     signature = found.pop("signature", None)
-    if not isinstance(signature, str) or unseal(signature) != _digest(found):
+    if not isinstance(signature, str) or not signature.isascii() or unseal(signature) != _digest(found):
         raise _damaged(what, "its signature is not of this text")
     try:
         letters = tuple(_entry(letter) for letter in found["letters"])
@@ -255,7 +255,12 @@ def _json(value: object) -> str:
 
 
 def _digest(value: object) -> str:
-    return hashlib.sha256(_json(value).encode()).hexdigest()
+    try:
+        return hashlib.sha256(_json(value).encode()).hexdigest()
+    except (
+        ValueError
+    ) as error:  # a number that is larger than any reads as infinity, which none of our files holds
+        raise _damaged("what the archive holds", f"it is no strict JSON: {error}") from error
 
 
 def _object(text: str | bytes, what: str) -> dict[str, Any]:

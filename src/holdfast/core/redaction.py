@@ -117,7 +117,10 @@ class Redactor:
         closed, too.
         """
         try:
-            return self._redacted(printable(text[: most + _MARGIN]), until=most)
+            clean = printable(text[: most + _MARGIN])
+            # Of a text that goes on, the margin is kept whatever characters were left out before it.
+            whole = len(text) <= most + _MARGIN
+            return self._redacted(clean, until=most if whole else max(0, min(most, len(clean) - _MARGIN)))
         except Exception:  # noqa: BLE001 - as above
             return FAILED
 

@@ -93,8 +93,6 @@ class LeaseGuard:
     def _check(self, now: float) -> None:
         # A process that was stopped as a whole, or a machine that slept, has no blocked loop: look again in a moment.
         stood_still = now - self._checked_at > self._pause + self._blocked_after / 2
-        if not stood_still:
-            self._report(now)
         unextended = now - self._keeper.extended_at
         if unextended < self._lease.total_seconds() / 2:
             self._stand_by()
@@ -102,6 +100,8 @@ class LeaseGuard:
             self._extend(now)
         elif not stood_still:
             self._give_up(unextended)
+        if not stood_still:  # last: what blocks the loop may be the log itself
+            self._report(now)
 
     def _report(self, now: float) -> None:
         """Log that the loop is blocked, as soon as that shows, and for how long it was."""

@@ -114,16 +114,17 @@ class Restorer:
         found, _ = await self._manifests()
         return found
 
-    async def _manifests(self) -> tuple[list[Manifest], list[ArchiveDamaged]]:
+    async def _manifests(self) -> tuple[list[Manifest], list[HoldfastError]]:
         archive, sealer = self._options.named_archive(), await self._sealer()
-        found, unread = [], []
+        found: list[Manifest] = []
+        unread: list[HoldfastError] = []
         for name in await archive.names():
             if is_manifest(name):
                 try:
                     found.append(
                         load_manifest(await archive.get(name, at_most=LARGEST_MANIFEST), sealer.unseal)
                     )
-                except ArchiveDamaged as error:
+                except (ArchiveDamaged, ArchiveMissing) as error:
                     self._journal.error("manifest not read", manifest=name, message=str(error))
                     unread.append(error)
         return found, unread
@@ -238,7 +239,7 @@ def _spelled(wanted: LetterFilter) -> LetterFilter:
     return replace(wanted, job_ids=tuple(map(letter_id, wanted.job_ids)))
 
 
-def _absent(wanted: LetterFilter, shelf: Shelf, unread: Sequence[ArchiveDamaged]) -> dict[str, HoldfastError]:
+def _absent(wanted: LetterFilter, shelf: Shelf, unread: Sequence[HoldfastError]) -> dict[str, HoldfastError]:
     """Refuse the ids that no manifest names; one that cannot be read may name them."""
     absent = [job_id for job_id in wanted.job_ids or () if job_id not in shelf]
     if unread:

@@ -62,15 +62,26 @@ class WakeUps:
             self._first_at[hint.subject] = self._alone_at
             self._stand_down(hint.subject)
 
-    def claimed(self, queue: str, *, jobs: int, room: int) -> bool:
-        """Note what a claim brought; return whether the other workers are to be told that nothing is left."""
-        if jobs >= room:
-            return False  # there may be more: let them come
-        told = queue in self._notified
+    def looking(self, queue: str) -> bool:
+        """Note that a claim begins; return whether notifications were its occasion.
+
+        One that arrives from now on may be of a job that the claim does not see, and is an occasion of its own.
+        """
+        notified = queue in self._notified
         self._stand_down(queue)
+        return notified
+
+    def claimed(self, queue: str, *, jobs: int, room: int, notified: bool) -> bool:
+        """Note what a claim brought; return whether the other workers are to be told that nothing is left."""
+        if (
+            jobs >= room
+        ):  # there may be more: let them come, and tell them after the claim that leaves nothing
+            if notified:
+                self._notified.add(queue)
+            return False
         if jobs:
             self._first_at.pop(queue, None)
-        return bool(jobs) and told
+        return bool(jobs) and notified and queue not in self._notified
 
     def close(self) -> None:
         """Wake nobody any more."""

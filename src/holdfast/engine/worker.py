@@ -297,9 +297,10 @@ class Worker:
             if room <= 0 or self._stopping:
                 more = True
                 break
+            notified = self._wake_ups.looking(queue)
             claims = await self._claim(queue, room)
             more = more or len(claims) >= room
-            if self._wake_ups.claimed(queue, jobs=len(claims), room=room):
+            if self._wake_ups.claimed(queue, jobs=len(claims), room=room, notified=notified):
                 self._store.notify_taken(self.name, queue)
             await self._start(claims)
             started += len(claims)
@@ -354,6 +355,9 @@ class Worker:
             self._journal.warning("claims dropped", worker=self.name, jobs=len(claims), message=str(error))
             self._give_back(claims, "store unavailable")
             return
+        except BaseException:  # nothing else knows of these claims yet
+            self._lost_claims.expect()
+            raise
         if self._stopping:  # it was told so while the claim was on its way
             self._give_back(claims, "worker shut down")
             return

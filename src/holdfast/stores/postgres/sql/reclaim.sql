@@ -34,6 +34,7 @@ WITH clock AS MATERIALIZED (
     SELECT DISTINCT leased_by, clock.now
       FROM lost, clock
      WHERE suspicion = 2
+     ORDER BY leased_by  -- the same order for all who do this: else two could wait for each other
         ON CONFLICT (worker) DO UPDATE SET lost_at = excluded.lost_at
 ), back AS (
     UPDATE holdfast.jobs AS job
