@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast import StateRefused, Status
@@ -178,6 +179,19 @@ async def call_within_a_rate(story: Story) -> None:
 async def call_within_a_concurrency(story: Story) -> None:
     """The share of a dead worker goes back to the others."""
     story.has_providers(TOUCHY)
+    job = await story.submit("crowd", 1)
+
+    await story.worker()
+    await story.play_out()
+
+    assert_completed(story, job)
+    assert_called(story, SHARED, 3, repeated=3)
+
+
+@scenario
+async def call_for_several_customers(story: Story) -> None:
+    """What is given out of the limits of a key is given once, and runs out if its worker dies."""
+    story.has_providers(replace(TOUCHY, keyed=True))
     job = await story.submit("crowd", 1)
 
     await story.worker()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LOOKS = {
     "events",
     "ids_between",
+    "recent_queues",
     "keys_of",
     "reasons",
     "counts",
