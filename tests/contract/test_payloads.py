@@ -260,8 +260,9 @@ async def test_a_service_that_asks_for_too_long_a_pause_gets_the_longest_one(hol
 
     async with hold.worker(poll=0.05):
         job = await busy.submit()
-        while (parked := await job.read()).retry_after is None:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while (parked := await job.read()).retry_after is None:
+                await asyncio.sleep(0.01)
 
     assert parked.retry_after - parked.updated_at <= timedelta(seconds=300)
 

@@ -49,8 +49,9 @@ What a handler raises never reaches the worker: it becomes a `Failure`, which is
 """
 
 from dataclasses import replace
+from datetime import timedelta
 
-from holdfast.core.durations import Length, duration
+from holdfast.core.durations import LONGEST, Length, duration
 from holdfast.core.failures import ErrorClass, Failure, PublicCode
 
 
@@ -62,7 +63,8 @@ class Retryable(HoldfastError):
     """Raise it in a handler when another attempt may succeed.
 
     *after* is the least time to wait: seconds, text such as `"10s"`, or a `timedelta`; nothing means none. Raises
-    `ValueError` for anything else. The attempts of the job's policy still bound the retries.
+    `ValueError` for anything else. The attempts of the job's policy still bound the retries, and its ceiling the wait:
+    a `timedelta` of any length may be passed on as a service asked for it.
 
     >>> Retryable("the index is being rebuilt", after=30).wait
     datetime.timedelta(seconds=30)
@@ -79,6 +81,8 @@ class Retryable(HoldfastError):
     ) -> None:
         super().__init__(message)
         self.error_class = error_class or self.default_class
+        if isinstance(after, timedelta):
+            after = min(after, LONGEST)
         self.wait = None if after is None else duration(after) or None
 
     def as_failure(self) -> Failure:
