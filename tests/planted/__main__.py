@@ -2,7 +2,7 @@
 
     python -m tests.planted                          all of it: two tables, and one line of JSON last
     python -m tests.planted --bug drop-the-fence     one bug
-    python -m tests.planted --recorded               each bug in the life that is known to show it; JSON lines
+    python -m tests.planted --recorded               each bug, or each --bug, in the life that is known to show it; JSON lines
     python -m tests.planted --recorded --record      the same, and another life for those that it does not show any more
     python -m tests.planted --bug drop-the-fence --seed 3 --times 20 --between 5
                                                      one life again and again; JSON lines
@@ -79,15 +79,19 @@ def main() -> int:
         # The order of a set of texts depends on it, and with it what a seed brings about.
         os.execve(sys.executable, [sys.executable, "-m", "tests.planted", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})  # fmt: skip
     if options.seed is not None:
-        return _replay(options.bug, options.seed, times=options.times, between=options.between)
+        bug = options.bug[0] if options.bug else None
+        return _replay(bug, options.seed, times=options.times, between=options.between)
+    names = options.bug or list(BUGS)
     if options.recorded:
-        return _recorded(record=options.record)
-    return _selfcheck([options.bug] if options.bug else list(BUGS), record=options.record)
+        return _recorded(names, record=options.record)
+    return _selfcheck(names, record=options.record)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bug", choices=BUGS)
+    parser.add_argument(
+        "--bug", choices=BUGS, action="append", help="this one alone; may be given several times"
+    )
     parser.add_argument("--recorded", action="store_true", help="look only where each bug was found last")
     parser.add_argument("--record", action="store_true", help="write down where each bug was found")
     parser.add_argument("--seed", type=int, help="live through this one, with the bug or without any")
@@ -174,9 +178,9 @@ def _line(clause: str, bug: str, shown: Shown) -> str:
 # The quick check, and replays.
 
 
-def _recorded(*, record: bool) -> int:
+def _recorded(names: list[str], *, record: bool) -> int:
     """Look for each bug where it was found last, and for none in the same lives of a healthy engine."""
-    places = [(bug.name, _known().get(bug.name, 1)) for bug in BUGS.values() if bug.simulated]
+    places = [(name, _known().get(name, 1)) for name in names if BUGS[name].simulated]
     search = partial(_where_it_was, others=SEEDS if record else RETRIED)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for (name, _), found in zip(places, pool.map(search, places), strict=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +25,9 @@ from tools.conformance import read_page
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "guarantees.md"
 
 SIMULATED = [bug.name for bug in BUGS.values() if bug.simulated]
+FIRST = int(os.environ.get("HOLDFAST_SIM_FIRST", "1"))
+SAMPLE = sorted({"drop-the-fence", *random.Random(FIRST).sample(SIMULATED, 40)})
+"""Bugs that this run looks for, by the same number as its simulated worlds; `make sim-selfcheck` looks for all."""
 TIMES = 10
 
 Line = dict[str, Any]
@@ -38,11 +43,11 @@ def selfcheck(*options: str) -> list[Line]:
 
 @pytest.fixture(scope="module")
 def recorded() -> list[Line]:
-    """Each bug in the life that is known to show it, and those lives without any bug."""
-    return selfcheck("--recorded")
+    """Each bug of the sample in the life that is known to show it, and those lives without any bug."""
+    return selfcheck("--recorded", *(f"--bug={bug}" for bug in SAMPLE))
 
 
-@pytest.mark.parametrize("bug", SIMULATED)
+@pytest.mark.parametrize("bug", SAMPLE)
 def test_a_planted_bug_is_found_in_a_simulated_life(recorded: list[Line], bug: str) -> None:
     found = {line["bug"]: line["said"] for line in recorded}
 
