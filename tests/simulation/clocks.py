@@ -25,14 +25,16 @@ class MachineClock(VirtualClock):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._turns: list[Turn] = []
+        self._wrong = timedelta(0)
 
     def now(self) -> datetime:
         """Tell the time, as wrong as somebody set it."""
-        return super().now() + timedelta(seconds=sum(turn.by for turn in self._turns))
+        return super().now() + self._wrong
 
     def turn(self, seconds: float) -> None:
         """Set the clock forward, or back."""
         self._turns.append(Turn(self.monotonic(), seconds))
+        self._wrong = timedelta(seconds=sum(turn.by for turn in self._turns))
 
     @property
     def turned_at(self) -> float:

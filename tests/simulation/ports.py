@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import contextmanager
-from functools import partial, wraps
+from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
-from unittest import mock
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.core.errors import StoreUnavailable
+from tests.simulation.files import File
 from tests.simulation.processes import Injected
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from holdfast.ports import Executor, Hint, Store
     from tests.simulation.processes import Process
@@ -33,13 +31,12 @@ class GuardedStore:
         method = getattr(self._store, name)
         if not iscoroutinefunction(method):
             return method
+        call, point = self._process.call, f"store.{name}"
 
-        @wraps(method)
         async def guarded(*args: Any, **kwargs: Any) -> Any:
-            return await self._process.call(
-                f"store.{name}", partial(method, *args, **kwargs), error=StoreUnavailable
-            )
+            return await call(point, partial(method, *args, **kwargs), error=StoreUnavailable)
 
+        setattr(self, name, guarded)  # the next time it is found without asking here
         return guarded
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
@@ -68,9 +65,11 @@ class GuardedExecutor:
         return self._process.call(self._point, partial(self._run, function), error=Injected)
 
     async def _run(self, function: Callable[[], T]) -> T:
-        good, self._process.good_statements = self._process.good_statements, None
-        with File.lasting(good):
+        File.good_statements, self._process.good_statements = self._process.good_statements, None
+        try:
             running = self._executor.run(function)  # it runs at once
+        finally:
+            File.good_statements = None
         answer = await running
         self._committed(self._process)
         return answer
@@ -78,47 +77,6 @@ class GuardedExecutor:
     def close(self) -> None:
         """Let go of the real one."""
         self._executor.close()
-
-
-class File(sqlite3.Connection):
-    """A file on a disk that may fail, in the middle of a transaction or at its end."""
-
-    _good_statements: ClassVar[int | None] = None
-
-    @classmethod
-    @contextmanager
-    def lasting(cls, good_statements: int | None) -> Iterator[None]:
-        """Let the statement after so many fail, whoever makes it; the one after that is good again."""
-        cls._good_statements = good_statements
-        try:
-            yield
-        finally:
-            cls._good_statements = None
-
-    def execute(self, *args: Any) -> sqlite3.Cursor:
-        """Run a statement, unless this is the one that fails."""
-        self._wear()
-        return super().execute(*args)
-
-    def executemany(self, *args: Any) -> sqlite3.Cursor:
-        """Run a statement for many rows, unless this is the one that fails."""
-        self._wear()
-        return super().executemany(*args)
-
-    @classmethod
-    def _wear(cls) -> None:
-        if cls._good_statements is not None:
-            cls._good_statements -= 1
-            if cls._good_statements < 0:
-                cls._good_statements = None
-                raise sqlite3.OperationalError("disk I/O error")
-
-
-@contextmanager
-def failing_files() -> Iterator[None]:
-    """Let every connection that is opened be a `File`."""
-    with mock.patch("sqlite3.connect", partial(sqlite3.connect, factory=File)):
-        yield
 
 
 def as_store(guarded: GuardedStore) -> Store:

@@ -129,17 +129,19 @@ class Process:
 
     async def call(self, point: str, operation: Callable[[], Awaitable[T]], *, error: type[Exception]) -> T:
         """Make a call to the outside, unless something befalls the process; *error* is how the call fails."""
-        await self._suffer(point, Moment.BEFORE, error)
+        if blow := self._struck(point, Moment.BEFORE):
+            await self._suffer(blow, point, Moment.BEFORE, error)
         answer = await operation()
-        await self._suffer(point, Moment.AFTER, error)
+        if blow := self._struck(point, Moment.AFTER):
+            await self._suffer(blow, point, Moment.AFTER, error)
         return answer
 
-    async def _suffer(self, point: str, moment: Moment, error: type[Exception]) -> None:
+    def _struck(self, point: str, moment: Moment) -> Blow | None:
         if not self.alive:
             raise Crashed
-        blow = self._injector.strike(self, point, moment)
-        if blow is None:
-            return
+        return self._injector.strike(self, point, moment)
+
+    async def _suffer(self, blow: Blow, point: str, moment: Moment, error: type[Exception]) -> None:
         self._note(f"{self.name} {blow.fault} {moment} {point}")
         self.troubled_at = self._loop.time()
         match blow.fault:

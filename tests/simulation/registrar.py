@@ -15,10 +15,10 @@ from holdfast.core.letters import GRAPH, LetterState
 from holdfast.core.replays import AUTOMATIC, Phase, Plan
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tests.simulation.audit import Row, StageRow
+    from tests.simulation.files import Tables
     from tests.simulation.letter_jobs import Ears
     from tests.simulation.vault import Vault
 
@@ -123,16 +123,20 @@ class Registrar:
         """Whether one ticket stands for all of its group."""
         self.vault: Vault | None = None
 
-    def complaints(self, connection: sqlite3.Connection, before: Jobs, after: Jobs) -> Iterator[str]:
+    def complaints(self, tables: Tables, before: Jobs, after: Jobs) -> Iterator[str]:
         """Check all that has changed."""
-        old, self._files = self._files, _read(connection)
+        old, self._files = self._files, _read(tables)
         self.restarted.clear()
         yield from self._deletions(old, before, after)
-        for letter in self._files.letters.values():
-            yield from self._letter_complaints(old, letter, after)
-        yield from self._agree(after)
-        yield from self._plan_complaints(old)
-        yield from self._ticket_complaints(old)
+        if self._files.letters is not old.letters:
+            for letter in self._files.letters.values():
+                yield from self._letter_complaints(old, letter, after)
+        if self._files.letters is not old.letters or after.rows is not before.rows:
+            yield from self._agree(after)
+        if self._files.plans is not old.plans:
+            yield from self._plan_complaints(old)
+        if self._files.tickets is not old.tickets:
+            yield from self._ticket_complaints(old)
 
     def is_stale(self, token: str) -> bool:
         """Whether a plan has not begun, and some of its letters are not what they were when it was made."""
@@ -324,16 +328,20 @@ def was_open(plan: Plan) -> bool:
     return plan.phase not in (Phase.DONE, Phase.STOPPED)
 
 
-def _read(connection: sqlite3.Connection) -> Files:
-    steps: defaultdict[str, list[StepRow]] = defaultdict(list)
-    for job_id, *step in connection.execute(_STEPS):
-        steps[job_id].append(StepRow(*step))
+def _read(tables: Tables) -> Files:
     return Files(
-        {row[0]: LetterRow(*row) for row in connection.execute(_LETTERS)},
-        steps,
-        {row[0]: PlanRow(*row) for row in connection.execute(_PLANS)},
-        {row[0]: TicketRow(*row) for row in connection.execute(_TICKETS)},
+        tables.read(_LETTERS, lambda rows: {row[0]: LetterRow._make(row) for row in rows}),
+        tables.read(_STEPS, _steps),
+        tables.read(_PLANS, lambda rows: {row[0]: PlanRow._make(row) for row in rows}),
+        tables.read(_TICKETS, lambda rows: {row[0]: TicketRow._make(row) for row in rows}),
     )
+
+
+def _steps(rows: Iterable[tuple[str, str, str, str]]) -> dict[str, list[StepRow]]:
+    steps: defaultdict[str, list[StepRow]] = defaultdict(list)
+    for job_id, *step in rows:
+        steps[job_id].append(StepRow(*step))
+    return steps
 
 
 def _graph(state: str) -> frozenset[LetterState]:

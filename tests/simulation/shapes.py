@@ -1,10 +1,12 @@
-"""What functions take and give, worked out once for all the processes that declare them."""
+"""What is the same for all processes of a world, worked out once: what functions take and give, and the settings."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from holdfast.config import load_settings
 from holdfast.engine.shapes import Shape
 
 if TYPE_CHECKING:
@@ -24,3 +26,8 @@ def shapes_made_once() -> AbstractContextManager[Any]:
         return _SHAPES[place]
 
     return mock.patch("holdfast.face.declaring.Shape", shape)
+
+
+def settings_read_once() -> AbstractContextManager[Any]:
+    """Spare every process of a world the reading of its settings: they are the same for all."""
+    return mock.patch("holdfast.face.holdfast.load_settings", cache(load_settings))

@@ -19,18 +19,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+from unittest import mock
 
 from holdfast import StoreUnavailable
 from tests import invariants
 from tests.simulation import promises
 from tests.simulation.faults import SeededFaults
+from tests.simulation.files import failing_files
 from tests.simulation.letter_jobs import Lettering
 from tests.simulation.operators import Operators
 from tests.simulation.people import SIDE, Memory, People
-from tests.simulation.ports import failing_files
 from tests.simulation.processes import Crashed, Injected, Process
 from tests.simulation.provided_jobs import Providing
-from tests.simulation.shapes import shapes_made_once
+from tests.simulation.shapes import settings_read_once, shapes_made_once
 from tests.simulation.timed_jobs import SIGNALS
 from tests.simulation.world import World
 
@@ -395,7 +396,7 @@ def _place(error: Exception) -> str:
 
 def simulate(seed: int, *, mode: Mode | None = None) -> Outcome:
     """Live through *seed*, in a folder that is gone afterwards."""
-    with fresh_folder() as folder, unheard_dead(), failing_files(), shapes_made_once():
+    with fresh_folder() as folder, unheard_dead(), failing_files(), shapes_made_once(), settings_read_once():
         return Simulation(seed, folder, mode=mode).run()
 
 
@@ -415,13 +416,15 @@ def unheard_dead() -> Iterator[None]:
     """Take away what dead processes left half-way, at the end and not at some moment between; nobody hears it."""
     enabled, hook = gc.isenabled(), sys.unraisablehook
     gc.disable()
+    gc.freeze()  # what is there already need not be gone through at the end; workers would undo that
     sys.unraisablehook = lambda _: None
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), mock.patch("holdfast.engine.worker.gc"):
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
             yield
         finally:
             gc.collect()
+            gc.unfreeze()
             sys.unraisablehook = hook
             if enabled:
                 gc.enable()

@@ -109,7 +109,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 # No timer runs before its time, not even by a microsecond: who looks at the clock would set it again.
                 self._now = max(self._now, timer.when())
                 self._ready.append(timer)
-        if self._admits is not None:
+        if self._admits is not None and self._ready:
             self._sort_out(self._admits)
 
     def _sort_out(self, admits: Callable[[asyncio.Handle], bool]) -> None:
