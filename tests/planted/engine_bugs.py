@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from holdfast.core.jobs import Claim
 
 
+_START = Worker._start
+
+
 async def _extend_nothing(self: Any) -> None:
     self.extended_at = self._clock.monotonic()
     await self._hear_cancellations()
@@ -46,6 +49,17 @@ async def _sweep_until_the_first_error(self: Any, _: Any) -> None:
             await self._rest(await self.run_once())
     except StoreUnavailable:
         await asyncio.Event().wait()
+
+
+async def _start_suspects_later(self: Any, claims: list[Claim]) -> None:
+    async def later() -> int:
+        return 0
+
+    self._start_suspects = later
+    try:
+        await _START(self, claims)
+    finally:
+        del self._start_suspects
 
 
 async def _sleep_for_an_hour(self: Any) -> None:
@@ -167,6 +181,18 @@ BUGS = (
         "A lost worker is bad luck.",
         ("JOB-10",),
         (Swap(Suspects, "among", lambda self, claims: []),),
+    ),
+    Bug(
+        "cancelled-suspect-put-back",
+        "Whoever lost a worker waits for its turn, also if it is to be cancelled.",
+        ("JOB-10",),
+        (Swap(Suspects, "_runs", lambda self, claim: self._registry.get(claim.name) is not None),),
+    ),
+    Bug(
+        "suspects-wait-for-the-poll",
+        "The next round starts them.",
+        ("JOB-10",),
+        (Swap(Worker, "_start", _start_suspects_later),),
     ),
     Bug(
         "crashes-for-ever",

@@ -116,6 +116,10 @@ def _share_with_the_dead(
     return {**kept, worker: Share(count, wanted, now + LEASE)} if count or wanted else kept
 
 
+async def _ask_for_one_customer(self: Any, spec: Any, asking: Asking) -> Any:
+    return await _ASK(self, spec, asking._replace(key="customer 0") if asking.key else asking)
+
+
 def _share_by_heart(
     shares: Mapping[str, Share], limit: int, worker: str, *, using: int, wanted: int, now: float
 ) -> dict[str, Share]:
@@ -204,6 +208,18 @@ BUGS = (
         "A worker knows best what it needs.",
         ("BRK-6",),
         (Swap(limits, "share_out", _share_by_heart),),
+    ),
+    Bug(
+        "key-kept-for-ever",
+        "A customer comes back, so his limit stays.",
+        ("BRK-6",),
+        (Swap(Quota, "expires", property(lambda self: 4e9)),),
+    ),
+    Bug(
+        "key-of-another-customer",
+        "One limit is as good as another.",
+        ("BRK-6",),
+        (Swap(Permits, "ask", _ask_for_one_customer),),
     ),
     Bug(
         "backup-for-the-impatient",

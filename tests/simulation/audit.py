@@ -40,6 +40,7 @@ _EVENTS = "SELECT seq, job_id, kind, meta FROM holdfast_job_events WHERE seq > ?
 _UNTOLD = "SELECT child_id FROM holdfast_awaited_ends"
 _PAUSED = "SELECT queue, paused_at FROM holdfast_paused_queues"
 _PROVIDERS = "SELECT name, version, state FROM holdfast_providers"
+_KEYS = "SELECT name, key, expires_at FROM holdfast_provider_keys"
 _MARKS = "SELECT name, last_at FROM holdfast_schedules"
 
 _STEPS = {
@@ -132,6 +133,8 @@ class Books(NamedTuple):
     news: dict[str, list[News]]
     notices: Notices
     providers: dict[str, tuple[int, str]]
+    keys: dict[tuple[str, str], int]
+    """When what is given out of each key's limit means nothing any more."""
 
 
 class Auditor:
@@ -209,6 +212,7 @@ class Auditor:
                 read(_MARKS, dict),
             ),
             read(_PROVIDERS, lambda rows: {name: (version, state) for name, version, state in rows}),
+            read(_KEYS, lambda rows: {(name, key): expires for name, key, expires in rows}),
         )
 
     def _job_rows(self, rows: Iterable[tuple[Any, ...]]) -> dict[str, Row]:
@@ -248,6 +252,7 @@ class Auditor:
         pairs = [(self.jobs.get(row.id), row) for row in changed]
         yield from self.punctual.complaints(pairs, books.notices, commit)
         yield from self.lookout.look(books.providers, pairs, commit)
+        yield from self.lookout.look_at_keys(books.keys, commit)
         if len(books.jobs) > MOST_JOBS:
             submitted = sum(row.name != TICK for row in books.jobs.values())
             if submitted > MOST_JOBS:

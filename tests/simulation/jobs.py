@@ -86,7 +86,7 @@ class Outside(NamedTuple):
     witness: Witness
     sign: str
     recurs: bool
-    call: Callable[[str], Awaitable[None]]
+    call: Callable[..., Awaitable[None]]
     """Makes a call to the service behind a provider."""
     providing: Providing | None
     lettering: Lettering | None

@@ -39,6 +39,9 @@ STEP = 2.0
 FIRST_STEP = 3
 """How many held jobs go out when a gate opens; twice as many follow every so many seconds."""
 
+KEPT = 3_600.0
+"""Seconds after which the limit of a key that is not used is forgotten, at the very latest."""
+
 _FREE = ("closed", "observe")
 
 
@@ -173,6 +176,7 @@ class Lookout:
         self._time = time
         self._versions: dict[str, int] = {}
         self._orphans: dict[tuple[str, str], float] = {}
+        self._keys: Mapping[tuple[str, str], int] = {}
         self._watched: defaultdict[str, Watched] = defaultdict(Watched)
         self.providing: Providing | None = None
         self.untroubled: Callable[[str, float], bool] = lambda worker, since: False
@@ -183,8 +187,8 @@ class Lookout:
         """Every call that was made."""
         return [call for watched in self._watched.values() for call in watched.calls]
 
-    def begins(self, provider: str, caller: Caller) -> Call:
-        """See a call begin."""
+    def begins(self, provider: str, caller: Caller, key: str | None = None) -> Call:
+        """See a call begin, for *key* if its provider has limits by key."""
         watched, now = self._watched[provider], self._time()
         gate = watched.gate
         settled = now - watched.since > REPORT
@@ -192,7 +196,7 @@ class Lookout:
         call = Call(provider, caller, now, gate.generation, trial, free)
         watched.calls.append(call)
         watched.under_way.append(call)
-        for complaint in self._call_complaints(call, watched):
+        for complaint in (*self._call_complaints(call, watched), *self._key_complaints(call, key)):
             self._report(f"{complaint}: job {caller.job_id} called {provider}, which is {gate}")
         return call
 
@@ -240,6 +244,13 @@ class Lookout:
         assert self.providing is not None
         return self.providing.trials if gate.cause == "failures" else 1
 
+    def _key_complaints(self, call: Call, key: str | None) -> Iterator[str]:
+        """Who calls for a key has got that out of the key's own limit, and it is written there."""
+        if key is None or (call.provider, key) in self._keys:
+            return
+        if self.untroubled(call.worker, call.began - QUIET):
+            yield f"a call for {key!r} was given out of no limit of its own"
+
     def _rate_complaints(self, call: Call, watched: Watched) -> Iterator[str]:
         rate = RATES.get(call.provider)
         if rate is None:
@@ -280,6 +291,15 @@ class Lookout:
                 self._turn(watched, gate, commit)
             yield from self._slot_complaints(name, commit)
         yield from self._release_complaints(changes, commit)
+
+    def look_at_keys(self, keys: Mapping[tuple[str, str], int], commit: Commit) -> Iterator[str]:
+        """Check that what is written for a key is forgotten one day; a clock that is set back may delay that."""
+        if keys is self._keys:
+            return
+        for (name, key), expires in keys.items():
+            if expires != self._keys.get((name, key)) and expires - commit.at > KEPT * 1e6:
+                yield f"the limit of {key!r} for {name} is kept for {(expires - commit.at) / 1e6:.0f} s"
+        self._keys = keys
 
     def _turn(self, watched: Watched, gate: Gate, commit: Commit) -> None:
         """Remember how a gate stands now."""

@@ -74,11 +74,16 @@ def declare_providers(hold: Holdfast, providing: Providing) -> dict[str, Provide
 
 
 def _customer(call: Any) -> str:
-    return f"customer {call.number % 2}"
+    return customer(call.number)
+
+
+def customer(number: int) -> str:
+    """Name the one for whom a call is made, where calls are told apart."""
+    return f"customer {number % 2}"
 
 
 def declare_provided(
-    hold: Holdfast, witness: Witness, sign: str, providing: Providing, call: Callable[[str], Awaitable[None]]
+    hold: Holdfast, witness: Witness, sign: str, providing: Providing, call: Callable[..., Awaitable[None]]
 ) -> ProvidedJobs:
     """Declare the jobs; *call* makes a call to the service behind a provider."""
     providers = declare_providers(hold, providing)
@@ -95,7 +100,7 @@ def declare_provided(
 
     @hold.stage("shared", provider=providers[SHARED])
     async def ask_shared(number: int) -> str:
-        await call(SHARED)
+        await call(SHARED, customer(number) if providing.keyed else None)
         return f"shared@{sign}"
 
     @hold.stage("backed", provider=providers[BACKED])

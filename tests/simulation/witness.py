@@ -37,6 +37,9 @@ EARLIER = {("order", "ship"): "pack", ("long", "ship"): "rest"}
 """Which stage of a job has to be stored before another one begins."""
 
 
+AT_ONCE = 0.3
+"""Seconds within which a job begins that lost a worker, once it is claimed and no other such job runs beside it."""
+
 PATIENCE = 3.0
 """Seconds that a job may wait in its slot for leave to call a provider."""
 
@@ -94,6 +97,7 @@ class Witness:
         self._seen = seen
         self._clock = clock
         self._complain = complain
+        self._suspect_ended_at = float("-inf")
         self._suspects: dict[str, bool] = {}
         """Those that run here, and whether a loss would be the last."""
 
@@ -113,7 +117,8 @@ class Witness:
         try:
             yield
         finally:
-            self._suspects.pop(now.job_id, None)
+            if self._suspects.pop(now.job_id, None) is not None:
+                self._suspect_ended_at = self._clock.monotonic()
 
     def _watch_suspect(self, row: Row) -> None:
         """See that its row says so, and that one which would be lost for good has no other suspect beside it."""
@@ -124,6 +129,11 @@ class Witness:
             self._complain(
                 f"job {row.id} began beside {sorted(self._suspects)}, and one could be lost for good"
             )
+        claimed_at = self._auditor.claimed_at(row.id)
+        waited = self._clock.monotonic() - claimed_at
+        alone = not self._suspects and self._suspect_ended_at < claimed_at
+        if alone and waited > AT_ONCE and self._undisturbed(row.id):
+            self._complain(f"job {row.id} lost a worker, and waited {waited:.1f} s for a turn that was free")
         self._suspects[row.id] = last
 
     @contextmanager

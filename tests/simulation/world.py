@@ -176,10 +176,10 @@ class World:
         assert ears is not None
         await process.call("hook", partial(ears.hear, ticket), error=ConnectionResetError)
 
-    async def _call(self, process: Process, witness: Witness, provider: str) -> None:
+    async def _call(self, process: Process, witness: Witness, provider: str, key: str | None = None) -> None:
         """Call the service behind a provider, and fail as its client does."""
         lookout, began, ended = self.auditor.lookout, self.loop.time(), Ended.NOTHING
-        call = lookout.begins(provider, witness.calls(process.name))
+        call = lookout.begins(provider, witness.calls(process.name), key)
         try:
             failing = await process.call(
                 "service.post", self.outages[provider].answer, error=ConnectionResetError
