@@ -20,8 +20,6 @@ from holdfast.engine.worker import Worker
 from tests.planted.planting import Bug, Swap
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from holdfast.core.jobs import Claim
 
 
@@ -74,8 +72,8 @@ async def _lease_until_an_instant_of_mine(self: Any, queue: str, room: int) -> l
     return claims
 
 
-def _release_spent(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Requeue:
-    return release(claim, reason, delay=delay)._replace(gives_back=False)
+def _release_spent(claim: Claim, reason: str, **how: Any) -> Requeue:
+    return release(claim, reason, **how)._replace(gives_back=False)
 
 
 class _ShutdownIsALostLease:
@@ -87,6 +85,15 @@ class _ShutdownIsALostLease:
 
 async def _give_nothing_back(self: Any, held: Any) -> None:
     self._until = float("-inf")
+
+
+async def _begin_what_was_read(self: Any) -> int:
+    await self._state_reader.read([suspect.attempt.claim for suspect in self._suspects._waiting])
+    started: int = await _START_SUSPECTS(self)
+    return started
+
+
+_START_SUSPECTS = Worker._start_suspects
 
 
 async def _wait_for_nothing(self: Any, *_: Any, **__: Any) -> None:
@@ -167,6 +174,12 @@ BUGS = (
         "A lost worker is bad luck.",
         ("JOB-10",),
         (Swap(Suspects, "among", lambda self, claims: []),),
+    ),
+    Bug(
+        "suspects-read-before-they-begin",
+        "What a job needs is read when it is claimed; then it waits for its turn.",
+        ("JOB-10",),
+        (Swap(Worker, "_start_suspects", _begin_what_was_read),),
     ),
     Bug(
         "crashes-for-ever",

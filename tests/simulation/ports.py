@@ -6,28 +6,36 @@ import sqlite3
 from contextlib import contextmanager
 from functools import partial, wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 from unittest import mock
 
 from holdfast.core.errors import StoreUnavailable
 from tests.simulation.processes import Injected
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from holdfast.core.stages import StageRow
     from holdfast.ports import Executor, Hint, Store
     from tests.simulation.processes import Process
 
 T = TypeVar("T")
 
 
+POISON = "poison"
+"""The stage whose rows take every worker down that reads them."""
+
+
 class GuardedStore:
     """A store whose every call may be struck, and whose hints may get lost."""
 
-    def __init__(self, store: Store, process: Process, *, loses: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: Store, process: Process, *, loses: Callable[[], bool], die: Callable[[], NoReturn]
+    ) -> None:
         self._store = store
         self._process = process
         self._loses = loses
+        self._die = die
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -41,6 +49,13 @@ class GuardedStore:
             )
 
         return guarded
+
+    async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
+        """Read stages. Some are more than a worker can bear; people read them page by page."""
+        rows: list[StageRow] = await self.__getattr__("stages")(job_ids)
+        if self._process.works and any(row.key.name == POISON for row in rows):
+            self._die()
+        return rows
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         """Pass on the hints that do not get lost."""
