@@ -69,12 +69,13 @@ async def test_the_store_knows_that_a_suspect_runs_before_what_is_stored_of_it_i
 
 
 @pytest.mark.clause("JOB-10")
+@pytest.mark.parametrize("limits", [{"attempts": 2}, {"max_failed_runs": 2}])
 async def test_a_job_that_lost_too_many_workers_ends_though_reading_its_stages_would_take_another_one(
-    hold: Holdfast, store: Store
+    hold: Holdfast, store: Store, limits: dict[str, int]
 ) -> None:
     read: list[str] = []
 
-    @hold.job("work", attempts=2)
+    @hold.job("work", **limits)
     async def work() -> None: ...
 
     async def look(job_ids: Sequence[str]) -> None:
