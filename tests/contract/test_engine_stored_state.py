@@ -71,7 +71,7 @@ async def test_the_store_knows_that_a_suspect_runs_before_what_is_stored_of_it_i
 @pytest.mark.clause("JOB-10")
 @pytest.mark.parametrize("limits", [{"attempts": 2}, {"max_failed_runs": 2}])
 async def test_a_job_that_lost_too_many_workers_ends_though_reading_its_stages_would_take_another_one(
-    hold: Holdfast, store: Store, limits: dict[str, int]
+    hold: Holdfast, store: Store, limits: dict[str, Any]
 ) -> None:
     read: list[str] = []
 
