@@ -76,6 +76,28 @@ async def test_a_suspect_that_is_given_back_gets_an_attempt_only_if_it_had_spent
 
 
 @pytest.mark.clause("JOB-10")
+async def test_a_suspect_whose_function_was_not_called_keeps_its_losses(
+    store: Store, clock: DatabaseClock
+) -> None:
+    suspect = await a_suspect(store, clock)
+    await submitted(store, a_job())
+    await claimed_by_one(store, 2)
+    await clock.advance(PAST_LEASE)
+    await store.reclaim(limit=2)  # the suspect is held responsible, and its neighbour is excused
+    begun = await claimed_by_one(store, 2)
+
+    back = [release(claim, "worker shut down", keeps_losses=True) for claim in begun]
+    await store.settle("worker", back)
+
+    again = {claim.id: claim for claim in await claimed_by_one(store, 2)}
+    seen = {
+        claim.id: (claim.attempt, claim.losses, claim.excused, claim.failed_runs) for claim in again.values()
+    }
+    assert seen.pop(suspect) == (3, 2, False, 2)
+    assert list(seen.values()) == [(1, 0, True, 0)]
+
+
+@pytest.mark.clause("JOB-10")
 async def test_the_neighbours_of_a_suspect_get_their_attempts_back(
     store: Store, clock: DatabaseClock
 ) -> None:

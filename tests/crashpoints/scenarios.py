@@ -30,6 +30,7 @@ from tests.crashpoints.claims import (
     unless_refused,
 )
 from tests.crashpoints.story import ASLEEP, LEASE
+from tests.simulation.jobs import POISONED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -478,6 +479,22 @@ async def run_a_suspect(story: Story) -> None:
 async def run_a_killer(story: Story) -> None:
     """A job that takes its worker down each time ends failed, and its neighbour completes."""
     killer = await story.submit("killer", 0)
+    neighbour = await story.submit("long", 1, 1.0)
+
+    await story.worker()
+    await story.play_out()
+
+    assert status_of(story, killer) == Status.FAILED
+    assert_completed(story, neighbour)
+
+
+@scenario
+async def read_poison(story: Story) -> None:
+    """A job whose stored stages take down every worker that reads them ends failed, and its neighbour completes."""
+    killer = await story.submit("killer", POISONED)
+    first = story.other_worker()
+    await story.until("it has taken its first worker down", lambda: not first.alive)
+    await asyncio.sleep(NEARLY * LEASE)
     neighbour = await story.submit("long", 1, 1.0)
 
     await story.worker()

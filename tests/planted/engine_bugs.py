@@ -20,8 +20,6 @@ from holdfast.engine.worker import Worker
 from tests.planted.planting import Bug, Swap
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from holdfast.core.jobs import Claim
 
 
@@ -51,13 +49,17 @@ async def _sweep_until_the_first_error(self: Any, _: Any) -> None:
         await asyncio.Event().wait()
 
 
-async def _start_suspects_later(self: Any, claims: list[Claim]) -> None:
+def _all_that_lost_a_worker(self: Any, claims: list[Claim]) -> list[Claim]:
+    return [claim for claim in claims if claim.suspect and self._registry.get(claim.name) is not None]
+
+
+async def _start_suspects_later(self: Any, claims: list[Claim], asked_at: float) -> None:
     async def later() -> int:
         return 0
 
     self._start_suspects = later
     try:
-        await _START(self, claims)
+        await _START(self, claims, asked_at)
     finally:
         del self._start_suspects
 
@@ -88,8 +90,8 @@ async def _lease_until_an_instant_of_mine(self: Any, queue: str, room: int) -> l
     return claims
 
 
-def _release_spent(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Requeue:
-    return release(claim, reason, delay=delay)._replace(gives_back=False)
+def _release_spent(claim: Claim, reason: str, **how: Any) -> Requeue:
+    return release(claim, reason, **how)._replace(gives_back=False)
 
 
 class _ShutdownIsALostLease:
@@ -101,6 +103,15 @@ class _ShutdownIsALostLease:
 
 async def _give_nothing_back(self: Any, held: Any) -> None:
     self._until = float("-inf")
+
+
+async def _begin_what_was_read(self: Any) -> int:
+    await self._state_reader.read([suspect.attempt.claim for suspect in self._suspects._waiting])
+    started: int = await _START_SUSPECTS(self)
+    return started
+
+
+_START_SUSPECTS = Worker._start_suspects
 
 
 async def _wait_for_nothing(self: Any, *_: Any, **__: Any) -> None:
@@ -186,13 +197,19 @@ BUGS = (
         "cancelled-suspect-put-back",
         "Whoever lost a worker waits for its turn, also if it is to be cancelled.",
         ("JOB-10",),
-        (Swap(Suspects, "_runs", lambda self, claim: self._registry.get(claim.name) is not None),),
+        (Swap(Suspects, "among", _all_that_lost_a_worker),),
     ),
     Bug(
         "suspects-wait-for-the-poll",
         "The next round starts them.",
         ("JOB-10",),
         (Swap(Worker, "_start", _start_suspects_later),),
+    ),
+    Bug(
+        "suspects-read-before-they-begin",
+        "What a job needs is read when it is claimed; then it waits for its turn.",
+        ("JOB-10",),
+        (Swap(Worker, "_start_suspects", _begin_what_was_read),),
     ),
     Bug(
         "crashes-for-ever",

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import transitions
 from holdfast.core.errors import StageFailed
 from holdfast.engine import stages
+from holdfast.engine.attempt import Attempt
 from holdfast.engine.settling import Outcome
 from holdfast.engine.stages import Stages
-from holdfast.engine.worker import Worker
 from tests.planted.planting import Bug, Sql, Swap
 
 if TYPE_CHECKING:
     from holdfast.core.backoff import RetryPolicy
     from holdfast.core.failures import Failure
-    from holdfast.core.jobs import Claim
     from holdfast.core.stages import StageKey
     from holdfast.core.transitions import StageWrite
     from holdfast.engine.registry import StageSpec
@@ -25,8 +24,8 @@ async def _write_later(self: Any, change: StageWrite) -> None:
     self._tools.settler._gatherer.post(Outcome(change, change.attempt, 0.0))
 
 
-async def _remember_nothing(self: Any, claims: list[Claim]) -> dict[str, Any]:
-    return {}
+def _remember_nothing(self: Any, stages: Any, signals: Any) -> None:
+    self._stored, self._signals = {}, signals
 
 
 async def _give_up_without_a_word(self: Any, now: Any, failure: Failure) -> StageFailed:
@@ -55,7 +54,7 @@ BUGS = (
         "stages-not-read",
         "Begin at the top, and run every stage.",
         ("STG-1",),
-        (Swap(Worker, "_stored_stages", _remember_nothing),),
+        (Swap(Attempt, "load", _remember_nothing),),
     ),
     Bug(
         "replay-forgets-stages",

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from holdfast import Backoff, BadResponse, ErrorClass, Holdfast, current
 from tests.simulation.failings import Expected
 from tests.simulation.letter_jobs import Lettering, declare_mailing
+from tests.simulation.ports import POISON
 from tests.simulation.provided_jobs import ProvidedJobs, Providing, declare_provided
 from tests.simulation.timed_jobs import (
     TimedJobs,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 BUDGET = 4
 STRIDES = 2
 """The remainder, by four, of the numbers of killers that store another stage each time."""
+POISONED = 3
+"""That of killers that store a stage which takes every worker down that reads it."""
 CHILD = -1_000 * BUDGET
 """What is added to a parent's number to give that of its children: nobody else's is negative."""
 QUICK = Backoff.full_jitter(initial="1s", ceiling="8s")
@@ -219,7 +222,8 @@ def _pure(hold: Holdfast, witness: Witness) -> Any:
 def _deadly(hold: Holdfast, outside: Outside) -> JobFunction[[int], None]:
     """A job that takes its process down each time it runs: with odd numbers in a stage, else outside of any.
 
-    One in four stores another stage each time, as if it had come further.
+    One in four stores another stage each time, as if it had come further. One in four stores a stage that no worker can
+    read and live: from then on its function is not reached any more.
     """
 
     @hold.stage("jump")
@@ -229,12 +233,17 @@ def _deadly(hold: Holdfast, outside: Outside) -> JobFunction[[int], None]:
     @hold.stage("strides")
     async def stride() -> None: ...
 
+    @hold.stage(POISON)
+    async def poison() -> None: ...
+
     @hold.job("killer")
     async def killer(number: int) -> None:
         with outside.witness.running():
             await asyncio.sleep(0.5)  # its neighbours have begun by then
             if number % 4 == STRIDES:
                 await stride.options(key=str(outside.witness.times_begun()))()
+            elif number % 4 == POISONED:
+                await poison()
             elif number % 2:
                 await jump()
             outside.die()

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from holdfast.core.errors import StoreUnavailable
 from tests.simulation.files import File
 from tests.simulation.processes import Injected
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from holdfast.core.stages import StageRow
     from holdfast.ports import Executor, Hint, Store
     from tests.simulation.processes import Process
 
 T = TypeVar("T")
 
 
+POISON = "poison"
+"""The stage whose rows take every worker down that reads them."""
+
+
 class GuardedStore:
     """A store whose every call may be struck, and whose hints may get lost."""
 
-    def __init__(self, store: Store, process: Process, *, loses: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: Store, process: Process, *, loses: Callable[[], bool], die: Callable[[], NoReturn]
+    ) -> None:
         self._store = store
         self._process = process
         self._loses = loses
+        self._die = die
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -38,6 +46,14 @@ class GuardedStore:
 
         setattr(self, name, guarded)  # the next time it is found without asking here
         return guarded
+
+    async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
+        """Read stages. Some are more than a worker can bear; people read them page by page."""
+        read = partial(self._store.stages, job_ids)
+        rows = await self._process.call("store.stages", read, error=StoreUnavailable)
+        if self._process.works and any(row.key.name == POISON for row in rows):
+            self._die()
+        return rows
 
     def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
         """Pass on the hints that do not get lost."""

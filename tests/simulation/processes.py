@@ -100,6 +100,11 @@ class Process:
         """Remember that it runs a worker from now on; *stopping* tells when that one lets go."""
         self._at_work = (self._loop.time(), stopping)
 
+    @property
+    def works(self) -> bool:
+        """Whether it runs a worker, or has run one."""
+        return self._at_work is not None
+
     def works_since(self, moment: float) -> bool:
         """Whether it has run a worker all the time since *moment*, and nothing has befallen it."""
         if self._at_work is None or not self.alive or self.asleep or self.interrupted:

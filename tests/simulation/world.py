@@ -242,7 +242,7 @@ class World:
         )
         redactor = Redactor()
         return Parts(
-            store=as_store(GuardedStore(store, process, loses=loses_hint)),
+            store=as_store(GuardedStore(store, process, loses=loses_hint, die=partial(self._die, process))),
             registry=given["registry"],
             classifier=Classifier(*given["rules"], redact=redactor),
             redactor=redactor,

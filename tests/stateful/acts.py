@@ -213,7 +213,9 @@ def returns(draw: st.DrawFn, claim: Claim, kind: str) -> Transition:
     """Ways in which a job goes back untouched, to be taken again or to wait."""
     match kind:
         case "released":
-            return release(claim, "worker shut down", delay=draw(any_of(*DELAYS)))
+            delay = draw(any_of(*DELAYS))
+            # Some have run, and some have not.
+            return release(claim, "worker shut down", delay=delay, keeps_losses=delay is not None)
         case "parked":
             seen = draw(any_of(claim.signals, len(draw(scenes()).model.told[claim.id])))
             return park(claim, "waits", delay=draw(any_of(*PAUSES)), seen=seen, awaits=False)

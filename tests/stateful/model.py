@@ -305,7 +305,7 @@ class Model:
         """Give the job back. One that somebody wants cancelled does not wait: the next claim ends it."""
         job = self.jobs[change.id]
         begun = self.suspicion[job.id] != 1
-        keeps_losses = not begun or change.held_by is not None
+        keeps_losses = not begun or change.keeps_losses
         self.failed_runs[job.id] += change.event is EventKind.RETRY
         self.excused[job.id] *= keeps_losses
         self.suspicion[job.id] = 0

@@ -149,13 +149,24 @@ def test_a_held_job_gets_its_attempt_back_and_waits_for_whoever_holds_it() -> No
         gives_back=True,
         reason="its breaker is open",
         held_by="llm",
+        keeps_losses=True,
     )
 
 
 def test_a_job_that_is_put_aside_gets_its_attempt_back_and_waits_for_nothing_but_time() -> None:
     assert put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)) == Requeue(
-        "j1", 7, EventKind.HELD, delay=timedelta(seconds=30), gives_back=True, reason="unknown"
+        "j1",
+        7,
+        EventKind.HELD,
+        delay=timedelta(seconds=30),
+        gives_back=True,
+        reason="unknown",
+        keeps_losses=True,
     )
+
+
+def test_a_job_that_is_released_before_its_function_was_called_keeps_its_losses() -> None:
+    assert release(CLAIM, "shutting down", keeps_losses=True).keeps_losses
 
 
 def test_a_job_that_times_out_fails_only_if_its_deadline_has_passed() -> None:

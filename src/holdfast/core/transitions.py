@@ -50,6 +50,8 @@ class Requeue(NamedTuple):
     """Whether it waits for other jobs: when none is pending, it is woken."""
     held_by: str | None = None
     """Who holds the job, if somebody does: it is not claimed until they let it out."""
+    keeps_losses: bool = False
+    """Whether losses in a row still count: the job is held, or its function was not called."""
 
 
 class StageWrite(NamedTuple):
@@ -175,12 +177,23 @@ def hold(claim: Claim, reason: str, *, held_by: str) -> Requeue:
         gives_back=True,
         reason=reason,
         held_by=held_by,
+        keeps_losses=True,
     )
 
 
-def release(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Requeue:
+def release(
+    claim: Claim, reason: str, *, delay: timedelta | None = None, keeps_losses: bool = False
+) -> Requeue:
     """Give the job back as if it had not been claimed: the attempt was not its own fault."""
-    return Requeue(claim.id, claim.token, EventKind.QUEUED, delay=delay, gives_back=True, reason=reason)
+    return Requeue(
+        claim.id,
+        claim.token,
+        EventKind.QUEUED,
+        delay=delay,
+        gives_back=True,
+        reason=reason,
+        keeps_losses=keeps_losses,
+    )
 
 
 def too_early(end: Finish) -> Requeue:
@@ -190,4 +203,12 @@ def too_early(end: Finish) -> Requeue:
 
 def put_aside(claim: Claim, reason: str, *, delay: timedelta) -> Requeue:
     """Give the job back as if it had not been claimed, and keep it from being claimed again for *delay*."""
-    return Requeue(claim.id, claim.token, EventKind.HELD, delay=delay, gives_back=True, reason=reason)
+    return Requeue(
+        claim.id,
+        claim.token,
+        EventKind.HELD,
+        delay=delay,
+        gives_back=True,
+        reason=reason,
+        keeps_losses=True,
+    )

@@ -158,6 +158,10 @@ class Attempt:
         self.trace = claim.trace
         """Where what this attempt does stands in a trace: in a span of its own, or in its submitter's."""
 
+    def load(self, stages: dict[StageKey, StageRow], signals: Sequence[Signal]) -> None:
+        """Give the attempt what the store holds of its job, before it runs."""
+        self._stored, self._signals = stages, signals
+
     def interrupt(self, why: Interruption) -> None:
         """Stop the attempt. What it writes then depends on *why*."""
         if self._interruption is not None:
@@ -457,7 +461,8 @@ class Attempt:
             case _:
                 in_thread = self._spec is not None and not self._spec.is_async
                 # The thread goes on until the process ends; nobody shall run the job beside it.
-                return release(self.claim, "worker shut down", delay=STRAGGLING if in_thread else None)
+                delay = STRAGGLING if in_thread else None
+                return release(self.claim, "worker shut down", delay=delay, keeps_losses=not self._begun)
 
     def _warn_of_thread(self) -> None:
         self._tools.journal.warning(

@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from holdfast.core.backoff import RetryPolicy
-from holdfast.core.crashes import FAILED_RUNS_PER_ATTEMPT
+from holdfast.core.crashes import FAILED_RUNS_PER_ATTEMPT, lost_too_often
 from holdfast.core.errors import ConfigError
 from holdfast.core.exhaustion import USUAL, Table
+from holdfast.core.jobs import Claim
 from holdfast.core.providers import ProviderSpec
 from holdfast.core.replays import AutoReplay
 from holdfast.core.schedules import Schedule
@@ -154,6 +155,16 @@ class Registry:
     def get(self, name: str) -> JobSpec | None:
         """Find a job by its name or an earlier one; `None`: another version of the code may know it."""
         return self._jobs.get(name) or self._aliases.get(name)
+
+    def runs(self, claim: Claim) -> bool:
+        """Whether the function of a claimed job is to be called: it is known here, and the job is not to end at once."""
+        spec = self.get(claim.name)
+        return (
+            spec is not None
+            and not claim.cancel_requested
+            and not lost_too_often(claim, spec.crash_budget)
+            and claim.failed_runs < spec.run_limit
+        )
 
     @property
     def names(self) -> list[str]:

@@ -7,7 +7,7 @@ from collections import deque
 from datetime import timedelta
 from typing import NamedTuple
 
-from holdfast.core.crashes import company, lost_too_often
+from holdfast.core.crashes import company
 from holdfast.core.jobs import Claim
 from holdfast.engine.attempt import Attempt, Interruption
 from holdfast.engine.patience import Patience
@@ -53,14 +53,8 @@ class Suspects:
 
     def among(self, claims: list[Claim]) -> list[Claim]:
         """Pick those out of *claims* whose code is to run, and may take the process down."""
-        return [claim for claim in claims if claim.suspect and self._runs(claim)]
-
-    def _runs(self, claim: Claim) -> bool:
-        spec = self._registry.get(claim.name)
         # One that is to be cancelled is ended by its claim. Put back to wait, it would be ready again at once.
-        return (
-            spec is not None and not claim.cancel_requested and not lost_too_often(claim, spec.crash_budget)
-        )
+        return [claim for claim in claims if claim.suspect and self._registry.runs(claim)]
 
     def add(self, attempt: Attempt) -> None:
         """Let *attempt* wait for its turn."""

@@ -10,14 +10,13 @@ end on their own and leave their transition with the `Settler`, which writes the
 import asyncio
 import gc
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.jobs import Claim, Signal
-from holdfast.core.stages import StageKey, StageRow
+from holdfast.core.jobs import Claim
 from holdfast.core.transitions import release
 from holdfast.engine.archivist import Archivist
 from holdfast.engine.attempt import Attempt, Interruption, Tools
@@ -36,6 +35,7 @@ from holdfast.engine.releasing import Releaser
 from holdfast.engine.replaying import Replayer
 from holdfast.engine.rounds import rounds
 from holdfast.engine.settling import Outcome, Settler
+from holdfast.engine.state_reader import StateReader
 from holdfast.engine.strangers import Strangers
 from holdfast.engine.suspects import Suspects
 from holdfast.engine.sweeper import Sweeper
@@ -48,7 +48,9 @@ SHARES = 2
 """Parts in which the slots are filled: one runs while the next is claimed."""
 
 AWAY = timedelta(seconds=10)
-"""How long a worker insists that the store tells it what it needs to start a claimed job."""
+"""How long a worker insists that the store tells it what it needs to start a claimed job, if leases are long."""
+
+EXPIRED = "its lease may have run out before it began"
 
 
 class Worker:
@@ -81,6 +83,17 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._main: asyncio.Task[None] | None = None
         self._broken: BaseException | None = None
+        # Short beside a lease: there is time to read jobs together, and then each alone, before it is over.
+        self._insists_for = min(AWAY, options.lease / 4)
+        self._state_reader = StateReader(
+            name,
+            parts.store,
+            self._patience,
+            within=self._insists_for,
+            clock=parts.clock,
+            journal=parts.journal,
+            describe=parts.describe,
+        )
         self._suspects = Suspects(
             parts.store, parts.registry, self._patience, clock=parts.clock, slots=options.slots
         )
@@ -298,11 +311,12 @@ class Worker:
                 more = True
                 break
             notified = self._wake_ups.looking(queue)
+            asked_at = self._clock.monotonic()
             claims = await self._claim(queue, room)
             more = more or len(claims) >= room
             if self._wake_ups.claimed(queue, jobs=len(claims), room=room, notified=notified):
                 self._store.notify_taken(self.name, queue)
-            await self._start(claims)
+            await self._start(claims, asked_at)
             started += len(claims)
         self._more = more
         self.ready.set()
@@ -347,83 +361,106 @@ class Worker:
         except StoreUnavailable as error:
             self._availability.failed("lost claims", error)
 
-    async def _start(self, claims: list[Claim]) -> None:
-        try:
-            stored = await self._stored_stages(claims)
-            signals = await self._signals(claims)
-        except StoreUnavailable as error:
-            self._journal.warning("claims dropped", worker=self.name, jobs=len(claims), message=str(error))
-            self._give_back(claims, "store unavailable")
-            return
-        except BaseException:  # nothing else knows of these claims yet
-            self._lost_claims.expect()
-            raise
+    async def _start(self, claims: list[Claim], asked_at: float) -> None:
         if self._stopping:  # it was told so while the claim was on its way
             self._give_back(claims, "worker shut down")
             return
+        if self._may_have_expired(asked_at):
+            self._give_back(claims, EXPIRED)
+            return
         suspects = {claim.id for claim in self._suspects.among(claims)}
+        unread: list[Attempt] = []
         for claim in claims:
-            spec = self._registry.get(claim.name)
-            attempt = Attempt(claim, spec, stored.get(claim.id), self._tools, signals.get(claim.id, ()))
-            self._hold(attempt)
+            attempt = self._hold(claim)
             if claim.id in suspects:
                 self._suspects.add(attempt)
+            elif (claim.stages or claim.signals) and self._registry.runs(claim):
+                unread.append(attempt)
             else:
                 self._launch(attempt)
+        if unread:
+            await self._load_and_launch(unread, since=asked_at)
         if suspects:  # at once: if this claim has left nothing, the next round is a poll away
             await self._start_suspects()
+
+    async def _load_and_launch(self, attempts: Sequence[Attempt], *, since: float) -> None:
+        """Run attempts that are held, with what the store holds of their jobs; put back those that cannot run.
+
+        *since* is a moment at which their leases were good.
+        """
+        try:
+            found = await self._state_reader.read(
+                [attempt.claim for attempt in attempts if not attempt.is_over]
+            )
+        except BaseException:
+            for attempt in attempts:
+                self._put_back(attempt, "worker shut down")
+            raise
+        expired = self._may_have_expired(max(since, self._keeper.extended_at))
+        for attempt in attempts:
+            state = found.get(attempt.claim.id)
+            if attempt.is_over:
+                self._launch(
+                    attempt
+                )  # it was stopped meanwhile: it says what that leads to, and runs nothing
+            elif self._stopping:
+                self._put_back(attempt, "worker shut down")
+            elif state is None:
+                delay = self._state_reader.delay(attempt.claim.id)
+                self._put_back(attempt, "what is stored of it could not be read", delay=delay)
+            elif expired:
+                self._put_back(attempt, EXPIRED)
+            else:
+                attempt.load(state.stages, state.signals)
+                self._launch(attempt)
+
+    def _may_have_expired(self, since: float) -> bool:
+        """Whether leases that were good at *since* may be over before the keeper extends them.
+
+        The process may have slept, or the store may have been slow. Each third of the lease the keeper extends all.
+        """
+        return self._clock.monotonic() - since > self.options.lease.total_seconds() * 2 / 3
 
     def _give_back(self, claims: list[Claim], why: str) -> None:
         """Release jobs that have not begun, once the store answers."""
         for claim in claims:
-            self._settler.post(Outcome.of(claim, release(claim, why)))
+            self._settler.post(Outcome.of(claim, release(claim, why, keeps_losses=True)))
 
-    def _hold(self, attempt: Attempt) -> None:
-        older = self._held.get(attempt.claim.id)
+    def _hold(self, claim: Claim) -> Attempt:
+        """Have the lease of a claimed job extended from now on."""
+        attempt = Attempt(claim, self._registry.get(claim.name), None, self._tools)
+        older = self._held.get(claim.id)
         if older is not None:
             older.interrupt(
                 Interruption.REPLACED
             )  # it slept through its lease, or goes on after its deadline
-        self._held[attempt.claim.id] = attempt
-
-    async def _stored_stages(self, claims: list[Claim]) -> dict[str, dict[StageKey, StageRow]]:
-        wanted = [claim.id for claim in claims if claim.stages]
-        if not wanted:
-            return {}
-        rows = await self._patience.insist(lambda _: self._store.stages(wanted), within=AWAY)
-        found: dict[str, dict[StageKey, StageRow]] = {}
-        for row in rows:
-            found.setdefault(row.job_id, {})[row.key] = row
-        return found
-
-    async def _signals(self, claims: list[Claim]) -> dict[str, list[Signal]]:
-        wanted = [claim.id for claim in claims if claim.signals]
-        if not wanted:
-            return {}
-        found: dict[str, list[Signal]] = {}
-        for signal in await self._patience.insist(lambda _: self._store.signals(wanted), within=AWAY):
-            found.setdefault(signal.job_id, []).append(signal)
-        return found
+        self._held[claim.id] = attempt
+        return attempt
 
     async def _start_suspects(self) -> int:
-        """Run the suspects whose turn it is, and give those back that have waited too long for it."""
+        """Run the suspects whose turn it is, and give those back that have waited too long for it.
+
+        What is stored of them is read when the store knows that they run: that, too, may take the process down.
+        """
+        asked_at = self._clock.monotonic()
         try:
-            attempts = await self._suspects.begin(within=AWAY)
+            attempts = await self._suspects.begin(within=self._insists_for)
         except StoreUnavailable as error:
             self._availability.failed("suspects", error)
             return 0
         self._availability.answered("suspects")
-        for attempt in attempts:
-            self._launch(attempt)
+        if attempts:
+            await self._load_and_launch(attempts, since=asked_at)
         for attempt, delay in self._suspects.take_surplus():
             self._put_back(attempt, "waits until other suspects have ended", delay=delay)
         return len(attempts)
 
     def _put_back(self, attempt: Attempt, why: str, *, delay: timedelta | None = None) -> None:
-        """Release a job that was held by this worker, and has not begun."""
+        """Release a job that was held by this worker, and whose function was not called."""
+        self._suspects.ended(attempt)
         if self._held.get(attempt.claim.id) is attempt:
             del self._held[attempt.claim.id]
-        change = release(attempt.claim, why, delay=delay)
+        change = release(attempt.claim, why, delay=delay, keeps_losses=True)
         self._settler.post(Outcome.of(attempt.claim, change))
 
     def _launch(self, attempt: Attempt) -> None:

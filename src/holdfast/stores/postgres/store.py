@@ -70,7 +70,7 @@ _REQUEUE: list[Callable[[Any], Any]] = [
     lambda change: int(change.gives_back),
     attrgetter("event"),
     requeue_meta,
-    *map(attrgetter, ("seen", "awaits", "held_by")),
+    *map(attrgetter, ("seen", "awaits", "held_by", "keeps_losses")),
 ]
 _STAGE: list[Callable[[Any], Any]] = [
     *map(attrgetter, ("id", "token", "key.name", "key.call", "status", "attempt", "fingerprint", "result")),

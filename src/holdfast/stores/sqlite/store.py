@@ -598,6 +598,7 @@ def _back_row(change: Requeue) -> list[Any]:
         change.seen,
         int(change.awaits),
         change.held_by,
+        int(change.keeps_losses),
     ]
 
 

@@ -1,7 +1,7 @@
 -- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so
 -- the worker that let go can write nothing more. A suspect that was not begun has spent no
--- attempt that could be given back. It keeps its row of losses, and so does a job that is held. One
--- that somebody wants cancelled is neither parked nor held: the next claim ends it. Nor is one that waits,
+-- attempt that could be given back. It keeps its row of losses, and so does a job that is held, or
+-- that was begun without its function being called. One that somebody wants cancelled is neither parked nor held: the next claim ends it. Nor is one that waits,
 -- if a signal came that it has not seen, or all jobs that it waits for have ended. Jobs that it waited for before,
 -- and does not now, are forgotten.
 -- The lap that ends here is written to the history, under the name of its holder: the row as it was
@@ -15,8 +15,8 @@ WITH clock AS MATERIALIZED (
            failed_runs = job.failed_runs + (want.kind = 'retry')::integer,
            suspicion = 0,
            lease_token = job.lease_token + 1,
-           losses = CASE WHEN want.held_by IS NOT NULL OR job.suspicion = 1 THEN job.losses ELSE 0 END,
-           excused = CASE WHEN want.held_by IS NOT NULL OR job.suspicion = 1 THEN job.excused ELSE 0 END,
+           losses = CASE WHEN want.keeps_losses OR job.suspicion = 1 THEN job.losses ELSE 0 END,
+           excused = CASE WHEN want.keeps_losses OR job.suspicion = 1 THEN job.excused ELSE 0 END,
            leased_by = NULL,
            lease_expires_at = NULL,
            retry_after = CASE WHEN job.cancel_requested OR job.signals > want.seen OR (want.awaits AND job.pending = 0)
@@ -29,8 +29,8 @@ WITH clock AS MATERIALIZED (
            updated_at = clock.now
       FROM clock, holdfast.jobs AS before,
            unnest($1::text[], $2::bigint[], $3::interval[], $4::integer[], $5::text[], $6::text[],
-                  $7::integer[], $8::boolean[], $9::text[])
-           AS want (id, token, delay, given_back, kind, meta, seen, awaits, held_by)
+                  $7::integer[], $8::boolean[], $9::text[], $10::boolean[])
+           AS want (id, token, delay, given_back, kind, meta, seen, awaits, held_by, keeps_losses)
      WHERE before.id = want.id::uuid
        AND job.id = want.id::uuid
        AND job.lease_token = want.token

@@ -1,14 +1,14 @@
 -- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so the
 -- worker that let go can write nothing more. A suspect that was not begun has spent no attempt that could
--- be given back. It keeps its row of losses, and so does a job that is held. One
--- that somebody wants cancelled is neither parked nor held: the next claim ends it. Nor is one that waits,
+-- be given back. It keeps its row of losses, and so does a job that is held, or that was begun
+-- without its function being called. One that somebody wants cancelled is neither parked nor held: the next claim ends it. Nor is one that waits,
 -- if a signal came that it has not seen, or all jobs that it waits for have ended. Jobs that it waited for before,
 -- and does not now, are forgotten.
 -- The batch is laid out first: statistics of a once small table would else have the table scanned, and
 -- the batch read again for each of its rows.
 WITH want AS MATERIALIZED (
     SELECT value ->> 0 AS id, value ->> 2 AS delay, value ->> 3 AS given_back, value ->> 4 AS kind,
-           value ->> 6 AS seen, coalesce(value ->> 7, 0) AS awaits, value ->> 8 AS held_by
+           value ->> 6 AS seen, coalesce(value ->> 7, 0) AS awaits, value ->> 8 AS held_by, value ->> 9 AS keeps_losses
       FROM json_each(:batch)
 )
 UPDATE holdfast_jobs AS job
@@ -17,8 +17,8 @@ UPDATE holdfast_jobs AS job
        failed_runs = job.failed_runs + (want.kind = 'retry'),
        suspicion = 0,
        lease_token = job.lease_token + 1,
-       losses = CASE WHEN want.held_by IS NOT NULL OR job.suspicion = 1 THEN job.losses ELSE 0 END,
-       excused = CASE WHEN want.held_by IS NOT NULL OR job.suspicion = 1 THEN job.excused ELSE 0 END,
+       losses = CASE WHEN want.keeps_losses OR job.suspicion = 1 THEN job.losses ELSE 0 END,
+       excused = CASE WHEN want.keeps_losses OR job.suspicion = 1 THEN job.excused ELSE 0 END,
        leased_by = NULL,
        lease_expires_at = NULL,
        retry_after = CASE WHEN job.cancel_requested OR job.signals > want.seen OR (want.awaits AND job.pending = 0)
