@@ -316,6 +316,7 @@ async def test_jobs_at_risk_are_listed_by_their_deadline(store: Store, clock: Da
 
     assert [job.id for job in found] == [near, far]
     assert [job.id for job in await store.find(JobFilter(at_risk=SOON))] == [near]
+    assert await store.find(JobFilter(at_risk="10m")) == found
 
 
 async def test_jobs_at_risk_with_the_same_deadline_are_listed_in_one_order(store: Store) -> None:

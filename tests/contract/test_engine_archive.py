@@ -216,6 +216,48 @@ async def test_a_restored_letter_is_replayed_where_its_job_failed(
     assert (await letter_of(hold, job_id)).replays == 2
 
 
+async def test_a_restored_job_goes_on_after_a_deploy_that_dropped_an_optional_parameter(
+    opening: Opening, service: Service, clock: DatabaseClock
+) -> None:
+    service.error = down()
+    async with opening() as before:
+
+        @before.stage("fetch")
+        async def fetch(url: str, limit: int = 10) -> str:
+            return f"page of {url}"
+
+        @before.job("report")
+        async def report() -> str:
+            page = await fetch("u")
+            await service.call()
+            return page
+
+        async with before.worker(poll=0.05):
+            job_id = await failed(before, report)
+        await clock.advance(HOUR)
+        assert await before.dead.archive() == 1
+
+    service.error = None
+    async with opening() as after:
+
+        @after.stage("fetch")
+        async def fetch_all(url: str) -> str:
+            raise AssertionError("it was done before")
+
+        @after.job("report")
+        async def new_report() -> str:
+            page = await fetch_all("u")
+            await service.call()
+            return page
+
+        await after.dead.restore(job_id)
+        async with after.worker(poll=0.05):
+            await replayed(after, clock, await planned(after, job_id))
+        job = await after.read(job_id)
+
+    assert (job.status, job.result) == (Status.COMPLETED, '"page of u"')
+
+
 @pytest.mark.clause("DLQ-3")
 async def test_a_person_archives_all_that_is_due_and_a_turn_so_many(
     hold: Holdfast,

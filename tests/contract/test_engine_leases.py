@@ -151,7 +151,7 @@ async def test_a_job_that_blocks_the_event_loop_keeps_its_lease(hold: Holdfast, 
     assert runs == 1
     assert (await job.read()).lease_token == 1
     [blocked] = journal.lines("event loop blocked")
-    assert (blocked["job"], blocked["job_id"]) == ("block", job.id)
+    assert (blocked["name"], blocked["job_id"]) == ("block", job.id)
     assert blocked["line"]
     for thread in threading.enumerate():
         if thread.name == "holdfast-lease-guard":

@@ -81,6 +81,23 @@ def test_what_most_jobs_are_is_read_on_sqlite_by_id(file: sqlite3.Connection, na
     assert "INDEX" not in ended or "USING PRIMARY KEY" in ended
 
 
+KEYED = 5_000
+"""So many keys that an index pays."""
+
+
+def test_a_key_is_found_on_sqlite_by_its_index(file: sqlite3.Connection) -> None:
+    file.executemany(
+        "INSERT INTO holdfast_job_keys (owner, name, key, job_id, fingerprint, created_at) VALUES ('', 'work', ?, ?, '', 0)",
+        [(f"key {number}", f"{number:08}-0000-7000-8000-000000000000") for number in range(KEYED)],
+    )
+    file.execute("ANALYZE")
+
+    steps = on_sqlite(file, JobFilter(key="key 7"))
+
+    assert [step for step in steps if "holdfast_job_keys_by_key " in step]
+    assert not [step for step in steps if step.startswith("SCAN holdfast_")], steps
+
+
 SOME = """
 INSERT INTO holdfast.finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages, created_at, queued_at,
@@ -133,6 +150,25 @@ async def test_what_most_jobs_are_is_read_on_postgres_by_id(postgres_dsn: str, n
     steps = await on_postgres(postgres_dsn, BY_ID[name])
 
     assert "Index Scan Backward using finished_pkey on finished" in steps
+
+
+async def test_a_key_is_found_on_postgres_by_its_index(postgres_dsn: str) -> None:
+    connection = await asyncpg.connect(postgres_dsn)
+    try:
+        await connection.execute(
+            "INSERT INTO holdfast.job_keys (owner, name, key, job_id, fingerprint, created_at)"
+            " SELECT '', 'work', 'key ' || n, gen_random_uuid(), '', now() FROM generate_series(1, $1::integer) AS n",
+            KEYED,
+        )
+        await connection.execute("ANALYZE holdfast.job_keys")
+    finally:
+        await connection.close()
+
+    steps = await on_postgres(postgres_dsn, JobFilter(key="key 7"))
+
+    assert "job_keys_by_key" in steps
+    assert "Seq Scan on job_keys" not in steps
+    assert "Seq Scan on finished" not in steps
 
 
 async def test_letters_that_may_be_replayed_are_read_on_postgres_by_their_age(postgres_dsn: str) -> None:

@@ -1,22 +1,28 @@
 """A worker that meets a job it does not know leaves it, unspent, to one that does."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
-from holdfast import Backoff, EventKind, Holdfast, Retryable, Status
+from holdfast import Backoff, EventKind, Holdfast, JobFilter, Retryable, Status
 from holdfast.cli.health import held_gauge
+from holdfast.core.jobs import Claim
 from holdfast.core.providers import held_for_name
+from holdfast.core.transitions import Requeue, put_aside, release
 from holdfast.core.transitions import hold as hold_back
-from holdfast.core.transitions import put_aside, release
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import Database, Journal
-from tests.contract.steps import LEASE, PATIENCE, a_claim, eventually, submitted
+from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted
 
 
 async def double(n: int) -> int:
     return 2 * n
+
+
+def held_for_its_name(claim: Claim) -> Requeue:
+    return hold_back(claim, "nobody knows it here", held_by=held_for_name(claim.name, claim.queue))
 
 
 async def test_a_job_of_an_unknown_name_is_held_with_its_attempt(hold: Holdfast, store: Store) -> None:
@@ -70,8 +76,8 @@ async def test_jobs_held_for_their_name_all_go_to_the_worker_that_knows_it_and_t
 
 async def test_a_job_let_out_for_those_who_know_its_name_is_left_to_them(store: Store) -> None:
     held = await a_claim(store, a_job(name="double"))
-    await store.settle("worker", [hold_back(held, "nobody knows it here", held_by=held_for_name("double"))])
-    assert await store.let_out(held_for_name("double"), limit=9) == 1
+    await store.settle("worker", [held_for_its_name(held)])
+    assert await store.let_out(held_for_name("double", "default"), limit=9) == 1
     [fresh] = await submitted(store, a_job(name="double"))
 
     [taken] = await store.claim("old", "default", limit=9, lease=LEASE, knows=["other"])
@@ -80,12 +86,77 @@ async def test_a_job_let_out_for_those_who_know_its_name_is_left_to_them(store: 
     assert (taken.id, passed_by.id) == (fresh, held.id)
 
 
+async def test_jobs_held_for_their_name_are_released_by_a_worker_that_serves_their_queue_only(
+    hold: Holdfast, store: Store, database: Database, journal: Journal
+) -> None:
+    for queue in ("default", "mail"):
+        await submitted(store, a_job(name="double", queue=queue, args='{"n":21}'))
+        await store.settle("old", [held_for_its_name(await claimed(store, queue=queue))])
+    hold.job("double")(double)
+
+    async with hold.worker(queues=["mail"], poll=0.05):
+        [mail] = [job for job in await store.find(JobFilter()) if job.queue == "mail"]
+        assert (await hold.wait(mail.id, timeout=PATIENCE)).result == "42"
+
+    # Holders are looked at in order, so that of the queue "default" was passed over.
+    assert await store.holders() == [held_for_name("double", "default")]
+    assert [(line["queue"], line["jobs"]) for line in journal.lines("jobs released")] == [("mail", 1)]
+
+
+async def test_jobs_that_an_earlier_version_held_without_their_queue_are_released(
+    hold: Holdfast, store: Store
+) -> None:
+    held = await a_claim(store, a_job(name="double", args='{"n":21}'))
+    await store.settle("old", [hold_back(held, "nobody knows it here", held_by="\ndouble")])
+    hold.job("double")(double)
+
+    async with hold.worker(poll=0.05):
+        assert (await hold.wait(held.id, timeout=PATIENCE)).result == "42"
+
+
+async def test_held_jobs_are_released_also_if_every_slot_is_busy(hold: Holdfast, store: Store) -> None:
+    hold.job("double")(double)
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    @hold.job("long")
+    async def long() -> None:
+        begun.set()
+        await done.wait()
+
+    await long.submit()
+    async with hold.worker(slots=1, poll=0.05):
+        async with asyncio.timeout(PATIENCE):
+            await begun.wait()
+        held = await a_claim(store, a_job(name="double", args='{"n":21}'))
+        await store.settle("old", [held_for_its_name(held)])
+        await eventually(lambda: store.get(held.id), lambda job: job.held_by is None)
+        assert (await store.get(held.id)).status is Status.QUEUED
+        done.set()
+        assert (await hold.wait(held.id, timeout=PATIENCE)).result == "42"
+
+
+async def test_no_more_held_jobs_are_released_than_the_worker_has_slots(
+    hold: Holdfast, store: Store, journal: Journal
+) -> None:
+    for _ in range(9):
+        await store.settle(
+            "old", [held_for_its_name(await a_claim(store, a_job(name="double", args='{"n":1}')))]
+        )
+    hold.job("double")(double)
+
+    async with hold.worker(slots=4, poll=0.05):
+        for job in await store.find(JobFilter()):
+            await hold.wait(job.id, timeout=PATIENCE)
+
+    assert max(line["jobs"] for line in journal.lines("jobs released")) == 4
+
+
 async def test_jobs_held_for_their_name_count_as_waiting_and_for_no_provider(
     hold: Holdfast, store: Store
 ) -> None:
     before = await hold.providers.list()
     held = await a_claim(store, a_job(name="double"))
-    await store.settle("worker", [hold_back(held, "nobody knows it here", held_by=held_for_name("double"))])
+    await store.settle("worker", [held_for_its_name(held)])
 
     [depth] = await store.depths()
     assert (depth.state, depth.jobs) == ("waiting", 1)

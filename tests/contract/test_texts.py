@@ -62,7 +62,7 @@ async def test_what_one_store_cannot_hold_is_refused_by_both(hold: Holdfast, doo
 @pytest.mark.parametrize("text", [NUL, SURROGATE], ids=["nul", "surrogate"])
 async def test_a_filter_is_refused_when_it_is_made(text: str) -> None:
     wanted: dict[type[JobFilter] | type[LetterFilter], list[str]] = {
-        JobFilter: ["name", "owner", "queue"],
+        JobFilter: ["name", "owner", "queue", "key", "subject"],
         LetterFilter: ["name", "queue", "owner", "error_class", "fingerprint", "stage", "plan"],
     }
     for kind, names in wanted.items():

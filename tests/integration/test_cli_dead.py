@@ -458,6 +458,32 @@ async def test_letters_leave_for_the_archive_and_come_back(scene: Scene) -> None
     assert set(await scene.states()) == {first, second}
 
 
+async def test_a_job_that_is_archived_is_shown_with_the_way_to_bring_it_back(scene: Scene) -> None:
+    [job_id] = await scene.failed("charge", -1)
+    scene.run("archive", "--beyond", "0")
+
+    def shown(job_id: str) -> subprocess.CompletedProcess[str]:
+        words = ("jobs", "show", job_id, "--app", "app:hold")
+        return holdfast(*words, cwd=scene.folder, settings=scene.settings)
+
+    archived, unknown = shown(job_id), shown(NO_SUCH_JOB)
+
+    assert (archived.returncode, archived.stdout) == (1, "")
+    assert f"it is in the archive: holdfast dead restore {job_id} --app app:hold" in archived.stderr
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "it is not in the archive either" in unknown.stderr
+
+
+async def test_a_person_who_is_not_named_is_known_by_the_login_name(scene: Scene) -> None:
+    [job_id] = await scene.failed("charge", -1)
+    words = ("dead", "triage", job_id, "--cause", "data", "--app", "app:hold")
+
+    done = holdfast(*words, cwd=scene.folder, settings=scene.settings | {"LOGNAME": "grace"})
+
+    assert done.returncode == 0, done.stderr
+    assert scene.json("show", job_id)["steps"][-1]["actor"] == "grace"
+
+
 @pytest.mark.clause("OPS-1")
 async def test_many_letters_come_back_by_a_filter(scene: Scene) -> None:
     second, first = await scene.failed("charge", -1, -2)

@@ -140,9 +140,13 @@ def test_no_backoff_is_no_wait() -> None:
         (lambda: Backoff.exponential(factor=float("inf")), "factor"),
         (lambda: Backoff(timedelta(0), below=1.1), "from 0 to 1, not 1.1"),
         (lambda: Backoff(timedelta(0), above=1.1), "from 0 to 1, not 1.1"),
-        (lambda: Backoff(timedelta(0), ceiling=timedelta(seconds=-1)), "ceiling"),
-        (lambda: Backoff(timedelta(seconds=-1)), "starts between 0 s and its ceiling of 300 s, not at -1 s"),
-        (lambda: Backoff(timedelta(0), extra=timedelta(seconds=-1)), "Jitter lies between"),
+        (lambda: Backoff(timedelta(0), ceiling=timedelta(seconds=-1)), "cannot be negative"),
+        (lambda: Backoff(timedelta(seconds=-1)), "cannot be negative"),
+        (lambda: Backoff(301), "starts between 0 s and its ceiling of 300 s, not at 301 s"),
+        (lambda: Backoff("soon"), "Not a length of time: 'soon'"),
+        (lambda: Backoff(True), "Not a length of time: True"),
+        (lambda: Backoff(timedelta(0), extra=timedelta(seconds=-1)), "cannot be negative"),
+        (lambda: Backoff(0, extra="301s"), "Jitter lies between 0 s and the ceiling of 300 s, not at 301 s"),
         (lambda: RetryPolicy(0, Backoff.none()), "at least one attempt"),
         (lambda: RetryPolicy(1.5, Backoff.none()), "at least one attempt"),  # type: ignore[arg-type]  # the point
         (lambda: RetryPolicy(True, Backoff.none()), "at least one attempt"),
@@ -178,6 +182,13 @@ def test_the_limits_themselves_can_be_kept() -> None:
     assert Backoff(timedelta(seconds=2), below=1).delay(1, roll=0) == nothing
     assert Backoff(timedelta(seconds=2), above=1).delay(1, roll=1) == timedelta(seconds=4)
     assert RetryPolicy(1, Backoff.none()).attempts == 1
+
+
+def test_the_lengths_of_a_bare_backoff_are_written_as_everywhere() -> None:
+    bare = Backoff("2s", 2.0, "1m", extra=0.5)
+
+    assert bare == Backoff(timedelta(seconds=2), 2.0, timedelta(minutes=1), extra=timedelta(milliseconds=500))
+    assert (bare.initial, bare.ceiling) == (timedelta(seconds=2), timedelta(minutes=1))
 
 
 @pytest.mark.parametrize("initial", ["1ms", "0.5s", 1, 5])

@@ -3,12 +3,21 @@
 import asyncio
 import importlib
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, JobFunction, PayloadInvalid, PayloadTooLarge, StageFunction
+from holdfast import (
+    Backoff,
+    ConfigError,
+    Holdfast,
+    JobFunction,
+    PayloadInvalid,
+    PayloadTooLarge,
+    StageFunction,
+)
 from holdfast.testing import inline
 
 MODULES = {
@@ -125,3 +134,44 @@ async def test_every_sequence_of_arguments_is_a_call(hold: Holdfast) -> None:
         jobs = await add.submit_many([(1, 2), [3, 4], range(5, 7)])
 
         assert [await job.result() for job in jobs] == [3, 7, 11]
+
+
+def test_a_longest_wait_is_declared_with_a_job_a_stage_or_a_provider(hold: Holdfast) -> None:
+    hour, half = timedelta(hours=1), Backoff.constant("30m")
+
+    @hold.job("report", max_wait="1h", backoff=half)
+    async def report() -> None: ...
+
+    @hold.stage("ask", max_wait=3600, backoff=half)
+    async def ask() -> None: ...
+
+    model = hold.provider("model", max_wait=hour)
+
+    registry = hold.parts.registry
+    declared = registry.get("report")
+    assert declared is not None
+    assert (declared.policy.max_wait, declared.policy.backoff) == (hour, half)
+    assert (registry.stages["ask"].policy.max_wait, registry.stages["ask"].policy.backoff) == (hour, half)
+    assert model.spec.breaker.max_wait == hour
+
+
+@pytest.mark.parametrize("max_wait", [None, "29m"])
+def test_a_backoff_that_waits_longer_than_its_job_or_stage_allows_is_refused(
+    hold: Holdfast, max_wait: str | None
+) -> None:
+    for declare in (hold.job, hold.stage):
+        with pytest.raises(
+            ConfigError, match=r"waits up to 1800 s, which is more than .*; allow it with max_wait="
+        ):
+            declare("patient", backoff=Backoff.constant("30m"), max_wait=max_wait)(lambda: None)
+
+
+@pytest.mark.parametrize("max_wait", ["299s", "366d", "soon"])
+def test_a_longest_wait_that_cannot_be_is_refused(hold: Holdfast, max_wait: str) -> None:
+    refusals = r"max_wait= raises the limit of 300 s|Not a length of time"
+
+    for declare in (hold.job, hold.stage):
+        with pytest.raises(ConfigError, match=refusals):
+            declare("patient", max_wait=max_wait)(lambda: None)
+    with pytest.raises(ConfigError, match=refusals):
+        hold.provider("model", max_wait=max_wait)

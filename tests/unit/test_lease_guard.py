@@ -157,7 +157,7 @@ async def test_it_is_logged_once_which_job_blocks_the_loop_and_for_how_long(scen
     [(blocked, fields), (unblocked, after)] = [
         line for line in scene.lines if line[0] != "leases extended by guard"
     ]
-    assert (blocked, fields["job"], fields["job_id"]) == ("event loop blocked", "resize", "7")
+    assert (blocked, fields["name"], fields["job_id"]) == ("event loop blocked", "resize", "7")
     assert fields["seconds"] == LEASE / 2
     assert "lease_guard.py:" in fields["line"]
     assert (unblocked, after["seconds"]) == ("event loop unblocked", LEASE)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.jobs import Claim, EventKind
-from holdfast.core.providers import awaited_name
+from holdfast.core.providers import awaited_name, awaited_queue
 from holdfast.engine.strangers import Strangers
 from holdfast.telemetry.logs import StructuredJournal
 from holdfast.wiring.system import SystemClock
@@ -25,13 +25,13 @@ def a_claim(name: str) -> Claim:
     return Claim("id", name, "default", "", "{}", 1, 1, 7, 0, 0, False, None)
 
 
-def test_a_job_of_an_unknown_name_is_held_for_that_name() -> None:
+def test_a_job_of_an_unknown_name_is_held_for_that_name_and_its_queue() -> None:
     strangers = Strangers("worker", SteadyClock(), StructuredJournal(stream=io.StringIO()))
 
     change = strangers.unknown(a_claim("new"))
 
     assert change.held_by is not None
-    assert awaited_name(change.held_by) == "new"
+    assert (awaited_name(change.held_by), awaited_queue(change.held_by)) == ("new", "default")
     assert (change.event, change.gives_back, change.token) == (EventKind.HELD, True, 7)
 
 

@@ -8,8 +8,9 @@ spread out and never gather on it.
 import math
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from holdfast.core.durations import Length, duration
+from holdfast.core.durations import Length, duration, read_lengths
 from holdfast.core.failures import Failure
 
 CEILING = timedelta(seconds=300)
@@ -35,13 +36,26 @@ class Backoff:
     above: float = 0.0
     extra: timedelta = timedelta(0)
 
+    if TYPE_CHECKING:  # lengths are given in any form, and read as timedelta
+
+        def __init__(  # noqa: PLR0917 - the fields, in their order
+            self,
+            initial: Length,
+            factor: float = ...,
+            ceiling: Length = ...,
+            below: float = ...,
+            above: float = ...,
+            extra: Length = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         """Refuse what could not be kept."""
-        if not timedelta(0) <= self.ceiling <= LONGEST:
+        read_lengths(self, "initial", "ceiling", "extra")
+        if self.ceiling > LONGEST:
             raise ValueError(
                 f"A backoff's ceiling lies between 0 s and 365 d, not at {_seconds(self.ceiling)}"
             )
-        if not timedelta(0) <= self.initial <= self.ceiling:
+        if self.initial > self.ceiling:
             raise ValueError(
                 f"A backoff starts between 0 s and its ceiling of {_seconds(self.ceiling)}, not at {_seconds(self.initial)}"
             )
@@ -49,7 +63,7 @@ class Backoff:
             raise ValueError(f"A backoff grows by a factor of 1 or more, not by {self.factor}")
         if not (0 <= self.below <= 1 and 0 <= self.above <= 1):
             raise ValueError(f"Jitter is a part of the delay, from 0 to 1, not {max(self.below, self.above)}")
-        if not timedelta(0) <= self.extra <= self.ceiling:
+        if self.extra > self.ceiling:
             raise ValueError(
                 f"Jitter lies between 0 s and the ceiling of {_seconds(self.ceiling)}, not at {_seconds(self.extra)}"
             )
@@ -63,7 +77,7 @@ class Backoff:
         >>> Backoff.exponential().delay(3, roll=0.5)
         datetime.timedelta(seconds=8)
         """
-        return cls(duration(initial), factor, duration(ceiling), below=jitter, above=jitter)
+        return cls(initial, factor, ceiling, below=jitter, above=jitter)
 
     @classmethod
     def additive(cls, base: Length = 5, jitter: Length = 5, ceiling: Length = CEILING) -> "Backoff":
@@ -72,7 +86,7 @@ class Backoff:
         >>> [Backoff.additive().delay(attempt, roll=1).seconds for attempt in (1, 2, 3)]
         [10, 15, 25]
         """
-        return cls(duration(base), 2.0, duration(ceiling), extra=duration(jitter))
+        return cls(base, 2.0, ceiling, extra=jitter)
 
     @classmethod
     def full_jitter(cls, initial: Length = 1, ceiling: Length = 60) -> "Backoff":
@@ -81,7 +95,7 @@ class Backoff:
         >>> [Backoff.full_jitter().delay(attempt, roll=1).seconds for attempt in (1, 2, 3, 10)]
         [1, 2, 4, 60]
         """
-        return cls(duration(initial), 2.0, duration(ceiling), below=1.0)
+        return cls(initial, 2.0, ceiling, below=1.0)
 
     @classmethod
     def constant(cls, seconds: Length) -> "Backoff":

@@ -46,6 +46,17 @@ def duration(value: Length) -> timedelta:
     return length
 
 
+def read_lengths(fields: object, *names: str) -> None:
+    """Replace these fields of a frozen dataclass, given in any form, by their `timedelta`; `None` stays.
+
+    Raises `ValueError` as `duration` does.
+    """
+    for name in names:
+        given = getattr(fields, name)
+        if given is not None:
+            object.__setattr__(fields, name, duration(given))
+
+
 def instant_in_utc(instant: datetime) -> datetime:
     """Give *instant* in UTC. Raises `ValueError` for one without a time zone, or at an end of the calendar.
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from holdfast.core.durations import duration
+from holdfast.core.durations import Length, duration
 from holdfast.core.errors import JobNotFound
 from holdfast.core.failures import Failure
 from holdfast.core.payload import ensure_storable
@@ -217,7 +217,7 @@ class JobFilter:
     queue: str | None = None
     limit: int = 50
     before: str | None = None
-    at_risk: timedelta | None = None
+    at_risk: Length | None = None
     key: str | None = None
     subject: str | None = None
     version: int | None = None

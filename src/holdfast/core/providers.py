@@ -62,25 +62,40 @@ def held_for_retries(name: str) -> str:
     return f"{name}{_MARK}{_MARK}"
 
 
-def held_for_name(job: str) -> str:
-    """Name the holder of jobs that wait for a worker which knows their name; no provider has an empty name."""
-    return f"{_MARK}{job}"
+def held_for_name(job: str, queue: str) -> str:
+    """Name the holder of jobs that wait for a worker which knows their name and serves their queue.
+
+    It begins with the separator: no provider has an empty name.
+    """
+    return f"{_MARK}{job}{_MARK}{queue}"
 
 
 def awaited_name(holder: str) -> str | None:
     """Give the name of the jobs that wait for a worker which knows it; `None` if a provider holds them.
 
-    >>> awaited_name(held_for_name("send")), awaited_name("llm"), awaited_name(held_for_limit("llm", "ann"))
+    >>> awaited_name(held_for_name("send", "mail")), awaited_name("llm"), awaited_name(held_for_limit("llm", "ann"))
     ('send', None, None)
     """
-    provider, _, name = holder.partition(_MARK)
-    return None if provider else name
+    provider, _, awaited = holder.partition(_MARK)
+    return None if provider else awaited.partition(_MARK)[0]
+
+
+def awaited_queue(holder: str) -> str | None:
+    """Give the queue of the jobs that wait for a worker which knows their name.
+
+    `None` if a provider holds them, or if an earlier version did not store the queue.
+
+    >>> awaited_queue(held_for_name("send", "mail")), awaited_queue("\\nsend"), awaited_queue("llm")
+    ('mail', None, None)
+    """
+    provider, _, awaited = holder.partition(_MARK)
+    return None if provider else awaited.partition(_MARK)[2] or None
 
 
 def provider_of(holder: str) -> str:
     """Name the provider that holds a job; it is empty if the job waits for a worker that knows its name.
 
-    >>> provider_of(held_for_limit("llm", "customer-7")), provider_of("llm"), provider_of(held_for_name("send"))
+    >>> provider_of(held_for_limit("llm", "customer-7")), provider_of("llm"), provider_of(held_for_name("send", "mail"))
     ('llm', 'llm', '')
     """
     return holder.partition(_MARK)[0]
@@ -101,7 +116,7 @@ def shown(holder: str) -> str:
 
     >>> shown("llm"), shown(held_for_limit("llm", "")), shown(held_for_limit("llm", "customer-7"))
     ('llm', 'llm (limit)', 'llm (limit of customer-7)')
-    >>> shown(held_for_name("send"))
+    >>> shown(held_for_name("send", "mail"))
     "no worker knows 'send'"
     """
     unknown = awaited_name(holder)

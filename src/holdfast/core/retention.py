@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from holdfast.core.durations import duration
+from holdfast.core.durations import Length, read_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +22,21 @@ class Retention:
     letters_a_day: int | None = 100
     """More dead letters than this within a day raise a ticket, once for each time that it comes to that."""
 
+    if TYPE_CHECKING:  # lengths are given in any form, and read as timedelta
+
+        def __init__(
+            self,
+            letters: Length | None = ...,
+            most_letters: int | None = ...,
+            finished: Length | None = ...,
+            keys: Length | None = ...,
+            letters_a_day: int | None = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        read_lengths(self, "letters", "finished", "keys")
         for name in ("letters", "finished", "keys"):
-            given = getattr(self, name)
-            if given is None:
-                continue
-            length = duration(given)  # also text and numbers, as everywhere
-            object.__setattr__(self, name, length)
-            if not length:
+            if getattr(self, name) == timedelta(0):
                 raise ValueError(f"retention of {name} must be longer than nothing; None keeps them for ever")
         if self.most_letters is not None and self.most_letters < 1:
             raise ValueError("most_letters must be at least 1; None sets no limit")

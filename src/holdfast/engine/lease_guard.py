@@ -124,7 +124,7 @@ class LeaseGuard:
         # Copied in one step of the interpreter: the loop may change it at any moment.
         for attempt in dict(self._held).values():
             if task is not None and attempt.task is task:
-                found |= {"job": attempt.claim.name, "job_id": attempt.claim.id}
+                found |= {"name": attempt.claim.name, "job_id": attempt.claim.id}
         frame = sys._current_frames().get(self._loop_thread)
         if frame is not None:
             found["line"] = f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from holdfast.core.durations import Length, read_lengths
 from holdfast.core.errors import ConfigError
 from holdfast.core.retention import Retention
 from holdfast.core.tickets import Ticket
@@ -27,8 +28,23 @@ class WorkerOptions:
     grace: timedelta = timedelta(seconds=30)
     poll: timedelta = timedelta(seconds=1)
 
+    if TYPE_CHECKING:  # lengths are given in any form, and read as timedelta
+
+        def __init__(
+            self,
+            slots: int = ...,
+            queues: Sequence[str] | Mapping[str, int] = ...,
+            lease: Length = ...,
+            grace: Length = ...,
+            poll: Length = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         """Refuse a worker that would run nothing, or never rest."""
+        try:
+            read_lengths(self, "lease", "grace", "poll")
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         if not isinstance(self.slots, int) or self.slots < 1:
             raise ConfigError(f"slots={self.slots!r} runs nothing; give a worker at least one")
         if not self.queues:
@@ -38,7 +54,7 @@ class WorkerOptions:
         if isinstance(self.queues, Mapping) and not all(weight > 0 for weight in self.queues.values()):
             raise ConfigError(f"queues={dict(self.queues)!r} has a weight below one; leave such a queue out")
         for name, length in (("lease", self.lease), ("poll", self.poll)):
-            if length <= timedelta(0):
+            if not length:
                 raise ConfigError(f"{name} must be longer than nothing, for example 1s")
 
 

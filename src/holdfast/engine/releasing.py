@@ -9,7 +9,7 @@ from contextlib import suppress
 from holdfast.core.breakers import calls_for_backup, lets_through, next_move
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.limits import OUT_EVERY
-from holdfast.core.providers import ProviderState, awaited_name, held_for_name, limited_key, provider_of
+from holdfast.core.providers import ProviderState, awaited_name, awaited_queue, limited_key, provider_of
 from holdfast.engine.availability import StoreAvailability
 from holdfast.engine.exchanging import Read, Told
 from holdfast.engine.lines import Line
@@ -19,9 +19,6 @@ from holdfast.engine.registry import Registry
 from holdfast.ports import Dice, Journal, Store
 
 BATCH = 1_000
-
-LEAST_KNOWN = 100
-"""How many jobs of a name that this worker knows go out at a time, also if it has few slots."""
 
 SHORTEST_REST = 0.1
 """Seconds between two looks at least."""
@@ -43,7 +40,7 @@ class Releaser:
         *,
         dice: Dice,
         journal: Journal,
-        has_room: Callable[[], bool] = lambda: True,
+        free_slots: Callable[[], int],
     ) -> None:
         self._store = store
         self._permits = permits
@@ -52,7 +49,8 @@ class Releaser:
         self._news = news
         self._dice = dice
         self._journal = journal
-        self._has_room = has_room
+        self._free_slots = free_slots
+        self._lacks_slots = False
         self._sooner = asyncio.Event()
 
     async def run(self, availability: StoreAvailability) -> None:
@@ -69,14 +67,15 @@ class Releaser:
     async def run_once(self) -> float:
         """Let out whoever may go; return the seconds until it is worth looking again."""
         self._sooner.clear()
+        self._lacks_slots = False
         pauses = [self._options.poll.total_seconds() * (0.5 + self._dice.roll())]
         holders: defaultdict[str, list[str]] = defaultdict(list)
         for holder in await self._store.holders():
             name = awaited_name(holder)
             if name is None:
                 holders[provider_of(holder)].append(holder)
-            elif self._registry.get(name) is not None and await self._release_known(name):
-                pauses.append(OUT_EVERY)
+            elif self._can_run(name, awaited_queue(holder)) and await self._release_known(name, holder):
+                pauses.append(SHORTEST_REST)
         lines = await self._informed({*holders, *self._registry.providers})
         for line in lines:
             line.held_keys = _keys(holders[line.name])
@@ -86,19 +85,26 @@ class Releaser:
                 await line.nobody_is_held()
         return min(pauses)
 
-    async def _release_known(self, name: str) -> bool:
-        """Let out jobs that waited for a worker which knows their name; return whether there may be more.
+    def _can_run(self, name: str, queue: str | None) -> bool:
+        """Whether this worker knows the name and serves the queue; else released jobs would wait, or be held again."""
+        return self._registry.get(name) is not None and (queue is None or queue in self._options.queues)
+
+    async def _release_known(self, name: str, holder: str) -> bool:
+        """Release jobs that waited for a worker which knows their name; return whether there may be more to release now.
 
         Only workers that know the name claim them from now on. The others step over them in the queue, so no more
-        go out than this worker can soon take.
+        go out than this worker can take. One goes out even if all slots are busy: ready jobs that are never at an
+        end would else keep the held ones waiting for ever.
         """
-        if not self._has_room():
-            return True
-        limit = max(self._options.slots, LEAST_KNOWN)
-        jobs = await self._store.let_out(held_for_name(name), limit=limit)
+        free = self._free_slots()
+        limit = max(1, min(free, BATCH))
+        jobs = await self._store.let_out(holder, limit=limit)
         if jobs:
             self._news.set()
-            self._journal.info("jobs released", name=name, jobs=jobs)
+            self._journal.info("jobs released", name=name, queue=awaited_queue(holder), jobs=jobs)
+        if free < 1:
+            self._lacks_slots = True
+            return False
         return jobs == limit
 
     async def _informed(self, names: set[str]) -> list[Line]:
@@ -160,6 +166,11 @@ class Releaser:
     def hurry(self) -> None:
         """Look again soon: a gate has changed, or a limit has room."""
         self._sooner.set()
+
+    def slot_freed(self) -> None:
+        """Look again soon if jobs of known names are held that found no free slot."""
+        if self._lacks_slots:
+            self._sooner.set()
 
     async def _rest(self, pause: float) -> None:
         await asyncio.sleep(min(pause, SHORTEST_REST))  # however often somebody hurries it

@@ -2,7 +2,7 @@
 
 While a new version is rolled out, old and new workers share the queues, and each meets jobs whose name, or whose
 key, only the other knows. They are given back with their attempt: ready, they would be claimed again at once. One
-of an unknown name is held until a worker that knows the name lets it out. One that cannot be decoded is parked for
+of an unknown name is held until a worker that knows the name, and serves the queue, releases it. One that cannot be decoded is parked for
 a time: no worker can tell beforehand whether it could.
 """
 
@@ -42,7 +42,7 @@ class Strangers:
             self._journal.warning("unknown job", **self._told(claim), message=UNKNOWN)
             self._unknown.add(claim.name)
         reason = f"{self._worker} knows no job named {claim.name!r}"
-        return hold(claim, reason, held_by=held_for_name(claim.name))
+        return hold(claim, reason, held_by=held_for_name(claim.name, claim.queue))
 
     def sealed(self, claim: Claim) -> Requeue:
         """Put aside a job whose texts are encoded, and cannot be decoded here."""

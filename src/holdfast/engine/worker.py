@@ -123,7 +123,7 @@ class Worker:
             self._news,
             dice=parts.dice,
             journal=parts.journal,
-            has_room=lambda: self._room() > 0,
+            free_slots=self._free_slots,
         )
         clerks = {
             "replayer": Replayer(parts, self._news).run_once,
@@ -334,8 +334,11 @@ class Worker:
 
     def _room(self) -> int:
         """How many jobs to claim now; at most twice as many attempts as slots may be unwritten."""
+        return min(self._free_slots(), max(1, self.options.slots // SHARES))
+
+    def _free_slots(self) -> int:
         slots, running = self.options.slots, self._running + self._suspects.waiting
-        return min(slots - running, 2 * slots - running - self._settler.unsettled, max(1, slots // SHARES))
+        return min(slots - running, 2 * slots - running - self._settler.unsettled)
 
     async def _claim(self, queue: str, room: int) -> list[Claim]:
         try:
@@ -484,6 +487,7 @@ class Worker:
                     Outcome(change, number, seconds, attempt.trace, name=claim.name, queue=claim.queue)
                 )
             self._look_for_more()
+            self._releaser.slot_freed()
 
     def _look_for_more(self) -> None:
         """Claim again after an attempt has ended, if it has made room for jobs that were left, or hints do not arrive."""

@@ -703,8 +703,7 @@ class Holdfast:
 
 
 def _given(options: Any, **changes: Any) -> Any:
-    lengths = ("lease", "grace", "poll")
     given = {name: value for name, value in changes.items() if value is not None}
     if isinstance(given.get("queues"), str):
         raise ConfigError(f"queues={given['queues']!r} is one text; give a list of names")
-    return replace(options, **{name: duration(v) if name in lengths else v for name, v in given.items()})
+    return replace(options, **given)

@@ -31,7 +31,8 @@ JOB = _named(
 )
 RESULTS = _named("result late_result")
 STAGE = _named(
-    "name call status attempt generation lease_token fingerprint stored_at result failure provider"
+    "name call status attempt generation lease_token fingerprint brief_fingerprint number stored_at result failure "
+    "provider"
 )
 EVENT = _named("at kind meta")
 SIGNAL = _named("number name data sent_at")

@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 
+from holdfast.core.durations import duration
 from holdfast.core.errors import JobNotFound, StateRefused, StoreUnavailable
 from holdfast.core.history import StageMark, history
 from holdfast.core.jobs import (
@@ -336,7 +337,8 @@ class PostgresStore(PostgresProviders, PostgresLetters):
 
     async def find(self, wanted: JobFilter) -> list[Job]:
         if wanted.at_risk is not None:
-            values = [wanted.status, wanted.name, wanted.owner, wanted.queue, wanted.limit, wanted.at_risk]
+            near = duration(wanted.at_risk)
+            values = [wanted.status, wanted.name, wanted.owner, wanted.queue, wanted.limit, near]
             return [job_from(row) for row in await self._connections.fetch(self._sql["at_risk"], *values)]
         bound: dict[str, Any] = {}
         sql = find_statement(

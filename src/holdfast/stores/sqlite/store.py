@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.core.durations import duration
 from holdfast.core.errors import JobNotFound, StateRefused
 from holdfast.core.history import StageMark, history
 from holdfast.core.jobs import (
@@ -266,7 +267,7 @@ class SqliteStore(SqliteProviders, SqliteLetters):
             )
             return [_job(row) for row in await self._reader.rows(sql, values)]
         values = {name: getattr(wanted, name) for name in ("status", "name", "owner", "queue", "limit")}
-        near = {"now": self._now(), "at_risk": micros_of(wanted.at_risk)}
+        near = {"now": self._now(), "at_risk": micros_of(duration(wanted.at_risk))}
         return [_job(row) for row in await self._reader.rows(SQL["at_risk"], values | near)]
 
     async def events(self, job_id: str) -> list[Event]:

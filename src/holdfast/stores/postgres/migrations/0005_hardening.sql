@@ -86,3 +86,6 @@ CREATE INDEX provider_keys_expiring ON holdfast.provider_keys (expires_at);
 -- The hash of a stage's arguments without those at their default: by it a call is known again after the stage
 -- has got another optional parameter. Empty where an earlier version stored the stage.
 ALTER TABLE holdfast.stages ADD COLUMN brief_fingerprint text NOT NULL DEFAULT '';
+
+-- A job is found by its key alone: the primary key has the owner and the name first.
+CREATE INDEX job_keys_by_key ON holdfast.job_keys (key);

@@ -12,7 +12,7 @@ WITH clock AS MATERIALIZED (
        AND status = 'queued'
        AND retry_after IS NULL
        -- What a worker has let out because it knows the name is left to those that know it.
-       AND (let_out_by IS NULL OR $5::text[] IS NULL OR let_out_by <> E'\n' || name OR name = ANY ($5))
+       AND (let_out_by IS NULL OR $5::text[] IS NULL OR let_out_by NOT LIKE E'\n%' OR name = ANY ($5))
      ORDER BY priority DESC, created_at, id
      LIMIT $3
        FOR UPDATE SKIP LOCKED

@@ -1,11 +1,12 @@
--- Puts back what belongs to a job that was put back.
+-- Puts back what belongs to a job that was put back. Archives of earlier versions have no brief_fingerprint and no number.
 WITH payload AS (
     INSERT INTO holdfast.payloads (job_id, args) VALUES ($1::uuid, $2)
 ), stages AS (
     INSERT INTO holdfast.stages (
-        job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure, provider)
-    SELECT $1::uuid, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure,
-           provider
+        job_id, name, call, status, attempt, generation, lease_token, fingerprint, brief_fingerprint, number, stored_at,
+        result, failure, provider)
+    SELECT $1::uuid, name, call, status, attempt, generation, lease_token, fingerprint, coalesce(brief_fingerprint, ''),
+           coalesce(number, 0), stored_at, result, failure, provider
       FROM json_populate_recordset(NULL::holdfast.stages, $3::json)
 ), signals AS (
     INSERT INTO holdfast.signals (job_id, number, name, data, sent_at)

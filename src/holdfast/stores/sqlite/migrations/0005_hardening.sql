@@ -83,3 +83,6 @@ CREATE INDEX holdfast_provider_keys_expiring ON holdfast_provider_keys (expires_
 -- The hash of a stage's arguments without those at their default: by it a call is known again after the stage
 -- has got another optional parameter. Empty where an earlier version stored the stage.
 ALTER TABLE holdfast_stages ADD COLUMN brief_fingerprint TEXT NOT NULL DEFAULT '';
+
+-- A job is found by its key alone: the primary key has the owner and the name first.
+CREATE INDEX holdfast_job_keys_by_key ON holdfast_job_keys (key);
