@@ -142,6 +142,7 @@ class Worker:
             name,
             parts.store,
             self._held,
+            self._settler.pending,
             options,
             clock=parts.clock,
             journal=parts.journal,
