@@ -227,6 +227,10 @@ class Story:
         await self.begin()
         self._start(self._work(self.victim, self._stop, slots=slots, grace=grace))
 
+    async def works(self) -> None:
+        """Wait until the victim is a worker, or gone."""
+        await self.until("the victim works", lambda: self._worker is not None or self._victim_is_gone())
+
     def stop(self) -> None:
         """Tell the victim to stop; the second time, to hurry."""
         if self._stop.is_set() and self._worker is not None:

@@ -89,6 +89,10 @@ async def _give_nothing_back(self: Any, held: Any) -> None:
     self._until = float("-inf")
 
 
+def _holds_nothing_back(self: Any) -> bool:
+    return False
+
+
 async def _wait_for_nothing(self: Any, *_: Any, **__: Any) -> None:
     return
 
@@ -124,6 +128,13 @@ BUGS = (
         "An error ends the sweep.",
         ("JOB-4",),
         (Swap(Sweeper, "run", _sweep_until_the_first_error),),
+    ),
+    Bug(
+        "reclaim-at-once-after-an-outage",
+        "The store is back, and these leases are over.",
+        ("JOB-5",),
+        (Swap(Sweeper, "_holds_reclaiming_back", _holds_nothing_back),),
+        simulated=False,
     ),
     Bug(
         "worker-sleeps-for-an-hour",

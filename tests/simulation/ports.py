@@ -22,12 +22,15 @@ T = TypeVar("T")
 
 
 class GuardedStore:
-    """A store whose every call may be struck, and whose hints may get lost."""
+    """A store whose every call may be struck, whose hints may get lost, and which may be away for everybody."""
 
-    def __init__(self, store: Store, process: Process, *, loses: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: Store, process: Process, *, loses: Callable[[], bool], away: Callable[[], bool]
+    ) -> None:
         self._store = store
         self._process = process
         self._loses = loses
+        self._away = away
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -36,6 +39,8 @@ class GuardedStore:
 
         @wraps(method)
         async def guarded(*args: Any, **kwargs: Any) -> Any:
+            if self._away():
+                raise StoreUnavailable(f"store.{name} failed: the store is away")
             return await self._process.call(
                 f"store.{name}", partial(method, *args, **kwargs), error=StoreUnavailable
             )

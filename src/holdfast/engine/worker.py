@@ -89,6 +89,7 @@ class Worker:
             parts.store,
             options,
             self._news,
+            clock=parts.clock,
             dice=parts.dice,
             journal=parts.journal,
             metrics=parts.metrics,
