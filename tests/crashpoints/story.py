@@ -228,8 +228,12 @@ class Story:
         self._start(self._work(self.victim, self._stop, slots=slots, grace=grace))
 
     async def works(self) -> None:
-        """Wait until the victim is a worker, or gone."""
-        await self.until("the victim works", lambda: self._worker is not None or self._victim_is_gone())
+        """Wait until the victim is a worker and awake, or gone."""
+
+        def at_work() -> bool:
+            return self._worker is not None and not self.victim.asleep
+
+        await self.until("the victim works", lambda: at_work() or self._victim_is_gone())
 
     def stop(self) -> None:
         """Tell the victim to stop; the second time, to hurry."""
