@@ -348,7 +348,15 @@ def patience() -> Patience:
 
 
 def sweeper(store: Store, figures: Counting) -> Sweeper:
-    return Sweeper(store, WorkerOptions(), asyncio.Event(), dice=SystemDice(), journal=QUIET, metrics=figures)
+    return Sweeper(
+        store,
+        WorkerOptions(),
+        asyncio.Event(),
+        clock=SystemClock(),
+        dice=SystemDice(),
+        journal=QUIET,
+        metrics=figures,
+    )
 
 
 async def settle(store: Store, figures: Counting, *changes: Transition) -> None:

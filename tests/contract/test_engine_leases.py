@@ -4,13 +4,15 @@ import asyncio
 import threading
 import time
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from holdfast import Holdfast, Status, StoreUnavailable
 from holdfast.core.jobs import Claim
-from holdfast.ports import Store
+from holdfast.ports import LeaseExtender, Store
+from holdfast.ports.store import Leased
 from tests.contract.conftest import Journal
 from tests.contract.steps import PATIENCE, eventually
 
@@ -153,7 +155,87 @@ async def test_a_job_that_blocks_the_event_loop_keeps_its_lease(hold: Holdfast, 
     [blocked] = journal.lines("event loop blocked")
     assert (blocked["name"], blocked["job_id"]) == ("block", job.id)
     assert blocked["line"]
+    await no_guard_is_left()
+
+
+async def no_guard_is_left() -> None:
     for thread in threading.enumerate():
         if thread.name == "holdfast-lease-guard":
-            thread.join(PATIENCE)
+            await asyncio.to_thread(thread.join, PATIENCE)
             assert not thread.is_alive()
+
+
+@pytest.mark.clause("JOB-5")
+async def test_a_log_that_blocks_keeps_no_lease_from_being_extended(hold: Holdfast) -> None:
+    extended, log_goes_on, asked = 0, threading.Event(), threading.Event()
+
+    class Extender:
+        def __init__(self, inner: LeaseExtender) -> None:
+            self._inner = inner
+            self.close = inner.close
+
+        def extend(self, worker: str, *, lease: timedelta) -> int:
+            nonlocal extended
+            jobs = self._inner.extend(worker, lease=lease)
+            extended += 1
+            return jobs
+
+    class CountsExtensions(LosesAnswers):
+        def lease_extender(self) -> Extender:
+            return Extender(self._store.lease_extender())
+
+    class Blocks:
+        """A log that takes no line from any thread but the event loop's."""
+
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+            self._loop_thread = threading.get_ident()
+
+        verbose = False
+
+        def __getattr__(self, name: str) -> Any:
+            def log(event: str, **fields: Any) -> None:
+                if threading.get_ident() != self._loop_thread:
+                    asked.set()
+                    log_goes_on.wait(PATIENCE)
+                getattr(self._inner, name)(event, **fields)
+
+            return log
+
+    store = cast("Store", CountsExtensions(hold.parts.store, answers=0))
+    hold.parts = replace(hold.parts, store=store, journal=Blocks(hold.parts.journal))
+
+    @hold.job("block", attempts=1)
+    async def block() -> bool:
+        began = time.monotonic()
+        while not (extended >= 3 and asked.is_set()) and time.monotonic() - began < PATIENCE / 2:
+            time.sleep(0.01)
+        return extended >= 3
+
+    job = await block.submit()
+    async with hold.worker(lease=3, poll=0.05):
+        assert await job.result(timeout=PATIENCE)
+        log_goes_on.set()
+    await no_guard_is_left()
+
+
+async def test_an_outage_is_over_when_lost_claims_are_no_longer_looked_for(
+    hold: Holdfast, journal: Journal
+) -> None:
+    class NeverTellsWhatIsLeased(LosesAnswers):
+        async def leased_to(self, worker: str) -> list[Leased]:
+            raise StoreUnavailable("too slow")
+
+    store = NeverTellsWhatIsLeased(hold.parts.store, answers=1)
+    hold.parts = replace(hold.parts, store=cast("Store", store))
+
+    @hold.job("work")
+    async def work() -> None: ...
+
+    await work.submit()
+    async with hold.worker(lease=1, poll=0.05), asyncio.timeout(PATIENCE):
+        while not journal.lines("store available"):
+            await asyncio.sleep(0.01)
+
+    assert store.lost
+    assert {line["service"] for line in journal.lines("store unavailable")} <= {"worker", "lost claims"}

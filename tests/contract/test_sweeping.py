@@ -11,7 +11,7 @@ from holdfast.engine.sweeper import BATCH, Sweeper
 from holdfast.ports import Store
 from holdfast.telemetry.figures import Figures
 from holdfast.telemetry.logs import StructuredJournal
-from holdfast.wiring.system import SystemDice
+from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, a_claim, submitted
@@ -21,7 +21,15 @@ SOON = timedelta(minutes=5)
 
 def a_sweeper(store: Store, figures: Figures) -> Sweeper:
     quiet = StructuredJournal(level="CRITICAL")
-    return Sweeper(store, WorkerOptions(), asyncio.Event(), dice=SystemDice(), journal=quiet, metrics=figures)
+    return Sweeper(
+        store,
+        WorkerOptions(),
+        asyncio.Event(),
+        clock=SystemClock(),
+        dice=SystemDice(),
+        journal=quiet,
+        metrics=figures,
+    )
 
 
 @pytest.mark.clause("SLA-2")

@@ -417,6 +417,31 @@ async def extend(story: Story) -> None:
 
 
 @scenario
+async def outlast_an_outage(story: Story) -> None:
+    """When the store was away for longer than a lease, its worker keeps a job that runs, and one that has ended."""
+    running, ended = await story.submit("long", 1, 2.5 * LEASE), await story.submit("long", 2, 0.5 * LEASE)
+    await story.worker()
+    await story.runs(running)
+    await story.runs(ended)
+    await story.works()
+    for _ in range(3):  # one of them looks before the victim does when the store is back
+        story.other_worker()
+        await asyncio.sleep(0.3)
+
+    story.world.store_is_away = True
+    await asyncio.sleep(
+        1.25 * LEASE
+    )  # until the victim has just tried in vain: it is not the first that tries again
+    story.world.store_is_away = False
+    await story.play_out()
+
+    assert_completed(story, running)
+    assert_completed(story, ended)
+    assert (leases_of(story, running), leases_of(story, ended)) == (1, 1) or not story.calm
+    assert_calls(story, 2)
+
+
+@scenario
 async def cancel(story: Story) -> None:
     """A running job that somebody cancels ends cancelled, even if its worker does not live to do it."""
     job = await story.submit("long", 1, 2 * LEASE)

@@ -227,6 +227,14 @@ class Story:
         await self.begin()
         self._start(self._work(self.victim, self._stop, slots=slots, grace=grace))
 
+    async def works(self) -> None:
+        """Wait until the victim is a worker and awake, or gone."""
+
+        def at_work() -> bool:
+            return self._worker is not None and not self.victim.asleep
+
+        await self.until("the victim works", lambda: at_work() or self._victim_is_gone())
+
     def stop(self) -> None:
         """Tell the victim to stop; the second time, to hurry."""
         if self._stop.is_set() and self._worker is not None:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from holdfast import Holdfast, Job
+from tests.integration.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -21,6 +23,9 @@ T = TypeVar("T")
 
 PATIENCE = 120.0
 """Seconds to wait for a process before a test gives up."""
+
+STARTED_ANEW = [("worker",), ("dev",)]
+"""Commands that run an interpreter of their own: they start processes, which begin like their parent."""
 
 OURS = ("HOLDFAST_", "RETRY_", "WORKER_", "CIRCUIT_", "GATEWAY_", "DATABASE_URL", "PG")
 
@@ -106,10 +111,13 @@ def holdfast(
     through: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, perhaps *through* another program that starts it."""
+    environment = _environment(settings or {})
+    if not through and words[:1] not in STARTED_ANEW and "LD_PRELOAD" not in environment:
+        return _fork_server().run(words, cwd=cwd, env=environment, timeout=PATIENCE * 2)
     return subprocess.run(
         [*through, *_command(words)],
         cwd=cwd,
-        env=_environment(settings or {}),
+        env=environment,
         capture_output=True,
         text=True,
         timeout=PATIENCE * 2,
@@ -269,6 +277,11 @@ def _stand_in(hold: Holdfast, name: str) -> Any:
 
     function: Any = {"sum": one, "refused": reason}.get(name, none)
     return hold.job(name, queue=queue_of.get(name, "default"))(function)
+
+
+@cache
+def _fork_server() -> ForkServer:
+    return ForkServer()
 
 
 def _command(words: tuple[str, ...]) -> list[str]:

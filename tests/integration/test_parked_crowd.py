@@ -198,7 +198,13 @@ async def test_a_parked_crowd_holds_no_slot_and_becomes_ready_in_one_go(
 async def sweep_until_it_rests(store: Store) -> int:
     """Sweep as a worker does, as long as there is no pause between two sweeps; tell how often."""
     sweeper = Sweeper(
-        store, WorkerOptions(), asyncio.Event(), dice=Even(), journal=StructuredJournal(), metrics=Figures()
+        store,
+        WorkerOptions(),
+        asyncio.Event(),
+        clock=StillClock(NOW),
+        dice=Even(),
+        journal=StructuredJournal(),
+        metrics=Figures(),
     )
     sweeps = 1
     while await sweeper.run_once() == 0:

@@ -114,6 +114,10 @@ async def _begin_what_was_read(self: Any) -> int:
 _START_SUSPECTS = Worker._start_suspects
 
 
+def _holds_nothing_back(self: Any) -> bool:
+    return False
+
+
 async def _wait_for_nothing(self: Any, *_: Any, **__: Any) -> None:
     return
 
@@ -149,6 +153,13 @@ BUGS = (
         "An error ends the sweep.",
         ("JOB-4",),
         (Swap(Sweeper, "run", _sweep_until_the_first_error),),
+    ),
+    Bug(
+        "reclaim-at-once-after-an-outage",
+        "The store is back, and these leases are over.",
+        ("JOB-5",),
+        (Swap(Sweeper, "_holds_reclaiming_back", _holds_nothing_back),),
+        simulated=False,
     ),
     Bug(
         "worker-sleeps-for-an-hour",

@@ -25,32 +25,42 @@ POISON = "poison"
 
 
 class GuardedStore:
-    """A store whose every call may be struck, and whose hints may get lost."""
+    """A store whose every call may be struck, whose hints may get lost, and which may be away for everybody."""
 
     def __init__(
-        self, store: Store, process: Process, *, loses: Callable[[], bool], die: Callable[[], NoReturn]
+        self,
+        store: Store,
+        process: Process,
+        *,
+        loses: Callable[[], bool],
+        die: Callable[[], NoReturn],
+        away: Callable[[], bool],
     ) -> None:
         self._store = store
         self._process = process
         self._loses = loses
         self._die = die
+        self._away = away
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
         if not iscoroutinefunction(method):
             return method
-        call, point = self._process.call, f"store.{name}"
 
         async def guarded(*args: Any, **kwargs: Any) -> Any:
-            return await call(point, partial(method, *args, **kwargs), error=StoreUnavailable)
+            return await self._call(f"store.{name}", partial(method, *args, **kwargs))
 
         setattr(self, name, guarded)  # the next time it is found without asking here
         return guarded
 
+    async def _call(self, point: str, call: Callable[[], Awaitable[T]]) -> T:
+        if self._away():
+            raise StoreUnavailable(f"{point} failed: the store is away")
+        return await self._process.call(point, call, error=StoreUnavailable)
+
     async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
         """Read stages. Some are more than a worker can bear; people read them page by page."""
-        read = partial(self._store.stages, job_ids)
-        rows = await self._process.call("store.stages", read, error=StoreUnavailable)
+        rows = await self._call("store.stages", partial(self._store.stages, job_ids))
         if self._process.works and any(row.key.name == POISON for row in rows):
             self._die()
         return rows

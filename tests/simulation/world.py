@@ -78,6 +78,8 @@ class World:
         self.auditor.punctual.attentive = self._somebody_works
         self.auditor.punctual.knows = self._works
         self.seen = Seen()
+        self.store_is_away = False
+        """Whether every call to the store fails, whichever process makes it."""
         self.recurs = False
         """Whether one of the jobs is submitted by itself, again and again."""
         self.outages: dict[str, Outages] = {}
@@ -242,7 +244,15 @@ class World:
         )
         redactor = Redactor()
         return Parts(
-            store=as_store(GuardedStore(store, process, loses=loses_hint, die=partial(self._die, process))),
+            store=as_store(
+                GuardedStore(
+                    store,
+                    process,
+                    loses=loses_hint,
+                    die=partial(self._die, process),
+                    away=lambda: self.store_is_away,
+                )
+            ),
             registry=given["registry"],
             classifier=Classifier(*given["rules"], redact=redactor),
             redactor=redactor,

@@ -40,18 +40,28 @@ class SlowStore:
     """A store that takes its time to say what is to be cancelled, and may be away when leases are extended."""
 
     def __init__(
-        self, loop: VirtualLoop, *, cancel_requests: float = 0.0, away: tuple[int, ...] = ()
+        self,
+        loop: VirtualLoop,
+        *,
+        cancel_requests: float = 0.0,
+        away: tuple[int, ...] = (),
+        locked: tuple[int, ...] = (),
     ) -> None:
         self._loop = loop
+        self._locked = locked
         self._takes = cancel_requests
         self._away = away
         self.tries = 0
         self.extended: list[float] = []
+        self.leases: set[tuple[str, int]] = set()
 
     async def extend(self, held: Any, *, lease: timedelta) -> Extension:
         self.tries += 1
         if self.tries in self._away:
             raise StoreUnavailable("away")
+        self.leases.update(held)
+        if self.tries in self._locked:
+            return NOTHING_NEW._replace(locked=frozenset({"job", "ended"}))
         self.extended.append(self._loop.time())
         return NOTHING_NEW
 
@@ -72,12 +82,13 @@ def kept(
     slow = SlowStore(loop, **store)
 
     async def run() -> None:
-        claim = SimpleNamespace(id="job", token=1)
-        attempt = SimpleNamespace(claim=claim, awaits_its_end=lambda: False)
+        claim = SimpleNamespace(id="job", token=1, name="work", queue="default")
+        attempt = SimpleNamespace(claim=claim, awaits_its_end=lambda: False, trace=None)
         keeper = Keeper(
             "worker",
             cast("Store", slow),
             {"job": cast("Attempt", attempt)},
+            {("ended", 7)},
             WorkerOptions(lease=timedelta(seconds=lease)),
             clock=VirtualClock(loop),
             journal=cast("Journal", journal),
@@ -144,3 +155,17 @@ def test_an_extension_that_failed_is_tried_again_at_the_next_poll() -> None:
 
     assert [round(at) for at in store.extended] == [5, 8]
     assert journal.events() == ["store unavailable", "store available"]
+
+
+def test_what_has_ended_and_is_not_settled_is_extended_too() -> None:
+    store, _ = kept(4, lease=9)
+
+    assert store.leases == {("job", 1), ("ended", 7)}
+
+
+def test_a_lease_that_is_locked_is_not_lost_and_is_tried_again_at_the_next_poll() -> None:
+    store, journal = kept(12, lease=9, locked=(1, 2, 3))
+
+    assert [round(at) for at in store.extended] == [6, 9]
+    fields = {"job_id": "job", "name": "work", "queue": "default", "worker": "worker"}
+    assert journal.lines == [("lease locked", fields)]

@@ -57,6 +57,7 @@ class Scene:
         self.lines.append((event, fields))
 
     def events(self) -> list[str]:
+        self.guard.write_log()
         return [event for event, _ in self.lines if event != "leases extended by guard"]
 
     def blocked_for(self, seconds: float) -> None:
@@ -144,6 +145,7 @@ async def test_an_error_that_was_not_foreseen_does_not_end_the_guard(scene: Scen
     scene.blocked_for(LEASE)
 
     assert scene.extended
+    assert scene.events()
     [told] = {fields["message"] for event, fields in scene.lines if event == "lease guard failed"}
     assert told == "KeyError"
 
@@ -153,6 +155,7 @@ async def test_it_is_logged_once_which_job_blocks_the_loop_and_for_how_long(scen
     scene.held["7"] = cast("Attempt", SimpleNamespace(claim=claim, task=asyncio.current_task()))
     scene.blocked_for(LEASE)
     scene.alive_for(LEASE)
+    scene.guard.write_log()
 
     [(blocked, fields), (unblocked, after)] = [
         line for line in scene.lines if line[0] != "leases extended by guard"
@@ -182,3 +185,13 @@ async def test_a_block_that_the_end_of_the_worker_follows_is_told_of(scene: Scen
 
     assert scene.events() == ["event loop blocked", "event loop unblocked"]
     assert scene.closed == 1
+
+
+async def test_the_thread_that_extends_writes_no_log(scene: Scene) -> None:
+    scene.blocked_for(LEASE)
+    scene.error = StoreUnavailable("away")
+    scene.blocked_for(2 * MOST_LEASES * LEASE)
+    scene.guard.close()
+
+    assert scene.lines == []
+    assert set(scene.events()) == {"event loop blocked", "leases not extended", "leases abandoned"}

@@ -17,10 +17,21 @@ GIVEN_UP = "the write was given up; whether it took place is unknown"
 
 
 class Gatherer(Generic[T, R]):
-    """Hands batches to *write*, which answers each item in order, one batch at a time."""
+    """Hands batches to *write*, which answers each item in order, one batch at a time.
 
-    def __init__(self, write: Callable[[list[T]], Awaitable[Sequence[R]]], *, limit: int, name: str) -> None:
+    *retried_by* names the gatherer that is to try an item again, by the answer to it; `None` if that is the last word.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[list[T]], Awaitable[Sequence[R]]],
+        *,
+        limit: int,
+        name: str,
+        retried_by: "Callable[[R], Gatherer[T, R] | None]" = lambda _: None,
+    ) -> None:
         self._write = write
+        self._retried_by = retried_by
         self._limit = limit
         self._name = name
         self._items: list[T] = []
@@ -31,17 +42,18 @@ class Gatherer(Generic[T, R]):
 
     def post(self, item: T) -> None:
         """Have *item* written, and ask no questions."""
-        self._items.append(item)
-        self._answers.append(None)
-        self._kick()
+        self._add(item, None)
 
     async def ask(self, item: T) -> R:
         """Have *item* written, and wait for its answer."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._add(item, answer)
+        return await answer
+
+    def _add(self, item: T, answer: "asyncio.Future[R] | None") -> None:
         self._items.append(item)
         self._answers.append(answer)
         self._kick()
-        return await answer
 
     async def ask_alone(self, item: T) -> R:
         """Have *item* written, at once if nobody else is at it: a task of its own would cost a fifth of the write.
@@ -103,8 +115,11 @@ class Gatherer(Generic[T, R]):
         except asyncio.CancelledError:
             _refuse(answers, StoreUnavailable(GIVEN_UP))
             raise
-        for answer, result in zip(answers, results, strict=True):
-            if answer is not None and not answer.done():
+        for item, answer, result in zip(items, answers, results, strict=True):
+            again = self._retried_by(result)
+            if again is not None:
+                again._add(item, answer)
+            elif answer is not None and not answer.done():
                 answer.set_result(result)
 
 

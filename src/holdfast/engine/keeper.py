@@ -6,8 +6,9 @@ deadline, and the store's whether it has passed.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
+from typing import Any
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.traces import ids
@@ -21,13 +22,18 @@ SOON = 0.001
 
 
 class Keeper:
-    """Extends every lease of the worker in one statement, each third of its time."""
+    """Extends every lease of the worker in one statement, each third of its time.
+
+    That is also done for attempts that have ended and are not settled yet: after an outage of the store they would be
+    reclaimed before their end is written, and run again.
+    """
 
     def __init__(
         self,
         worker: str,
         store: Store,
         held: Mapping[str, Attempt],
+        unsettled: Set[tuple[str, int]],
         options: WorkerOptions,
         *,
         clock: Clock,
@@ -36,11 +42,15 @@ class Keeper:
         self._worker = worker
         self._store = store
         self._held = held
+        self._unsettled = unsettled
         self._options = options
         self._clock = clock
         self._journal = journal
         self._sooner = asyncio.Event()
         self._third = options.lease.total_seconds() / 3
+        self._locked: frozenset[str] = frozenset()
+        """Jobs that run, and whose lease was skipped the last time: another session has locked them."""
+        self._reported: frozenset[str] = frozenset()
         self.extended_at = clock.monotonic()
         """When the last extension was sent that the store has confirmed; another thread may read it."""
 
@@ -52,12 +62,15 @@ class Keeper:
             await self._rest(pause)
             pause = poll
             try:
-                if self._due_in() <= 0 or any(attempt.awaits_its_end() for attempt in self._held.values()):
+                if self._due_in() <= 0 or self._locked or self._awaits_an_end():
                     await self.run_once()
                 availability.answered("keeper")
                 pause = min(poll, max(self._due_in(), SOON))
             except StoreUnavailable as error:
                 availability.failed("keeper", error)
+
+    def _awaits_an_end(self) -> bool:
+        return any(attempt.awaits_its_end() for attempt in self._held.values())
 
     def _due_in(self) -> float:
         """Tell in how many seconds a third of the lease is over."""
@@ -79,22 +92,32 @@ class Keeper:
 
     async def run_once(self) -> None:
         """Extend all leases now; stop the attempts that lost theirs, or that somebody or their deadline wants stopped."""
-        held = [(attempt.claim.id, attempt.claim.token) for attempt in self._held.values()]
+        tokens = {attempt.claim.id: attempt.claim.token for attempt in self._held.values()}
+        leases = sorted({*tokens.items(), *self._unsettled})
         sent_at = self._clock.monotonic()
-        if not held:
-            self.extended_at = sent_at
+        if not leases:
+            self.extended_at, self._locked = sent_at, frozenset()
             return
-        extension = await self._store.extend(held, lease=self._options.lease)
+        extension = await self._store.extend(leases, lease=self._options.lease)
         self.extended_at = sent_at
-        tokens = dict(held)
-        for job_id in extension.lost:
+        self._note_locked(extension.locked.intersection(tokens))
+        # What has ended and is not settled is in no attempt's hands any more: the settler learns what became of it.
+        for job_id in extension.lost.intersection(tokens):
             self._stop(job_id, Interruption.LOST, token=tokens[job_id])
         for job_id in extension.cancel_requested:
             self._stop(job_id, Interruption.CANCEL)
-        for job_id in extension.timed_out:
+        for job_id in extension.timed_out.intersection(tokens):
             attempt = self._still_held(job_id, tokens[job_id])
             if attempt is not None:
                 attempt.hear_of_deadline()
+
+    def _note_locked(self, locked: frozenset[str]) -> None:
+        """Remember what is to be tried again soon. One collision with a short write is no news, a second one is."""
+        for job_id in sorted(locked & self._locked - self._reported):
+            if job_id in self._held:
+                self._journal.warning("lease locked", **self._fields(self._held[job_id]))
+        self._reported = locked & (self._reported | self._locked)
+        self._locked = locked
 
     def look_soon(self, _: Attempt) -> None:
         """Ask the store at once: by the worker's clock, a deadline has passed."""
@@ -126,12 +149,10 @@ class Keeper:
         if attempt is None:
             return
         if why is Interruption.LOST:
-            self._journal.warning(
-                "lease lost",
-                job_id=job_id,
-                name=attempt.claim.name,
-                queue=attempt.claim.queue,
-                worker=self._worker,
-                **ids(attempt.trace),
-            )
+            self._journal.warning("lease lost", **self._fields(attempt))
         attempt.interrupt(why)
+
+    def _fields(self, attempt: Attempt) -> dict[str, Any]:
+        claim = attempt.claim
+        named = {"job_id": claim.id, "name": claim.name, "queue": claim.queue}
+        return {**named, "worker": self._worker, **ids(attempt.trace)}

@@ -12,8 +12,10 @@ A loop that never comes back must not hold its jobs for ever: after ten leases t
 import asyncio
 import sys
 import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from holdfast.core.errors import StoreUnavailable
@@ -31,8 +33,39 @@ BLOCKED_AFTER = 5.0
 """Seconds of silence after which a loop is called blocked; half of a short lease is less."""
 
 
+UNWRITTEN = 1_000
+"""Log lines that are kept while the log does not take them; older ones are dropped."""
+
+
+class QueuedLog:
+    """Log lines that one thread leaves here, and another one writes.
+
+    What blocks the event loop may be a log that nobody reads. A guard that wrote to the same log would block as well, and
+    extend nothing.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._lines: deque[Callable[[], None]] = deque(maxlen=UNWRITTEN)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Leave a line; so do the others."""
+        self._lines.append(partial(self._journal.debug, event, **fields))
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._lines.append(partial(self._journal.warning, event, **fields))
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._lines.append(partial(self._journal.error, event, **fields))
+
+    def write(self) -> None:
+        """Write what was left here."""
+        while self._lines:
+            self._lines.popleft()()
+
+
 class LeaseGuard:
-    """Runs beside the event loop: `check` and `close` belong to the watchdog's thread, `beat` to the loop."""
+    """Runs beside the event loop: `check` and `close` belong to a thread, `write_log` to another, `beat` to the loop."""
 
     def __init__(
         self,
@@ -51,7 +84,7 @@ class LeaseGuard:
         self._held = held
         self._lease = lease
         self._clock = clock
-        self._journal = journal
+        self._journal = QueuedLog(journal)
         seconds = lease.total_seconds()
         self._pause = min(LONGEST_PAUSE, seconds / 6)
         self._blocked_after = min(BLOCKED_AFTER, seconds / 2)
@@ -79,6 +112,11 @@ class LeaseGuard:
         self._report(self._clock.monotonic())
         self._extender.close()
 
+    def write_log(self) -> float:
+        """Write the log lines that `check` has left, and return the seconds until the next look."""
+        self._journal.write()
+        return self._pause
+
     def check(self) -> float:
         """Extend the leases if the loop has not done so for long, and return the seconds until the next look."""
         try:
@@ -100,7 +138,7 @@ class LeaseGuard:
             self._extend(now)
         elif not stood_still:
             self._give_up(unextended)
-        if not stood_still:  # last: what blocks the loop may be the log itself
+        if not stood_still:
             self._report(now)
 
     def _report(self, now: float) -> None:

@@ -1,5 +1,6 @@
 """What became of attempts, written in batches behind the worker's back."""
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, assert_never
@@ -38,6 +39,11 @@ class Outcome(NamedTuple):
     name: str = ""
     queue: str = ""
 
+    @property
+    def lease(self) -> tuple[str, int]:
+        """The lease under which it is written: the job and its token."""
+        return (self.change.id, self.change.token)
+
     @classmethod
     def of(cls, claim: Claim, change: Transition) -> "Outcome":
         """Make one for a job whose function was not called."""
@@ -71,8 +77,16 @@ class Settler:
         self._journal = journal
         self._metrics = metrics
         self._gatherer: Gatherer[Outcome, Settled] = Gatherer(
-            self._write, limit=BATCH, name="holdfast settler"
+            self._write, limit=BATCH, name="holdfast settler", retried_by=self._retried_by
         )
+        # Changes to jobs that another session has locked wait here, so that the others do not wait with them.
+        self._locked: Gatherer[Outcome, Settled] = Gatherer(
+            self._write_all,
+            limit=BATCH,
+            name="holdfast settler of locked jobs",
+            retried_by=self._retried_by,
+        )
+        self._locked_leases: set[tuple[str, int]] = set()
         self._written = written
         self._parked = parked
         self._describe = describe
@@ -80,11 +94,14 @@ class Settler:
         self.unsettled = 0
         self.leases: set[tuple[str, int]] = set()
         """The leases, by job and token, whose end is not known to be written."""
+        self.pending: set[tuple[str, int]] = set()
+        """Those of them whose end is still being written: what was given up is left to run out."""
 
     def post(self, outcome: Outcome) -> None:
         """Have the end of an attempt written."""
         self.unsettled += 1
-        self.leases.add((outcome.change.id, outcome.change.token))
+        self.leases.add(outcome.lease)
+        self.pending.add(outcome.lease)
         self._gatherer.post(outcome)
 
     async def store_stage(self, change: StageWrite, claim: Claim, *, trace: str | None = None) -> Settled:
@@ -94,16 +111,44 @@ class Settler:
     async def drain(self) -> None:
         """Wait until everything has been written."""
         await self._gatherer.drain()
+        await self._locked.drain()
 
     def give_up(self) -> None:
         """Try no more to write what is left: those leases run out, and the jobs are run again."""
         self._gatherer.give_up()
+        self._locked.give_up()
+
+    def _retried_by(self, written: Settled) -> Gatherer[Outcome, Settled] | None:
+        return self._locked if written is Settled.LOCKED else None
 
     async def _write(self, batch: list[Outcome]) -> Sequence[Settled]:
-        applied = await self._applied(batch)
-        ends = [outcome.change for outcome in batch if not isinstance(outcome.change, StageWrite)]
+        """Write *batch*, except what would overtake an earlier change to a job that is locked."""
+        if not self._locked_leases:
+            return await self._write_all(batch)
+        behind = [outcome.lease in self._locked_leases for outcome in batch]
+        free = [outcome for outcome, waits in zip(batch, behind, strict=True) if not waits]
+        written = iter(await self._write_all(free) if free else ())
+        return [Settled.LOCKED if waits else next(written) for waits in behind]
+
+    async def _write_all(self, batch: list[Outcome]) -> Sequence[Settled]:
+        try:
+            applied = await self._applied(batch)
+        except asyncio.CancelledError:
+            self.pending.difference_update(outcome.lease for outcome in batch)
+            raise
+        ends = []
+        for outcome, written in zip(batch, applied, strict=True):
+            if written is Settled.LOCKED:
+                if outcome.lease not in self._locked_leases:
+                    self._locked_leases.add(outcome.lease)
+                    self._journal.warning("job locked", **outcome.fields(), worker=self._worker)
+                continue
+            self._locked_leases.discard(outcome.lease)
+            if not isinstance(outcome.change, StageWrite):
+                ends.append(outcome.lease)
         self.unsettled -= len(ends)
-        self.leases.difference_update((change.id, change.token) for change in ends)
+        self.leases.difference_update(ends)
+        self.pending.difference_update(ends)
         self._written()
         self._tell(batch, applied)
         return applied
@@ -126,6 +171,8 @@ class Settler:
             change = outcome.change
             if written is Settled.WRITTEN and has_result(change) and not verbose:
                 tally.completed.append(outcome.seconds)  # nearly every job: nothing else is told of it
+            elif written is Settled.LOCKED:
+                continue
             elif written is Settled.FENCED:
                 tally.counts["fenced"] += 1
                 self._journal.warning("fenced", **outcome.fields(), worker=self._worker)

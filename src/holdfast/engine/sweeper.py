@@ -8,7 +8,7 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.availability import StoreAvailability
 from holdfast.engine.naming import name_and_queue
 from holdfast.engine.options import WorkerOptions
-from holdfast.ports import Dice, Journal, Metrics, Store
+from holdfast.ports import Clock, Dice, Journal, Metrics, Store
 
 BATCH = 1_000
 
@@ -25,6 +25,7 @@ class Sweeper:
         options: WorkerOptions,
         news: asyncio.Event,
         *,
+        clock: Clock,
         dice: Dice,
         journal: Journal,
         metrics: Metrics,
@@ -32,11 +33,16 @@ class Sweeper:
         self._store = store
         self._options = options
         self._news = news
+        self._clock = clock
         self._dice = dice
         self._journal = journal
         self._metrics = metrics
         self._sooner = asyncio.Event()
         self._forget_keys_at = 0.0
+        self._third = options.lease.total_seconds() / 3
+        self._unavailable_since: float | None = None
+        """When the first sweep of an outage began; `None` once the store has answered again."""
+        self._reclaim_from = float("-inf")
         self.paused: frozenset[str] | None = None
         """The queues that nobody shall claim from, as of the last sweep; `None` before the first."""
 
@@ -54,6 +60,15 @@ class Sweeper:
     async def run_once(self) -> float:
         """Sweep once; return the seconds until it is worth sweeping again."""
         self._sooner.clear()
+        began = self._clock.monotonic()
+        try:
+            return await self._sweep()
+        except StoreUnavailable:
+            if self._unavailable_since is None:
+                self._unavailable_since = began
+            raise
+
+    async def _sweep(self) -> float:
         await self._hear_pauses()  # first: a worker that begins claims nothing until it has heard of them
         promotion = await self._store.promote(limit=BATCH)
         expired = await self._expire()
@@ -86,12 +101,27 @@ class Sweeper:
         return forgotten
 
     async def _reclaim(self) -> int:
+        if self._holds_reclaiming_back():
+            return 0
         reclaimed = await self._store.reclaim(limit=BATCH)
         if reclaimed:
             self._metrics.count("jobs_reclaimed", len(reclaimed))
             named = await name_and_queue(self._store, reclaimed[0])
             self._journal.warning("reclaimed", jobs=len(reclaimed), job_id=reclaimed[0], **named)
         return len(reclaimed)
+
+    def _holds_reclaiming_back(self) -> bool:
+        """Whether living workers may not have had the time yet to extend their leases after an outage of the store.
+
+        While the store is away leases run out although their workers live. So for a third of a lease after its return
+        theirs are extended, and what has ended meanwhile is written; then what is left belongs to dead workers. After an
+        outage shorter than a third of a lease there is no need to wait, since a living worker's lease has more left.
+        """
+        now = self._clock.monotonic()
+        since, self._unavailable_since = self._unavailable_since, None
+        if since is not None and now - since >= self._third:
+            self._reclaim_from = now + self._third
+        return now < self._reclaim_from
 
     async def _hear_pauses(self) -> None:
         paused = frozenset(pause.queue for pause in await self._store.paused_queues())

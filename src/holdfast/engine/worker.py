@@ -11,7 +11,7 @@ import asyncio
 import gc
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
 
@@ -98,11 +98,14 @@ class Worker:
             parts.store, parts.registry, self._patience, clock=parts.clock, slots=options.slots
         )
         self._watchdog = parts.watchdog
-        self._keeper = Keeper(
-            name, parts.store, self._held, options, clock=parts.clock, journal=parts.journal
-        )
         self._sweeper = Sweeper(
-            parts.store, options, self._news, dice=parts.dice, journal=parts.journal, metrics=parts.metrics
+            parts.store,
+            options,
+            self._news,
+            clock=parts.clock,
+            dice=parts.dice,
+            journal=parts.journal,
+            metrics=parts.metrics,
         )
         exchange = Exchange(
             store=parts.store,
@@ -148,6 +151,15 @@ class Worker:
             journal=parts.journal,
             metrics=parts.metrics,
             development=parts.development,
+        )
+        self._keeper = Keeper(
+            name,
+            parts.store,
+            self._held,
+            self._settler.pending,
+            options,
+            clock=parts.clock,
+            journal=parts.journal,
         )
         self._lost_claims = LostClaims(
             name,
@@ -264,17 +276,19 @@ class Worker:
             clock=self._clock,
             journal=self._journal,
         )
-        try:
-            stop = self._watchdog.start(guard.check, close=guard.close)
-        except RuntimeError as error:  # there is no thread for it: the loop extends its leases all the same
-            self._journal.warning("lease guard not started", worker=self.name, message=str(error))
-            return _nothing
-        guard.beat()
+        started = AsyncExitStack()  # the log is left last: it has to say how the guard ended
 
         async def unguard() -> None:
             guard.stop_beating()
-            await stop()
+            await started.aclose()
 
+        try:
+            started.push_async_callback(self._watchdog.start(guard.write_log, close=guard.write_log))
+            started.push_async_callback(self._watchdog.start(guard.check, close=guard.close))
+        except RuntimeError as error:  # there is no thread for it: the loop extends its leases all the same
+            self._journal.warning("lease guard not started", worker=self.name, message=str(error))
+            return unguard
+        guard.beat()
         return unguard
 
     def _helper_ended(self, helper: "asyncio.Task[None]") -> None:
@@ -298,6 +312,10 @@ class Worker:
         self._more = True
         if self._lost_claims.due():
             await self._give_back_lost_claims()
+        elif not self._lost_claims.expected():
+            self._availability.answered(
+                "lost claims"
+            )  # it is not asked for them any more, so it fails no longer
         started, more = await self._start_suspects(), False
         paused = self._sweeper.paused
         if paused is None:

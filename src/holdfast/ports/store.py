@@ -55,6 +55,8 @@ class Extension(NamedTuple):
     cancel_requested: frozenset[str]
     timed_out: frozenset[str] = frozenset()
     """Jobs whose deadline has passed under this very lease, whether it has ended them already or not."""
+    locked: frozenset[str] = frozenset()
+    """Jobs whose lease is not lost, but was not extended either: another session has locked them."""
 
 
 class Leased(NamedTuple):
@@ -96,6 +98,8 @@ class Settled(IntEnum):
     """The deadline had ended this very lease before: nothing was changed, and there was no result to keep."""
     EARLY = 5
     """The write was to time the job out, and its deadline has not passed: nothing was changed, and the lease goes on."""
+    LOCKED = 6
+    """Another session has locked the job, and did not let go in time: nothing was changed. Send it again, apart from others."""
 
 
 class Pause(NamedTuple):
@@ -244,12 +248,15 @@ class Store(ProviderStore, LetterStore, Protocol):
         Stages are written before the ends of their jobs, wherever they stand in *batch*. A lease ends
         once: of two ends for one lease in the same batch, none may be sent. A job that ends after its
         deadline has timed out, whatever its transition says. A result under the lease that the deadline
-        ended is kept as late.
+        ended is kept as late. A job that another session has locked keeps no other from being written.
         """
         ...
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
-        """Push the leases of these (job, token) pairs forward, in one statement, and tell what became of the others."""
+        """Push the leases of these (job, token) pairs forward, in one statement, and tell what became of the others.
+
+        It does not wait for jobs that another session has locked, but names them.
+        """
         ...
 
     async def begin(self, held: Sequence[tuple[str, int]]) -> list[bool]:

@@ -50,7 +50,7 @@ class Watchdog(Protocol):
     """Something that looks at the event loop from outside, also while that is blocked."""
 
     def start(
-        self, check: Callable[[], float], *, close: Callable[[], None]
+        self, check: Callable[[], float], *, close: Callable[[], object]
     ) -> Callable[[], Awaitable[None]]:
         """Call *check* off the event loop, again after as many seconds as it returns, and *close* in the end.
 

@@ -101,7 +101,7 @@ class ThreadWatchdog:
         self._name = name
 
     def start(
-        self, check: Callable[[], float], *, close: Callable[[], None]
+        self, check: Callable[[], float], *, close: Callable[[], object]
     ) -> Callable[[], Awaitable[None]]:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()

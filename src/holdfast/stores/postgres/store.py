@@ -1,7 +1,7 @@
 """Jobs in PostgreSQL: every method is one statement, or one short transaction."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
@@ -189,29 +189,70 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         ends = [change for change in ordered if isinstance(change, Finish)]
         applied: set[Lease] = set()
         late: set[Lease] = set()
-        if stages:
-            rows = await self._connections.fetch(
-                self._sql["store_stages"],
-                *columns(stages, *_STAGE),
-                timeout=self._connections.patience(change.result for change in stages),
-            )
-            applied.update((row[0], row[1]) for row in rows)
-        if backs:
-            rows = await self._connections.fetch(self._sql["requeue"], *columns(backs, *_REQUEUE))
-            applied.update((row[0], row[1]) for row in rows)
-        if ends:
-            rows = await self._connections.fetch(
-                self._sql["finish"],
-                *columns(ends, *_FINISH),
-                *shared(ends, attrgetter("status")),
-                TIMEOUT,
-                timeout=self._connections.patience(change.result for change in ends),
-            )
-            applied.update((row[0], row[1]) for row in rows)
-            late.update((row[0], row[1]) for row in rows if row[2])
-            if len(rows) < len(ends):
-                late |= await self._keep_late([end for end in ends if (end.id, end.token) not in applied])
-        return settled(batch, applied, late, await self._fates(refused(batch, applied, late)))
+        unsent: list[Transition] = []
+        for row in await self._write_unlocked(self._store_stages, stages, unsent):
+            applied.add((row[0], row[1]))
+        for row in await self._write_unlocked(self._requeue, backs, unsent):
+            applied.add((row[0], row[1]))
+        for row in await self._write_unlocked(self._finish, ends, unsent):
+            applied.add((row[0], row[1]))
+            if row[2]:
+                late.add((row[0], row[1]))
+        if missing := [end for end in ends if (end.id, end.token) not in applied and end not in unsent]:
+            late |= await self._keep_late(missing)
+        answers = settled(batch, applied, late, await self._fates(refused(batch, applied, late)))
+        if unsent:
+            return [
+                Settled.LOCKED if change in unsent else answer
+                for change, answer in zip(batch, answers, strict=True)
+            ]
+        return answers
+
+    async def _write_unlocked(
+        self,
+        write: "Callable[[list[Any]], Awaitable[list[asyncpg.Record]]]",
+        changes: Sequence[Transition],
+        unsent: list[Transition],
+    ) -> "list[asyncpg.Record]":
+        """Write *changes*; when that has waited too long for locked jobs, add theirs to *unsent* and write the others.
+
+        The changes of a job keep their order: what follows one that was not sent is not sent either.
+        """
+        waiting = {change.id for change in unsent}
+        unsent += [change for change in changes if change.id in waiting]
+        free = [change for change in changes if change.id not in waiting]
+        while free:
+            try:
+                return await write(free)
+            except StoreUnavailable as error:
+                if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                    raise
+                ids = [change.id for change in free]
+                unlocked = {row["id"] for row in await self._connections.fetch(self._sql["not_locked"], ids)}
+                if unlocked.issuperset(ids):
+                    raise  # it was another lock than that of a job, or it has been released since
+            unsent += [change for change in free if change.id not in unlocked]
+            free = [change for change in free if change.id in unlocked]
+        return []
+
+    async def _store_stages(self, stages: list[Any]) -> "list[asyncpg.Record]":
+        return await self._connections.fetch(
+            self._sql["store_stages"],
+            *columns(stages, *_STAGE),
+            timeout=self._connections.patience(change.result for change in stages),
+        )
+
+    async def _requeue(self, backs: list[Any]) -> "list[asyncpg.Record]":
+        return await self._connections.fetch(self._sql["requeue"], *columns(backs, *_REQUEUE))
+
+    async def _finish(self, ends: list[Any]) -> "list[asyncpg.Record]":
+        return await self._connections.fetch(
+            self._sql["finish"],
+            *columns(ends, *_FINISH),
+            *shared(ends, attrgetter("status")),
+            TIMEOUT,
+            timeout=self._connections.patience(change.result for change in ends),
+        )
 
     async def _fates(self, leases: Sequence[Lease]) -> dict[Lease, Settled]:
         """Ask what became of leases under which nothing was written; nearly always there is none."""
@@ -281,10 +322,13 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         kept = {row["id"] for row in rows}
         others = await self._fates([held_one for held_one in held if held_one[0] not in kept])
         ended = {job_id for (job_id, _), why in others.items() if why is Settled.OVER}
+        # Those that are still leased under their token were not written to because another session has locked them.
+        locked = frozenset(job_id for (job_id, _), why in others.items() if why is Settled.EARLY)
         return Extension(
-            lost=frozenset(job_id for job_id, _ in held) - kept - ended,
+            lost=frozenset(job_id for job_id, _ in held) - kept - ended - locked,
             cancel_requested=frozenset(row["id"] for row in rows if row["cancel_requested"]),
             timed_out=frozenset(row["id"] for row in rows if row["overdue"]) | ended,
+            locked=locked,
         )
 
     async def begin(self, held: Sequence[tuple[str, int]]) -> list[bool]:
