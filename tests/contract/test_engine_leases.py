@@ -222,8 +222,11 @@ async def test_a_log_that_blocks_keeps_no_lease_from_being_extended(hold: Holdfa
 async def test_an_outage_is_over_when_lost_claims_are_no_longer_looked_for(
     hold: Holdfast, journal: Journal
 ) -> None:
+    asked = asyncio.Event()
+
     class NeverTellsWhatIsLeased(LosesAnswers):
         async def leased_to(self, worker: str) -> list[Leased]:
+            asked.set()
             raise StoreUnavailable("too slow")
 
     store = NeverTellsWhatIsLeased(hold.parts.store, answers=1)
@@ -234,7 +237,9 @@ async def test_an_outage_is_over_when_lost_claims_are_no_longer_looked_for(
 
     await work.submit()
     async with hold.worker(lease=1, poll=0.05), asyncio.timeout(PATIENCE):
-        while not journal.lines("store available"):
+        await asked.wait()
+        before = len(journal.lines("store available"))
+        while len(journal.lines("store available")) == before:
             await asyncio.sleep(0.01)
 
     assert store.lost

@@ -313,9 +313,8 @@ class Worker:
         if self._lost_claims.due():
             await self._give_back_lost_claims()
         elif not self._lost_claims.expected():
-            self._availability.answered(
-                "lost claims"
-            )  # it is not asked for them any more, so it fails no longer
+            # It is not asked for them any more, so it fails no longer.
+            self._availability.answered("lost claims")
         started, more = await self._start_suspects(), False
         paused = self._sweeper.paused
         if paused is None:
