@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BENCH_PY := .bench-venv/bin/python
 PIP := -m pip install --quiet --quiet --disable-pip-version-check
 # Files of tests side by side, as they come: half of them compute, the other half wait for servers and processes.
-SIDE_BY_SIDE := -n $(or $(PROCESSES),2) --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(or $(PROCESSES),3) --dist loadfile --no-loadscope-reorder
 
 # The first of the simulated worlds that the tests live through: in CI a new one each time, so that every run sees other worlds.
 FIRST_WORLD := $(or $(FIRST_WORLD),$(if $(CI),$(shell shuf -i 1-100000 -n 1),1))
@@ -65,7 +65,8 @@ model: .venv/.ready ## Check the model of leases and effects in every reachable 
 	@$(PY) -m model
 
 coverage: .venv/.ready ## Show that the unit tests reach every branch of the core
-	@echo "Coverage of the core ..." && $(PY) -m coverage run -m pytest -q --clauses build/unit-clauses.json $(UNIT) && $(PY) -m coverage report
+	@echo "Coverage of the core ..." && $(PY) -m coverage erase && $(PY) -m coverage run -m pytest -q -n 2 --dist worksteal --clauses build/unit-clauses.json $(UNIT) \
+		&& $(PY) -m coverage combine -q && $(PY) -m coverage report
 
 mutants: .mutants-venv/.ready ## Change the core in every small way, and count the changes that no test notices
 	@.mutants-venv/bin/python -m tools.mutants

@@ -547,7 +547,7 @@ async def test_a_wait_that_ends_beside_a_stage_gives_it_no_attempt(hold: Holdfas
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)  # the one that has writers side by side
-@pytest.mark.parametrize("how", ["end", "go back", "write stages", "extend", "wait"])
+@pytest.mark.parametrize("how", ["end", "go back", "write stages", "wait"])
 async def test_whoever_writes_many_jobs_locks_them_in_one_order(
     store: Store, database: Database, how: str
 ) -> None:
@@ -559,7 +559,6 @@ async def test_whoever_writes_many_jobs_locks_them_in_one_order(
         "end": lambda: store.settle("worker", [complete(claim, "1") for claim in ordered]),
         "go back": lambda: store.settle("worker", [release(claim, "stopped") for claim in ordered]),
         "write stages": lambda: store.settle("worker", [a_stage(claim) for claim in ordered]),
-        "extend": lambda: store.extend([(claim.id, claim.token) for claim in ordered], lease=LEASE),
         "wait": lambda: store.await_jobs(parent.id, parent.token, [second, first]),
     }
     other = await asyncpg.connect(database.url)
