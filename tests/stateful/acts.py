@@ -215,7 +215,7 @@ def returns(draw: st.DrawFn, claim: Claim, kind: str) -> Transition:
         case "released":
             delay = draw(any_of(*DELAYS))
             # Some have run, and some have not.
-            return release(claim, "worker shut down", delay=delay, keeps_losses=delay is not None)
+            return release(claim, "worker shut down", delay=delay)
         case "parked":
             seen = draw(any_of(claim.signals, len(draw(scenes()).model.told[claim.id])))
             return park(claim, "waits", delay=draw(any_of(*PAUSES)), seen=seen, awaits=False)

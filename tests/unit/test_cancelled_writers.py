@@ -65,3 +65,32 @@ async def test_a_file_can_still_be_closed(tmp_path: Path) -> None:
     )
     assert [name for (name,) in tables] == ["seen"]
     await writer.close()
+
+
+async def test_a_write_that_joins_a_cancelled_one_is_answered(tmp_path: Path) -> None:
+    writer = Writer(str(tmp_path / "jobs.db"), Inline())
+    await writer.open()
+    first = asyncio.create_task(writer.write(lambda connection: None))
+    await asyncio.sleep(0)
+    cancel_all_others()  # the task that writes has not begun, and has not ended yet
+
+    async with asyncio.timeout(5):
+        answer = await writer.write(lambda connection: "written")
+
+    assert answer == "written"
+    assert first.cancelled()
+    await writer.close()
+
+
+async def test_a_question_that_joins_a_cancelled_write_is_answered() -> None:
+    async def write(batch: list[int]) -> list[int]:
+        return batch
+
+    gatherer = Gatherer(write, limit=10, name="test")
+    gatherer.post(1)
+    cancel_all_others()
+
+    async with asyncio.timeout(5):
+        answer = await gatherer.ask(2)
+
+    assert answer == 2

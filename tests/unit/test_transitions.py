@@ -117,7 +117,7 @@ def test_the_smaller_of_both_budgets_decides_which_attempt_is_the_last(
 
 def test_a_released_job_gets_its_attempt_back_and_says_why() -> None:
     assert release(CLAIM, "shutting down") == Requeue(
-        "j1", 7, EventKind.QUEUED, gives_back=True, reason="shutting down"
+        "j1", 7, EventKind.QUEUED, gives_back=True, reason="shutting down", keeps_losses=True
     )
 
 
@@ -165,8 +165,9 @@ def test_a_job_that_is_put_aside_gets_its_attempt_back_and_waits_for_nothing_but
     )
 
 
-def test_a_job_that_is_released_before_its_function_was_called_keeps_its_losses() -> None:
-    assert release(CLAIM, "shutting down", keeps_losses=True).keeps_losses
+def test_a_job_that_is_given_back_keeps_its_losses_and_one_that_waits_does_not() -> None:
+    assert release(CLAIM, "shutting down").keeps_losses
+    assert not park(CLAIM, "sleeping", delay=timedelta(seconds=30), seen=0, awaits=False).keeps_losses
 
 
 def test_a_job_that_times_out_fails_only_if_its_deadline_has_passed() -> None:
@@ -177,7 +178,7 @@ def test_a_job_that_times_out_fails_only_if_its_deadline_has_passed() -> None:
 
 def test_a_job_that_was_timed_out_too_early_gets_its_attempt_back_and_may_run_at_once() -> None:
     assert too_early(time_out(CLAIM)) == Requeue(
-        "j1", 7, EventKind.QUEUED, gives_back=True, reason="its deadline has not come"
+        "j1", 7, EventKind.QUEUED, gives_back=True, reason="its deadline has not come", keeps_losses=True
     )
 
 

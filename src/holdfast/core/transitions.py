@@ -51,7 +51,7 @@ class Requeue(NamedTuple):
     held_by: str | None = None
     """Who holds the job, if somebody does: it is not claimed until they let it out."""
     keeps_losses: bool = False
-    """Whether losses in a row still count: the job is held, or its function was not called."""
+    """Whether losses in a row still count: the job is given back, and has not shown that it ends without one."""
 
 
 class StageWrite(NamedTuple):
@@ -181,9 +181,7 @@ def hold(claim: Claim, reason: str, *, held_by: str) -> Requeue:
     )
 
 
-def release(
-    claim: Claim, reason: str, *, delay: timedelta | None = None, keeps_losses: bool = False
-) -> Requeue:
+def release(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Requeue:
     """Give the job back as if it had not been claimed: the attempt was not its own fault."""
     return Requeue(
         claim.id,
@@ -192,13 +190,20 @@ def release(
         delay=delay,
         gives_back=True,
         reason=reason,
-        keeps_losses=keeps_losses,
+        keeps_losses=True,
     )
 
 
 def too_early(end: Finish) -> Requeue:
     """Give a job back that was stopped for a deadline which has not come: the attempt was not its own fault."""
-    return Requeue(end.id, end.token, EventKind.QUEUED, gives_back=True, reason="its deadline has not come")
+    return Requeue(
+        end.id,
+        end.token,
+        EventKind.QUEUED,
+        gives_back=True,
+        reason="its deadline has not come",
+        keeps_losses=True,
+    )
 
 
 def put_aside(claim: Claim, reason: str, *, delay: timedelta) -> Requeue:

@@ -461,8 +461,7 @@ class Attempt:
             case _:
                 in_thread = self._spec is not None and not self._spec.is_async
                 # The thread goes on until the process ends; nobody shall run the job beside it.
-                delay = STRAGGLING if in_thread else None
-                return release(self.claim, "worker shut down", delay=delay, keeps_losses=not self._begun)
+                return release(self.claim, "worker shut down", delay=STRAGGLING if in_thread else None)
 
     def _warn_of_thread(self) -> None:
         self._tools.journal.warning(

@@ -76,9 +76,6 @@ class Gatherer(Generic[T, R]):
         await self._free.wait()
         while self._flushing is not None:
             await asyncio.wait([self._flushing])
-            if self._flushing is not None and self._flushing.done():
-                self._flushing = None  # it was cancelled before its first step
-                self._kick()
 
     def give_up(self) -> None:
         """Write nothing more of what waits; whoever waits for an answer is told."""
@@ -90,21 +87,22 @@ class Gatherer(Generic[T, R]):
     def _kick(self) -> None:
         if not self._is_flushing() and self._free.is_set() and self._items:
             self._flushing = asyncio.create_task(self._flush(), name=self._name)
+            self._flushing.add_done_callback(self._flushed)
 
     def _is_flushing(self) -> bool:
-        # A task that is cancelled before its first step has ended without a word.
         return self._flushing is not None and not self._flushing.done()
 
     async def _flush(self) -> None:
-        try:
-            while self._items:
-                items, self._items = self._items[: self._limit], self._items[self._limit :]
-                answers, self._answers = self._answers[: self._limit], self._answers[self._limit :]
-                await self._write_batch(items, answers)
-        finally:
+        while self._items:
+            items, self._items = self._items[: self._limit], self._items[self._limit :]
+            answers, self._answers = self._answers[: self._limit], self._answers[self._limit :]
+            await self._write_batch(items, answers)
+
+    def _flushed(self, task: "asyncio.Task[None]") -> None:
+        # Not in a `finally` of the task: one that is cancelled before its first step runs none of its lines.
+        if self._flushing is task:
             self._flushing = None
-            if self._items:  # only if this task was cancelled: what came since shall be written all the same
-                self._kick()
+            self._kick()  # something is left only if the task was cancelled: it is written all the same
 
     async def _write_batch(self, items: list[T], answers: list[asyncio.Future[R] | None]) -> None:
         try:

@@ -444,7 +444,7 @@ class Worker:
     def _give_back(self, claims: list[Claim], why: str) -> None:
         """Release jobs that have not begun, once the store answers."""
         for claim in claims:
-            self._settler.post(Outcome.of(claim, release(claim, why, keeps_losses=True)))
+            self._settler.post(Outcome.of(claim, release(claim, why)))
 
     def _hold(self, claim: Claim) -> Attempt:
         """Have the lease of a claimed job extended from now on."""
@@ -480,7 +480,7 @@ class Worker:
         self._suspects.ended(attempt)
         if self._held.get(attempt.claim.id) is attempt:
             del self._held[attempt.claim.id]
-        change = release(attempt.claim, why, delay=delay, keeps_losses=True)
+        change = release(attempt.claim, why, delay=delay)
         self._settler.post(Outcome.of(attempt.claim, change))
 
     def _launch(self, attempt: Attempt) -> None:

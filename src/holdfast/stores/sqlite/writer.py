@@ -64,12 +64,12 @@ class Writer:
         return await answer
 
     def _is_flushing(self) -> bool:
-        # A task that is cancelled before its first step has ended without a word.
         return self._flushing is not None and not self._flushing.done()
 
     def _flush_soon(self) -> "asyncio.Task[None]":
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush(), name="holdfast sqlite writer")
+            self._flushing.add_done_callback(self._flushed)
         return self._flushing
 
     async def _flush(self) -> None:
@@ -81,6 +81,11 @@ class Writer:
             self._flushing = None
             left, self._waiting = self._waiting, []  # none, unless this task was cancelled
             _answer_all(left, _given_up(left))
+
+    def _flushed(self, task: "asyncio.Task[None]") -> None:
+        """Begin again after a task that was cancelled before its first step, and so has run none of its lines."""
+        if self._flushing is task and self._waiting:
+            self._flush_soon()
 
     async def _write_batch(self, batch: list[_Waiting]) -> None:
         """Commit off the loop. Even if that could not be tried, or is not waited for, everybody is answered."""

@@ -1,9 +1,8 @@
--- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so
--- the worker that let go can write nothing more. A suspect that was not begun has spent no
--- attempt that could be given back. It keeps its row of losses, and so does a job that is held, or
--- that was begun without its function being called. One that somebody wants cancelled is neither parked nor held: the next claim ends it. Nor is one that waits,
--- if a signal came that it has not seen, or all jobs that it waits for have ended. Jobs that it waited for before,
--- and does not now, are forgotten.
+-- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so that the worker can write
+-- nothing more for them. A suspect that was not begun has spent no attempt that could be given back; it keeps its losses
+-- in a row, and so does every job that is given back. A job whose cancellation was requested is neither parked nor held:
+-- the next claim ends it. Nor is a job that waits, if a signal came that it has not seen, or if all jobs that it waits for
+-- have ended. Jobs that it waited for before, and does not now, are forgotten.
 -- The lap that ends here is written to the history, under the name of its holder: the row as it was
 -- is joined for that, since an update returns it as it becomes.
 WITH clock AS MATERIALIZED (
