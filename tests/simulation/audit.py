@@ -36,6 +36,7 @@ _STAGES = """
 SELECT job_id, name, call, status, attempt, result, coalesce(failure, ''), lease_token FROM holdfast_stages
 """
 _EVENTS = "SELECT seq, job_id, kind, meta FROM holdfast_job_events WHERE seq > ? ORDER BY seq"
+_LAST_EVENT = "SELECT coalesce(max(seq), 0) FROM holdfast_job_events"
 
 _UNTOLD = "SELECT child_id FROM holdfast_awaited_ends"
 _PAUSED = "SELECT queue, paused_at FROM holdfast_paused_queues"
@@ -223,9 +224,10 @@ class Auditor:
     def _read_news(self) -> dict[str, list[News]]:
         news: defaultdict[str, list[News]] = defaultdict(list)
         if self._tables.may_differ("holdfast_job_events"):
-            for number, job_id, kind, meta in self._connection.execute(_EVENTS, [self._last_event]):
-                self._last_event = number
+            for _, job_id, kind, meta in self._connection.execute(_EVENTS, [self._last_event]):
                 news[job_id].append(News(kind, json.loads(meta).get("reason")))
+            # Numbers are given again once the last events have been deleted, as those of archived jobs are.
+            [self._last_event] = self._connection.execute(_LAST_EVENT).fetchone()
         return news
 
     def _remember(self, books: Books, changed: list[Row], commit: Commit) -> None:

@@ -310,7 +310,9 @@ class Lookout:
             watched.since, watched.passed_before, watched.mute = now, gate.passed, 0
             if not gate.seen:  # who only gives orders takes nothing out of the window
                 watched.counts_from = gate.generation
-        if gate.generation != old.generation or (old.ramps and not gate.ramps):
+        # An order that changes nothing about which calls go through leaves a ramp as it is.
+        goes_on = old.ramps and gate.ramps and old.lets_through and gate.lets_through
+        if (gate.generation != old.generation and not goes_on) or (old.ramps and not gate.ramps):
             watched.ramps_from, watched.out = commit.at / 1e6, 0
         stands_in_line = gate.lets_through and gate.ramps and gate.order not in _FREE
         if not stands_in_line:

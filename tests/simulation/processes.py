@@ -165,6 +165,7 @@ class Process:
                 await asyncio.sleep(0)
             case Fault.SLOW:
                 await asyncio.sleep(blow.seconds)
+                self.troubled_at = self._loop.time()  # what waited for the call is late as well
             case Fault.DISK:
                 self.good_statements = blow.good_statements
 
