@@ -236,7 +236,8 @@ async def test_an_outage_is_over_when_lost_claims_are_no_longer_looked_for(
     async def work() -> None: ...
 
     await work.submit()
-    async with hold.worker(lease=1, poll=0.05), asyncio.timeout(PATIENCE):
+    # The lease is longer than a worker waits after a claim that failed: it looks for lost claims at least once.
+    async with hold.worker(lease=3, poll=0.05), asyncio.timeout(PATIENCE):
         await asked.wait()
         before = len(journal.lines("store available"))
         while len(journal.lines("store available")) == before:

@@ -225,9 +225,9 @@ class Attempt:
 
     def _ended_before(self, spec: JobSpec) -> Transition | None:
         """Decide on a job whose function is not to be called at all."""
-        if lost_too_often(self.claim, spec.crash_budget):
+        if self.claim.suspect and lost_too_often(self.claim, spec.crash_budget):
             return self._given_up(worker_lost())
-        if self.claim.failed_runs >= spec.run_limit:
+        if self.claim.failed_runs and self.claim.failed_runs >= spec.run_limit:
             return self._given_up(out_of_runs(worker_lost(), spec.run_limit))
         return time_out(self.claim) if self.overdue() else None
 
@@ -272,6 +272,8 @@ class Attempt:
 
     def _forgotten(self) -> Finish | None:
         """End the job as failed if its function called a stage and did not await it: its work was not done."""
+        if not self._awaitable:
+            return None
         # One that was cancelled before it began is closed, and not forgotten.
         left = [stage for stage in self._awaitable.values() if getcoroutinestate(stage) == CORO_CREATED]
         for stage in left:

@@ -99,9 +99,10 @@ class Settler:
 
     def post(self, outcome: Outcome) -> None:
         """Have the end of an attempt written."""
+        lease = outcome.lease
         self.unsettled += 1
-        self.leases.add(outcome.lease)
-        self.pending.add(outcome.lease)
+        self.leases.add(lease)
+        self.pending.add(lease)
         self._gatherer.post(outcome)
 
     async def store_stage(self, change: StageWrite, claim: Claim, *, trace: str | None = None) -> Settled:
@@ -136,22 +137,28 @@ class Settler:
         except asyncio.CancelledError:
             self.pending.difference_update(outcome.lease for outcome in batch)
             raise
-        ends = []
-        for outcome, written in zip(batch, applied, strict=True):
-            if written is Settled.LOCKED:
-                if outcome.lease not in self._locked_leases:
-                    self._locked_leases.add(outcome.lease)
-                    self._journal.warning("job locked", **outcome.fields(), worker=self._worker)
-                continue
-            self._locked_leases.discard(outcome.lease)
-            if not isinstance(outcome.change, StageWrite):
-                ends.append(outcome.lease)
+        answered = batch
+        if self._locked_leases or Settled.LOCKED in applied:
+            answered = self._without_locked(batch, applied)
+        ends = [outcome.lease for outcome in answered if not isinstance(outcome.change, StageWrite)]
         self.unsettled -= len(ends)
         self.leases.difference_update(ends)
         self.pending.difference_update(ends)
         self._written()
         self._tell(batch, applied)
         return applied
+
+    def _without_locked(self, batch: list[Outcome], applied: Sequence[Settled]) -> list[Outcome]:
+        """Keep track of the jobs that another session has locked, and leave them out of *batch*."""
+        answered = []
+        for outcome, written in zip(batch, applied, strict=True):
+            if written is not Settled.LOCKED:
+                self._locked_leases.discard(outcome.lease)
+                answered.append(outcome)
+            elif outcome.lease not in self._locked_leases:
+                self._locked_leases.add(outcome.lease)
+                self._journal.warning("job locked", **outcome.fields(), worker=self._worker)
+        return answered
 
     async def _applied(self, batch: list[Outcome]) -> Sequence[Settled]:
         """Write *batch*; one that the store cannot take does not hold back its neighbours."""
