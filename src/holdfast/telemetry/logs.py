@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, TextIO
 
 import structlog
@@ -22,9 +23,17 @@ JOB_FIELDS = ("job_id", "job_name", "job_queue")
 """What is bound in structlog's context variables while the function of a job runs."""
 
 
+# Structlog's own variables of these names, set directly: every job binds them, and `bind_contextvars` takes several times as long.
+_JOB_ID, _JOB_NAME, _JOB_QUEUE = (
+    token.var for token in copy_context().run(bind_contextvars, **dict.fromkeys(JOB_FIELDS, "")).values()
+)
+
+
 def bind_job(claim: Claim) -> None:
     """Bind the job in structlog's context variables, from where `JobContextFilter` reads it, too."""
-    bind_contextvars(job_id=claim.id, job_name=claim.name, job_queue=claim.queue)
+    _JOB_ID.set(claim.id)
+    _JOB_NAME.set(claim.name)
+    _JOB_QUEUE.set(claim.queue)
 
 
 class JobContextFilter(logging.Filter):
