@@ -117,7 +117,7 @@ def test_the_smaller_of_both_budgets_decides_which_attempt_is_the_last(
 
 def test_a_released_job_gets_its_attempt_back_and_says_why() -> None:
     assert release(CLAIM, "shutting down") == Requeue(
-        "j1", 7, EventKind.QUEUED, gives_back=True, reason="shutting down", keeps_losses=True
+        "j1", 7, EventKind.QUEUED, gives_back=True, reason="shutting down"
     )
 
 
@@ -149,7 +149,6 @@ def test_a_held_job_gets_its_attempt_back_and_waits_for_whoever_holds_it() -> No
         gives_back=True,
         reason="its breaker is open",
         held_by="llm",
-        keeps_losses=True,
     )
 
 
@@ -161,7 +160,6 @@ def test_a_job_that_is_put_aside_gets_its_attempt_back_and_waits_for_nothing_but
         delay=timedelta(seconds=30),
         gives_back=True,
         reason="unknown",
-        keeps_losses=True,
     )
 
 
@@ -178,7 +176,7 @@ def test_a_job_that_times_out_fails_only_if_its_deadline_has_passed() -> None:
 
 def test_a_job_that_was_timed_out_too_early_gets_its_attempt_back_and_may_run_at_once() -> None:
     assert too_early(time_out(CLAIM)) == Requeue(
-        "j1", 7, EventKind.QUEUED, gives_back=True, reason="its deadline has not come", keeps_losses=True
+        "j1", 7, EventKind.QUEUED, gives_back=True, reason="its deadline has not come"
     )
 
 

@@ -50,8 +50,11 @@ class Requeue(NamedTuple):
     """Whether it waits for other jobs: when none is pending, it is woken."""
     held_by: str | None = None
     """Who holds the job, if somebody does: it is not claimed until they let it out."""
-    keeps_losses: bool = False
-    """Whether losses in a row still count: the job is given back, and has not shown that it ends without one."""
+
+    @property
+    def keeps_losses(self) -> bool:
+        """Whether losses in a row still count: the job is given back, and has not come as far as to wait for something."""
+        return self.gives_back and self.seen is None
 
 
 class StageWrite(NamedTuple):
@@ -177,7 +180,6 @@ def hold(claim: Claim, reason: str, *, held_by: str) -> Requeue:
         gives_back=True,
         reason=reason,
         held_by=held_by,
-        keeps_losses=True,
     )
 
 
@@ -190,7 +192,6 @@ def release(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Req
         delay=delay,
         gives_back=True,
         reason=reason,
-        keeps_losses=True,
     )
 
 
@@ -202,7 +203,6 @@ def too_early(end: Finish) -> Requeue:
         EventKind.QUEUED,
         gives_back=True,
         reason="its deadline has not come",
-        keeps_losses=True,
     )
 
 
@@ -215,5 +215,4 @@ def put_aside(claim: Claim, reason: str, *, delay: timedelta) -> Requeue:
         delay=delay,
         gives_back=True,
         reason=reason,
-        keeps_losses=True,
     )

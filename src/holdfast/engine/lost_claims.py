@@ -65,8 +65,6 @@ class LostClaims:
         if not lost:
             return
         for job in lost:
-            back = Requeue(
-                job.id, job.token, EventKind.QUEUED, gives_back=True, reason=WHY, keeps_losses=True
-            )
+            back = Requeue(job.id, job.token, EventKind.QUEUED, gives_back=True, reason=WHY)
             self._settler.post(Outcome(back, job.attempt, 0.0))
         self._journal.warning("lost claims released", worker=self._worker, jobs=len(lost))
