@@ -14,7 +14,7 @@ from datetime import timedelta
 import httpx
 
 from holdfast import Backoff, Breaker, Holdfast, JobFunction, current
-from holdfast.ports import Journal
+from holdfast.ports import Logger
 
 BUDGET = 8
 """Attempts per stage, the first included; a killed worker costs one."""
@@ -41,10 +41,10 @@ Effect = Callable[..., Awaitable[str]]
 """Has something done outside, under the key of whoever asks for it, and gives the id of what was done."""
 
 
-def open_shop(database_url: str, provider_url: str, *, journal: Journal | None = None) -> Shop:
+def open_shop(database_url: str, provider_url: str, *, logger: Logger | None = None) -> Shop:
     """Declare the shop's jobs on a database; their stages call the provider."""
     backoff = Backoff.full_jitter(initial="500ms", ceiling="4s")
-    hold = Holdfast(database_url, attempts=BUDGET, backoff=backoff, journal=journal)
+    hold = Holdfast(database_url, attempts=BUDGET, backoff=backoff, logger=logger)
     effect = _effects(provider_url)
     return Shop(hold, _order(hold, effect), _advice(hold, effect), _receipt(hold, effect))
 

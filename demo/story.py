@@ -20,7 +20,7 @@ from demo.processes import LEASE, SLOTS, Child, DemoError, Provider, start_worke
 from demo.screen import Bar, Screen
 from demo.trouble import ASSISTANT_BACK, ASSISTANT_DOWN, FLAKY, REPAIRED, RETRY_AFTER
 from holdfast import Letter, LetterFilter, LetterState
-from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.logs import StructuredLogger
 from holdfast_simulator import Entry
 
 KILL_AT = (0.2, 0.45, 0.7)
@@ -85,8 +85,8 @@ class Story:
         with self._stack:
             self._screen.act(1, f"{len(self._orders):,} orders, and a provider that fails")
             provider = self._stack.enter_context(Provider.start(FLAKY, folder=self._folder))
-            journal = StructuredJournal(stream=self._stack.enter_context(self._operator_log.open("w")))
-            shop = open_shop(self._url, provider.url, journal=journal)
+            logger = StructuredLogger(stream=self._stack.enter_context(self._operator_log.open("w")))
+            shop = open_shop(self._url, provider.url, logger=logger)
             async with shop.hold:
                 try:
                     await self._acts(shop, provider)

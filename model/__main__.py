@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def main() -> int:
     """Run everything and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m model", description=__doc__)
-    parser.add_argument("--stories", action="store_true", help="tell each counter-example step by step")
+    parser.add_argument("--stories", action="store_true", help="print each counter-example step by step")
     parser.add_argument(
         "--faults", type=int, metavar="N", help="how many things go wrong, where that is not fixed"
     )

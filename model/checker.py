@@ -18,7 +18,7 @@ from tools.debian import install
 
 MODEL = Path(__file__).with_name("leases.pml")
 PACKAGES = ("spin", "gcc", "libc6-dev")
-PATIENCE = 600
+TIMEOUT_SECONDS = 600
 
 FOR_BAD_STATES = ("-DSAFETY", "-DBFS")
 FOR_ENDLESS_RUNS = ("-DNFAIR=4",)
@@ -100,8 +100,8 @@ def _story_in(folder: Path) -> tuple[str, ...]:
     """Return the steps that lead to the broken promise; none if there is no such way."""
     if not (folder / "variant.pml.trail").exists():
         return ()
-    told = _run(folder, "spin", "-t", "-T", "variant.pml")
-    return tuple(_STORY.findall(told))
+    trace = _run(folder, "spin", "-t", "-T", "variant.pml")
+    return tuple(_STORY.findall(trace))
 
 
 def _run(folder: Path, program: str, *arguments: str) -> str:
@@ -111,7 +111,7 @@ def _run(folder: Path, program: str, *arguments: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     if done.returncode:

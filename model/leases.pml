@@ -2,7 +2,7 @@
  * One job, a few workers, a database, a provider and a person.
  *
  * The job has one stage, and the stage makes one call. Each step below is one statement of the database, one
- * message, or one thing that goes wrong; between any two steps everybody else may move. There is no clock: a
+ * message, or one thing that goes wrong; between any two steps any other process may move. There is no clock: a
  * lease may run out at any moment, which is worse than any clock can be.
  *
  * A run is this file below a few #defines, which variants.py lists: how large the world is, what is done about
@@ -22,7 +22,7 @@
 #define FAULTS 4    /* crashes, pauses past the lease, lost answers and shutdowns, taken together */
 #endif
 #ifndef REPLAYS
-#define REPLAYS 1   /* how often the person may bring a failed job back */
+#define REPLAYS 1   /* how often the person may replay a failed job */
 #endif
 
 #ifdef KEY_CHANGES_WITH_ATTEMPT
@@ -68,7 +68,7 @@ mtype effect = pending;
 byte token;
 byte attempt;
 bool stored;                /* the stage's result */
-bool overdue;               /* the lease has run out, and nobody has looked yet */
+bool overdue;               /* the lease has expired, and no worker has reclaimed it yet */
 
 /* What each worker knows. */
 mtype at[WORKERS] = idle;
@@ -79,14 +79,14 @@ bool looked[WORKERS];       /* for the mistake of looking first and writing late
 /* The network and the provider. */
 bool under_way[WORKERS];    /* a request whose sender waits for the answer */
 mtype answer[WORKERS] = silence;
-byte adrift[KEYS];          /* requests that nobody waits for any more, and which may still arrive */
+byte adrift[KEYS];          /* abandoned requests, which may still arrive */
 bool remembered[KEYS];      /* keys that the provider has seen */
 byte effects;
 
-/* What nobody in the model can see. */
+/* What no process in the model can see. */
 bool holds[WORKERS];        /* whose lease it is, whatever the tokens say */
 byte completions;
-byte begun;                 /* attempts at the present stage that were not given back */
+byte begun;                 /* attempts at the present stage that were not returned */
 byte replays;
 bool closed;                /* the person is done with the job */
 byte faults = FAULTS;
@@ -100,11 +100,11 @@ byte n;                     /* counts, and is zero between steps */
 #define settling(w) (at[w] == refused || at[w] == unsure || at[w] == giving_up)
 
 #if WORKERS == 2
-#define somebody_at_work (at_work(0) || at_work(1))
-#define everybody_quiet (quiet(0) && quiet(1))
+#define some_worker_at_work (at_work(0) || at_work(1))
+#define all_workers_quiet (quiet(0) && quiet(1))
 #else
-#define somebody_at_work (at_work(0) || at_work(1) || at_work(2))
-#define everybody_quiet (quiet(0) && quiet(1) && quiet(2))
+#define some_worker_at_work (at_work(0) || at_work(1) || at_work(2))
+#define all_workers_quiet (quiet(0) && quiet(1) && quiet(2))
 #endif
 
 /* Idle workers are all alike, so it is enough to let the first of them claim. */
@@ -211,11 +211,11 @@ byte n;                     /* counts, and is zero between steps */
 #define after_silence sending
 #endif
 
-/* When the person brings a failed job back. */
+/* When the person replays a failed job. */
 #if defined(PERSON_LOOKS)
 #define may_replay (effects == 0)
 #elif defined(PERSON_WAITS_AND_LOOKS)
-#define may_replay (effects == 0 && everybody_quiet && adrift[0] == 0)
+#define may_replay (effects == 0 && all_workers_quiet && adrift[0] == 0)
 #else
 #define may_replay true
 #endif
@@ -319,7 +319,7 @@ inline settle(w, effect_now, is_final) {
     fi
 }
 
-/* A shutdown is not the job's fault, so the attempt is given back. */
+/* A shutdown is not the job's fault, so the attempt is returned. */
 inline release(w) {
     if
     :: fits(w) ->
@@ -353,7 +353,7 @@ inline let_go(w) {
 }
 
 inline be_fenced(w) {
-    printf("worker %c: is told that the job is not its own\n", name(w));
+    printf("worker %c: learns that the job is not its own\n", name(w));
     let_go(w)
 }
 
@@ -374,7 +374,7 @@ end:
     :: d_step { at[w] == storing -> store(w, after_storing) }
     :: d_step { at[w] == completing -> complete(w); let_go(w) }
 
-    /* The provider said no: nothing has happened. Nobody knows: it may have. Too many crashes: do not even run. */
+    /* The provider said no: nothing has happened. Unknown: it may have. Too many crashes: do not even run. */
     :: d_step { at[w] == refused -> settle(w, pending, false); let_go(w) }
     :: d_step { at[w] == unsure -> settle(w, after_silence, unknown_is_final); let_go(w) }
     :: d_step { at[w] == giving_up -> settle(w, effect, true); let_go(w) }
@@ -383,7 +383,7 @@ end:
     :: d_step { !quiet(w) && faults > 0 -> faults--; printf("worker %c: crashes\n", name(w)); let_go(w) }
     :: d_step { at[w] == waiting && faults > 0 ->
         faults--;
-        printf("worker %c: hears no answer in time\n", name(w));
+        printf("worker %c: gets no answer in time\n", name(w));
         hang_up(w);
         at[w] = unsure }
 #ifndef NO_SHUTDOWNS
@@ -403,18 +403,18 @@ end:
     od
 }
 
-/* ---- Everybody else ------------------------------------------------------------------------------------- */
+/* ---- The environment ------------------------------------------------------------------------------------- */
 
-/* Leases run out, and are extended while their worker is at work. If it is paused, they are not. */
+/* Leases expire, and are extended while their worker runs. If it is paused, they are not. */
 proctype Leases() {
 end:
     do
     :: d_step { status == processing && !overdue -> overdue = true }
-#ifndef NOBODY_RECLAIMS
-    :: d_step { overdue && !somebody_at_work -> reclaim() }
+#ifndef NO_RECLAIM
+    :: d_step { overdue && !some_worker_at_work -> reclaim() }
 #endif
-#if !defined(NOBODY_RECLAIMS) && !defined(NO_PAUSES)
-    :: d_step { overdue && somebody_at_work && faults > 0 ->
+#if !defined(NO_RECLAIM) && !defined(NO_PAUSES)
+    :: d_step { overdue && some_worker_at_work && faults > 0 ->
         faults--;
         printf("database: the holder is paused for too long\n");
         reclaim() }
@@ -422,7 +422,7 @@ end:
 #ifdef EXTENDED_FOR_THE_DEAD
     :: d_step { overdue -> overdue = false }
 #else
-    :: d_step { overdue && somebody_at_work -> overdue = false }
+    :: d_step { overdue && some_worker_at_work -> overdue = false }
 #endif
     od
 }
@@ -443,7 +443,7 @@ inline act_on(k) {
     fi
 }
 
-/* The provider at the other end of a worker's line: it acts and says yes, or does nothing and says no. */
+/* The provider that a worker calls: it acts and says yes, or does nothing and says no. */
 proctype Provider(byte w) {
 end:
     do
@@ -452,7 +452,7 @@ end:
     od
 }
 
-/* Requests that nobody waits for arrive late, or get lost. */
+/* Abandoned requests arrive late, or get lost. */
 proctype Stragglers(byte k) {
 end:
     do
@@ -467,7 +467,7 @@ end:
     od
 }
 
-/* Somebody looks at what failed, and closes it or brings it back. */
+/* A person looks at what failed, and closes it or replays it. */
 proctype Person() {
 end:
     do
@@ -483,7 +483,7 @@ end:
     od
 }
 
-/* What is asked once nobody can move any more. */
+/* What is checked when no process can move any more. */
 proctype Rest() {
 end:
     timeout;

@@ -71,7 +71,7 @@ SMALLER = ("WORKERS 2", "FAULTS 3", "REPLAYS 0")
 """Looking for endless runs costs twenty times as much as looking for bad states."""
 
 EVERYDAY = ("NO_PAUSES", "NO_SHUTDOWNS")
-"""Only crashes and lost answers, so that the shortest story is one that everybody has lived through."""
+"""Only crashes and lost answers, so that the shortest counter-example is an everyday one."""
 
 PROMISED = (
     holds("keyed", "KEYED", promises=(*ALWAYS, Promise.NEVER_TWICE, Promise.NEVER_MISSED)),
@@ -148,7 +148,7 @@ MISTAKES = (
         "an attempt is spent when it ends", "ATTEMPT_SPENT_AT_END", *EVERYDAY, promise=Promise.WITHIN_BUDGET
     ),
     breaks("the budget ignores crashes", "CRASHES_NOT_BUDGETED", *EVERYDAY, promise=Promise.WITHIN_BUDGET),
-    breaks("nobody reclaims", "NOBODY_RECLAIMS", promise=Promise.NEVER_STUCK),
+    breaks("no worker reclaims", "NO_RECLAIM", promise=Promise.NEVER_STUCK),
     breaks(
         "leases are extended for the dead",
         *("EXTENDED_FOR_THE_DEAD", "WORKERS 2", "FAULTS 1", "REPLAYS 0", *EVERYDAY),
@@ -187,6 +187,6 @@ PARTS = {
     "Locks that overlap": OVERLAPS,
     "Mistakes on purpose": MISTAKES,
 }
-"""All variants, under the headings of the page that tells about them."""
+"""All variants, under the headings of the page that explains them."""
 
 VARIANTS = tuple(variant for part in PARTS.values() for variant in part)

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.core.failures import ErrorClass, Failure
-from holdfast.core.jobs import Claim, Submission
-from holdfast.core.payload import fingerprint
-from holdfast.core.stages import StageKey, StageStatus
-from holdfast.core.transitions import StageWrite
+from holdfast.core.failures.failure import ErrorClass, Failure
+from holdfast.core.jobs.job import Claim, Submission
+from holdfast.core.jobs.stages import StageKey, StageStatus
+from holdfast.core.jobs.transitions import StageWrite
+from holdfast.core.strict_json import fingerprint
 from holdfast.wiring.system import SystemIds
 
 _IDS = SystemIds()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import asyncpg
 
-from holdfast.core.stages import RESTARTED, StageKey
-from holdfast.core.states import Status
+from holdfast.core.jobs.stages import RESTARTED, StageKey
+from holdfast.core.jobs.states import Status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

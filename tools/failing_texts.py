@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from holdfast import Holdfast, JobFailed, JobHandle
-from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.logs import StructuredLogger
 
 LINE = 'POST https://llm.example/v1/chat?user=7 answered 503: {"detail": "overloaded", "token": "abc%40x"}\n'
 
@@ -27,7 +27,7 @@ async def measure(asked: argparse.Namespace, folder: str) -> None:
     """Run one worker until every job has failed."""
     log, gaps, runs = io.StringIO(), [0.0], 0
     text = (LINE * (asked.length // len(LINE) + 1))[: asked.length]
-    async with Holdfast(f"sqlite:///{folder}/jobs.db", journal=StructuredJournal(stream=log)) as hold:
+    async with Holdfast(f"sqlite:///{folder}/jobs.db", logger=StructuredLogger(stream=log)) as hold:
 
         @hold.job("fails", attempts=1)
         async def fails(number: int) -> None:

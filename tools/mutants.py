@@ -51,8 +51,8 @@ import importlib, json, pkgutil
 import holdfast.core
 from mutmut.state import state
 
-for module in pkgutil.iter_modules(holdfast.core.__path__):
-    importlib.import_module(f"holdfast.core.{module.name}")
+for module in pkgutil.walk_packages(holdfast.core.__path__, "holdfast.core."):
+    importlib.import_module(module.name)
 print(json.dumps(sorted(state()._stats)))
 """
 
@@ -76,7 +76,10 @@ class Mutant(NamedTuple):
 
 def chosen_tests() -> list[str]:
     """Return the tests that mutants are shown to: those that bear the name of a module of the core."""
-    files = (f"tests/unit/test_{module.stem}.py" for module in sorted((ROOT / CORE).glob("*.py")))
+    files = (
+        f"tests/unit/test_{module.stem}.py"
+        for module in sorted((ROOT / CORE).rglob("*.py"), key=lambda file: file.stem)
+    )
     return [file for file in files if (ROOT / file).exists()]
 
 
@@ -88,7 +91,7 @@ def prepare() -> None:
     settings = f"""
 [tool.mutmut]
 source_paths = ["src"]
-only_mutate = ["{CORE}/*.py"]
+only_mutate = ["{CORE}/*.py", "{CORE}/*/*.py"]
 also_copy = ["tools"]
 pytest_add_cli_args = {json.dumps(PLUGIN)}
 pytest_add_cli_args_test_selection = {json.dumps(chosen_tests())}
@@ -111,7 +114,7 @@ def run_mutmut() -> None:
 
 def read_mutants() -> list[Mutant]:
     """Return what mutmut noted beside each module."""
-    notes = sorted((CHANGED / CORE).glob("*.py.meta"))
+    notes = sorted((CHANGED / CORE).rglob("*.py.meta"))
     return [mutant for note in notes for mutant in mutants_in(note.read_text(encoding="utf-8"))]
 
 

@@ -29,7 +29,7 @@ class Picture:
     def __init__(self, until: float, panels: int) -> None:
         self._until = until
         self.height = TOP + panels * PANEL + (panels - 1) * GAP + BOTTOM
-        self._parts: list[str] = []
+        self._runtime: list[str] = []
 
     def x(self, seconds: float) -> float:
         """Where a moment is."""
@@ -37,7 +37,7 @@ class Picture:
 
     def add(self, part: str) -> None:
         """Draw something."""
-        self._parts.append(part)
+        self._runtime.append(part)
 
     def text(self, x: float, y: float, words: str, *, anchor: str = "start", colour: str = "#333") -> None:
         """Write something."""
@@ -56,7 +56,7 @@ class Picture:
             'font-family="sans-serif" font-size="11">'
         )
         paper = f'<rect width="{WIDTH}" height="{self.height}" fill="white"/>'
-        return "\n".join([head, f"<title>{title}</title>", paper, *self._parts, "</svg>", ""])
+        return "\n".join([head, f"<title>{title}</title>", paper, *self._runtime, "</svg>", ""])
 
 
 class Panel:
@@ -112,11 +112,11 @@ def draw(course: dict[str, Any]) -> str:
     until = _end(course)
     picture = Picture(until, panels=3)
     _times(picture, course, until)
-    _calls(Panel(picture, 0, "Calls a second to the provider that is down", 200, log=True), course)
+    _calls(Panel(picture, 0, "ProviderCalls a second to the provider that is down", 200, log=True), course)
     most = max(held for _, held in course["held"])
     held = Panel(picture, 1, "Jobs that are held for it", most * 1.05, log=False)
     held.curve([*course["held"], (until, 0)], HELD)
-    other = Panel(picture, 2, "Calls a second to another provider, beside it", 200, log=True)
+    other = Panel(picture, 2, "ProviderCalls a second to another provider, beside it", 200, log=True)
     other.dots([point for point in course["other_calls"] if FROM <= point[0] < until], OTHER)
     return picture.svg("A provider is down, and comes back: calls, held jobs, and another provider's calls")
 

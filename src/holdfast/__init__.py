@@ -5,8 +5,10 @@ sense, and ends where a person can see and repair it.
 """
 
 from holdfast.config import Settings
-from holdfast.core.backoff import Backoff
-from holdfast.core.breakers import Breaker
+from holdfast.core.dead_letters.letter import Cause, Group, Letter, LetterFilter, LetterState, LetterStep
+from holdfast.core.dead_letters.replay_plan import AutoReplay
+from holdfast.core.dead_letters.retention import Retention
+from holdfast.core.dead_letters.ticket import Ticket, TicketKind
 from holdfast.core.errors import (
     ArchiveDamaged,
     ArchiveMissing,
@@ -43,15 +45,13 @@ from holdfast.core.errors import (
     VersionRefused,
     WithinUnsupported,
 )
-from holdfast.core.failures import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
-from holdfast.core.jobs import Event, EventKind, Job, JobFilter
-from holdfast.core.letters import Cause, Group, Letter, LetterFilter, LetterState, LetterStep
+from holdfast.core.failures.backoff import Backoff
+from holdfast.core.failures.failure import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
+from holdfast.core.failures.rules import Rule, rule
+from holdfast.core.jobs.job import Event, EventKind, Job, JobFilter
+from holdfast.core.jobs.states import Status
+from holdfast.core.providers.breaker import Breaker
 from holdfast.core.redaction import Pattern, Redactor
-from holdfast.core.replays import AutoReplay
-from holdfast.core.retention import Retention
-from holdfast.core.rules import Rule, rule
-from holdfast.core.states import Status
-from holdfast.core.tickets import Ticket, TicketKind
 from holdfast.face import (
     Current,
     DeadLetters,
@@ -65,7 +65,7 @@ from holdfast.face import (
     current,
     note,
 )
-from holdfast.ports import Codec, Journal, Metrics, SchemaState
+from holdfast.ports import Codec, Logger, Metrics, SchemaState
 from holdfast.ports.providers import ProviderEvent
 
 __all__ = [
@@ -95,13 +95,13 @@ __all__ = [
     "JobFunction",
     "JobHandle",
     "JobNotFound",
-    "Journal",
     "KeyReused",
     "Letter",
     "LetterFilter",
     "LetterNotFound",
     "LetterState",
     "LetterStep",
+    "Logger",
     "MediaInvalid",
     "Metrics",
     "Pattern",

@@ -13,10 +13,10 @@ from pydantic import Field, PrivateAttr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.breakers import Breaker
+from holdfast.core.dead_letters.retention import Retention
 from holdfast.core.errors import ConfigError
-from holdfast.core.retention import Retention
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.providers.breaker import Breaker
 from holdfast.engine.options import WorkerOptions
 
 PREFIX = "HOLDFAST_"
@@ -131,7 +131,7 @@ class Settings(BaseSettings):
     gateway_timeout_ms: int = Field(
         60_000, ge=1, le=86_400_000, description="How long one of its calls may take, all in all"
     )
-    circuit_window: int = Field(20, ge=1, le=1_000, description="Calls that a breaker looks back on")
+    circuit_window: int = Field(20, ge=1, le=1_000, description="ProviderCalls that a breaker looks back on")
     circuit_fail_threshold: float = Field(
         0.5, ge=0, lt=1, description="Part of those calls above which failures open it"
     )

@@ -52,7 +52,7 @@ async def test_a_submission_to_a_full_disk_is_refused_in_plain_words_and_leaves_
     database: Database, small_disk: SmallDisk
 ) -> None:
     async with Holdfast(database.url) as hold:
-        store = hold.parts.store
+        store = hold.runtime.store
         before = await refused_for_lack_of_room(hold, small_disk)
         batch = [a_job(args='{"n": 1}'), a_job(args='{"n": 2}', key="letter-7")]
 
@@ -80,7 +80,7 @@ async def test_a_submission_waits_for_room_and_then_returns(
         submitting = asyncio.create_task(greet.submit("Ada"))
         for _ in range(2):  # writes go in turn: the second one comes after the one that is being submitted
             with pytest.raises(StoreUnavailable, match="disk is full"):
-                await hold.parts.store.submit([a_job()])
+                await hold.runtime.store.submit([a_job()])
         assert not submitting.done()
 
         small_disk.free()
@@ -120,9 +120,9 @@ async def refused_for_lack_of_room(hold: Holdfast, small_disk: SmallDisk) -> int
     small_disk.fill()
     with suppress(StoreUnavailable):
         while True:
-            await hold.parts.store.submit([a_job(args=f'{{"text": "{"x" * 100_000}"}}')])
+            await hold.runtime.store.submit([a_job(args=f'{{"text": "{"x" * 100_000}"}}')])
     return await stored(hold)
 
 
 async def stored(hold: Holdfast) -> int:
-    return sum((await hold.parts.store.counts()).values())
+    return sum((await hold.runtime.store.counts()).values())

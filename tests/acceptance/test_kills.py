@@ -66,7 +66,7 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(database: Database
         written = database.world()
         sleeper.resume()
         until(
-            lambda: sleeper.lines("fenced") + sleeper.lines("lease lost"),
+            lambda: sleeper.lines("write fenced") + sleeper.lines("lease lost"),
             within=10,
             what="the sleeper to learn that it is too late",
         )

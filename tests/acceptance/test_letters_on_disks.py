@@ -23,9 +23,9 @@ from holdfast import (
     Status,
     TicketKind,
 )
-from holdfast.core.archiving import RECORDS, is_manifest, manifest_name, unpack
-from holdfast.engine.archivist import BATCH, EVERY, TURN
-from holdfast.engine.restoring import Restorer
+from holdfast.core.dead_letters.archive_format import RECORDS, is_manifest, manifest_name, unpack
+from holdfast.engine.dead_letters.archiver import BATCH, EVERY, SCHEDULE
+from holdfast.engine.dead_letters.restorer import Restorer
 from tests import invariants
 from tests.acceptance.harness.replays import InvoiceCrew
 
@@ -60,7 +60,7 @@ class Desk:
         handles = await self.note.submit_many((number,) for number in range(count))
 
         async def none_is_live() -> bool:
-            return not await self.hold.parts.store.depths()
+            return not await self.hold.runtime.store.depths()
 
         await soon(none_is_live, f"{count} jobs to fail", within=120)
         return [handle.id for handle in handles]
@@ -108,10 +108,10 @@ async def a_desk(url: str, archive: Path, **retention: Any) -> AsyncIterator[Des
 
 async def give_the_turn(hold: Holdfast) -> None:
     """Let the next archivist who looks have its turn: the last one was a while ago."""
-    store = hold.parts.store
-    await store.begin_schedules([TURN])
-    now, marks = await store.schedule_marks([TURN])
-    assert await store.advance_schedule(TURN, marks[TURN], now - 2 * EVERY, [])
+    store = hold.runtime.store
+    await store.begin_schedules([SCHEDULE])
+    now, marks = await store.schedule_marks([SCHEDULE])
+    assert await store.advance_schedule(SCHEDULE, marks[SCHEDULE], now - 2 * EVERY, [])
 
 
 async def soon(condition: Callable[[], Any], what: str, *, within: float = 60.0) -> None:
@@ -268,7 +268,7 @@ def _names(folder: Path) -> list[str]:
 
 async def manifests_hold(hold: Holdfast) -> set[str]:
     """Name the jobs whose letters the archive holds, each in a file that is whole."""
-    restorer, archive = Restorer(hold.parts), hold.parts.letters.archive
+    restorer, archive = Restorer(hold.runtime), hold.runtime.letters.archive
     assert archive is not None
     held: set[str] = set()
     for manifest in await restorer.manifests():

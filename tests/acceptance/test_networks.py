@@ -15,8 +15,9 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast, StoreUnavailable
+from holdfast.ports import HintKind
 from holdfast.stores.postgres.connections import ANSWER, Connections
-from holdfast.stores.postgres.hints import CHANNEL, Listener
+from holdfast.stores.postgres.notify import CHANNEL, Listener
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.wiring import assemble
 from holdfast_simulator import Rule, Script, Slow
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from holdfast.engine.parts import Parts
+    from holdfast.engine.runtime import Runtime
     from holdfast.ports import Hint
     from tests.acceptance.harness.databases import Database
     from tests.acceptance.harness.proxy import Route
@@ -76,7 +77,7 @@ async def test_a_silent_connection_is_given_up_and_so_are_its_idle_neighbours(
 async def test_a_submission_into_a_silent_connection_is_sent_again_and_makes_one_job(
     database: Database, route: Route, key: str | None
 ) -> None:
-    def impatient(*args: Any, **kwargs: Any) -> Parts:
+    def impatient(*args: Any, **kwargs: Any) -> Runtime:
         return replace(assemble(*args, **kwargs), store=PostgresStore(database.through(route), answer=SHORT))
 
     hold = Holdfast(database.url, assemble=impatient)
@@ -123,7 +124,7 @@ async def test_a_listener_whose_connection_fell_silent_listens_again(
     heard: asyncio.Queue[Hint] = asyncio.Queue()
     connections = Connections(database.through(route), size=1, timeout=10, answer=SHORT)
     listener = Listener(connections, heartbeat=SHORT)
-    listener.add(heard.put_nowait)
+    listener.add(heard.put_nowait, tuple(HintKind))
     async with asyncio.timeout(FOREVER):
         await heard.get()  # it says so itself when it listens
         assert route.half_open() == 1

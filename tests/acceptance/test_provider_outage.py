@@ -135,7 +135,7 @@ class _Story:
         self._submit("spent", 4)
 
     def _shut_until(self, provider: str) -> datetime:
-        shut = self._board.state(provider).gate.shut
+        shut = self._board.state(provider).breaker.open_period
         assert shut is not None
         return datetime.fromtimestamp(shut.until, UTC)
 
@@ -159,7 +159,7 @@ class _Story:
         """Kill a worker whose trial call has no answer yet."""
         self._board.strike("kept", Hang())
         until(lambda: self._hangs("kept"), within=30, what="a trial to hang")
-        [trial] = self._board.state("kept").gate.trials
+        [trial] = self._board.state("kept").breaker.trials
         self._run.trial_expires = datetime.fromtimestamp(trial.expires, UTC)
         lonely.members[0].kill()
         self._board.heal("kept")
@@ -199,7 +199,7 @@ class _Story:
         run.releases = sorted(
             (datetime.fromisoformat(line["timestamp"]), line["jobs"])
             for crew in (board.crew, lonely)  # whoever is free lets out, for all queues
-            for line in crew.lines("let out")
+            for line in crew.lines("held jobs released")
             if line["provider"] == "llm"
         )
         run.errors = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import LetterFilter, LetterState
-from holdfast.core.replays import Phase
+from holdfast.core.dead_letters.replay_plan import Phase
 from holdfast_simulator import Status as Answer
 from tests import invariants
 from tests.acceptance.harness.invoices import BUDGET
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast import Letter
-    from holdfast.engine.desk import Progress
+    from holdfast.engine.dead_letters.service import Progress
     from holdfast_simulator import Entry
     from tests.acceptance.harness.databases import Database
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import asyncpg
 
 from holdfast import ErrorClass, Failure, Status
-from holdfast.core.failures import fingerprint_of
-from holdfast.core.jobs import Claim, Submission
-from holdfast.core.letters import Cause, LetterState, Step, remediate, triage, validate
-from holdfast.core.replays import Phase, Plan
-from holdfast.core.transitions import Finish, StageWrite, complete
+from holdfast.core.dead_letters.letter import Cause, LetterState, Step, remediate, triage, validate
+from holdfast.core.dead_letters.replay_plan import Phase, Plan
+from holdfast.core.failures.failure import fingerprint_of
+from holdfast.core.jobs.job import Claim, Submission
+from holdfast.core.jobs.transitions import Finish, StageWrite, complete
 from holdfast.ports import Store
 from holdfast.ports.letters import Seen
 from holdfast.ports.store import Settled

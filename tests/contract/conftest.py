@@ -17,7 +17,7 @@ from holdfast import Backoff, Holdfast
 from holdfast.ports import Store
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.logs import StructuredLogger
 from holdfast.wiring.threads import Threads
 from tests.contract.services import Service
 from tests.servers import PostgresServer, Prepare
@@ -218,12 +218,12 @@ async def other_store(database: Database, store: Store) -> AsyncIterator[Store]:
     await made.close()
 
 
-class Journal:
+class Logger:
     """A journal that a test can read."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
-        self.writer = StructuredJournal(level="DEBUG", stream=self.stream)
+        self.writer = StructuredLogger(level="DEBUG", stream=self.stream)
 
     def lines(self, event: str | None = None) -> list[dict[str, Any]]:
         """Give what was logged, as JSON objects: all of it, or the lines of one *event*."""
@@ -232,15 +232,15 @@ class Journal:
 
 
 @pytest.fixture
-def journal() -> Journal:
+def logger() -> Logger:
     """What `hold` logs, from DEBUG upwards."""
-    return Journal()
+    return Logger()
 
 
 @pytest.fixture
-async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
+async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
     """A whole Holdfast whose retries are due at once, three attempts unless a test says otherwise."""
-    made = Holdfast(database.url, attempts=3, backoff=Backoff.none(), journal=journal.writer)
+    made = Holdfast(database.url, attempts=3, backoff=Backoff.none(), logger=logger.writer)
     async with made:
         yield made
 

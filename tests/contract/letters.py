@@ -19,17 +19,17 @@ from holdfast import (
     LetterState,
     Status,
 )
-from holdfast.core.replays import Phase
-from holdfast.engine.archivist import EVERY, Archivist
-from holdfast.engine.automatic import AutoReplayer
-from holdfast.engine.desk import Progress
-from holdfast.engine.parts import Parts
-from holdfast.engine.replaying import Replayer
-from holdfast.engine.telling import Teller
+from holdfast.core.dead_letters.replay_plan import Phase
+from holdfast.engine.dead_letters.archiver import EVERY, Archiver
+from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
+from holdfast.engine.dead_letters.replayer import Replayer
+from holdfast.engine.dead_letters.service import Progress
+from holdfast.engine.dead_letters.ticket_notifier import TicketNotifier
+from holdfast.engine.runtime import Runtime
 from holdfast.ports import Store
 from holdfast.ports.letters import TicketRow
 from holdfast.wiring import assemble
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.services import Service, until
 from tests.contract.steps import PATIENCE
 
@@ -56,15 +56,15 @@ class Discreet:
 
 
 @asynccontextmanager
-async def opened(database: Database, journal: Journal, **options: Any) -> AsyncIterator[Holdfast]:
+async def opened(database: Database, logger: Logger, **options: Any) -> AsyncIterator[Holdfast]:
     """Open a Holdfast whose time a test can move, and whose clerks work when the test says so."""
 
-    def quietly(*args: Any, **given: Any) -> Parts:
-        parts = assemble(*args, **given, store_of=lambda *_, **__: database.new_store())
-        letters = replace(parts.letters, looks_every=SELDOM)
-        return replace(parts, letters=letters, store=cast("Store", Discreet(parts.store)))
+    def quietly(*args: Any, **given: Any) -> Runtime:
+        runtime = assemble(*args, **given, store_of=lambda *_, **__: database.new_store())
+        letters = replace(runtime.letters, poll_interval=SELDOM)
+        return replace(runtime, letters=letters, store=cast("Store", Discreet(runtime.store)))
 
-    usual = {"attempts": 2, "backoff": Backoff.none(), "journal": journal.writer, "assemble": quietly}
+    usual = {"attempts": 2, "backoff": Backoff.none(), "logger": logger.writer, "assemble": quietly}
     async with Holdfast(database.url, **{**usual, **options}) as hold:
         yield hold
 
@@ -130,7 +130,7 @@ async def planned(hold: Holdfast, wanted: str | LetterFilter = ALL, **options: A
 
 async def move_plans(hold: Holdfast) -> None:
     """Let a worker's replayer look once."""
-    await Replayer(hold.parts, asyncio.Event()).run_once()
+    await Replayer(hold.runtime, asyncio.Event()).run_once()
 
 
 async def replayed(hold: Holdfast, clock: DatabaseClock, token: str, *, actor: str = "ann") -> Progress:
@@ -158,25 +158,25 @@ async def in_letter_state(hold: Holdfast, job_id: str, state: LetterState) -> Le
     return await letter_of(hold, job_id)
 
 
-def a_teller(hold: Holdfast, *, patience: float = PATIENCE, **parts: Any) -> Teller:
+def a_teller(hold: Holdfast, *, hook_timeout: float = PATIENCE, **runtime: Any) -> TicketNotifier:
     """Make the teller of a worker, which remembers who has heard what."""
-    store: Any = hold.parts.store
-    return Teller(replace(hold.parts, store=store.behind, **parts), patience=patience)
+    store: Any = hold.runtime.store
+    return TicketNotifier(replace(hold.runtime, store=store.behind, **runtime), hook_timeout=hook_timeout)
 
 
-async def tell_tickets(hold: Holdfast, *, patience: float = PATIENCE) -> None:
+async def tell_tickets(hold: Holdfast, *, hook_timeout: float = PATIENCE) -> None:
     """Tell the tickets that are due, as a worker that has just begun would."""
-    await a_teller(hold, patience=patience).run_once()
+    await a_teller(hold, hook_timeout=hook_timeout).run_once()
 
 
 async def replay_automatically(hold: Holdfast) -> None:
     """Let a worker's automatic replayer look once."""
-    await AutoReplayer(hold.parts).run_once()
+    await AutoReplayer(hold.runtime).run_once()
 
 
 async def keep_house(hold: Holdfast, clock: DatabaseClock) -> None:
     """Let a worker's archivist have a turn."""
-    archivist = Archivist(hold.parts)
+    archivist = Archiver(hold.runtime)
     await archivist.run_once()  # the first of all only notes the time
     await clock.advance(EVERY)
     await archivist.run_once()

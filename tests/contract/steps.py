@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from holdfast import Job, Status
-from holdfast.core.jobs import Claim, Receipt, Submission
-from holdfast.core.transitions import Finish, complete
+from holdfast.core.jobs.job import Claim, Receipt, Submission
+from holdfast.core.jobs.transitions import Finish, complete
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_job

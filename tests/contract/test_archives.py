@@ -17,17 +17,17 @@ import pytest
 from obstore.store import S3Store
 
 from holdfast.archives import FernetSealer, FolderArchive, ObjectArchive, open_archive
-from holdfast.core.archiving import (
+from holdfast.core.dead_letters.archive_format import (
     LetterEntry,
+    decrypt_record,
     dump_manifest,
+    encrypt_record,
     is_manifest,
     load_manifest,
     manifest_name,
     manifest_of,
     pack,
-    seal_record,
     unpack,
-    unseal_record,
 )
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavailable, ConfigError
 from holdfast.ports.archive import Archive, Sealer
@@ -147,7 +147,7 @@ def a_record() -> dict[str, Any]:
 
 
 async def put_letters(archive: Archive, sealer: Sealer) -> None:
-    packed = pack([seal_record(a_record(), sealer.seal)])
+    packed = pack([encrypt_record(a_record(), sealer.seal)])
     manifest = manifest_of(packed, [an_entry()], at=NOON)
     await archive.put(manifest.name, packed.data)
     await archive.put(manifest_name(manifest.name), dump_manifest(manifest, sealer.seal))
@@ -255,7 +255,7 @@ async def test_letters_come_back_as_they_were(archive: Archive) -> None:
 
     await put_letters(archive, sealer)
 
-    assert [unseal_record(record, sealer.unseal) for record in await get_letters(archive, sealer)] == [
+    assert [decrypt_record(record, sealer.unseal) for record in await get_letters(archive, sealer)] == [
         a_record()
     ]
 
@@ -288,7 +288,7 @@ async def test_letters_that_another_key_sealed_are_not_opened(archive: Archive) 
     [record] = await get_letters(archive, FernetSealer(KEY))
 
     with pytest.raises(ArchiveDamaged, match=r"sealed with another key, or changed; give the key"):
-        unseal_record(record, FernetSealer(OTHER_KEY).unseal)
+        decrypt_record(record, FernetSealer(OTHER_KEY).unseal)
 
 
 async def test_a_manifest_that_another_key_signed_is_not_read(archive: Archive) -> None:

@@ -7,8 +7,8 @@ import asyncpg
 import pytest
 
 from holdfast import JobNotFound, StateRefused, Status
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.transitions import complete, fail
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.jobs.transitions import complete, fail
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from holdfast.stores.postgres.store import PostgresStore

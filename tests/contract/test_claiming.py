@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Status
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.transitions import fail
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.jobs.transitions import fail
 from holdfast.ports import Store
 from tests.builders import a_failure, a_job
 from tests.contract.conftest import Database, DatabaseClock

@@ -14,15 +14,15 @@ import asyncpg
 import pytest
 
 from holdfast import Backoff, Holdfast, JobFailed, PayloadSealed, Status
-from holdfast.core.jobs import Job
-from holdfast.core.letters import Cause, triage
-from holdfast.core.payload import fingerprint
-from holdfast.core.transitions import complete
+from holdfast.core.dead_letters.letter import Cause, triage
+from holdfast.core.jobs.job import Job
+from holdfast.core.jobs.transitions import complete
+from holdfast.core.strict_json import fingerprint
 from holdfast.ports import Store
-from holdfast.stores.coded import CodedStore
+from holdfast.stores.encoded_store import EncodedStore
 from tests.builders import a_job
 from tests.contract.burials import a_letter, moved
-from tests.contract.conftest import Database, DatabaseClock, Journal, SqliteFile
+from tests.contract.conftest import Database, DatabaseClock, Logger, SqliteFile
 from tests.contract.steps import PATIENCE, eventually
 
 SECRET = "the-butler-did-it"
@@ -48,14 +48,14 @@ class Lock:
         return hmac.new(b"for comparing", digest.encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def locked(database: Database, key: str, *older: str, journal: Journal | None = None) -> Holdfast:
+def locked(database: Database, key: str, *older: str, logger: Logger | None = None) -> Holdfast:
     """A Holdfast of a process that has these keys."""
     return Holdfast(
         database.url,
         attempts=2,
         backoff=Backoff.none(),
         codec=Lock(key, *older),
-        journal=None if journal is None else journal.writer,
+        logger=None if logger is None else logger.writer,
     )
 
 
@@ -108,7 +108,7 @@ async def test_nothing_that_is_stored_can_be_read_without_the_codec(store: Store
 
 async def test_a_late_result_is_encoded_too(store: Store, database: Database, clock: DatabaseClock) -> None:
     async with locked(database, "k1") as hold:
-        coded = CodedStore(store, Lock("k1"))
+        coded = EncodedStore(store, Lock("k1"))
 
         @hold.job("slow", deadline="1m")
         async def slow() -> str:
@@ -142,9 +142,9 @@ async def test_keys_find_the_same_job_and_tell_other_arguments(store: Store, dat
 
 
 async def test_a_worker_without_the_key_puts_the_job_aside_for_one_that_has_it(
-    store: Store, database: Database, clock: DatabaseClock, journal: Journal
+    store: Store, database: Database, clock: DatabaseClock, logger: Logger
 ) -> None:
-    async with locked(database, "k2") as newer, locked(database, "k1", journal=journal) as older:
+    async with locked(database, "k2") as newer, locked(database, "k1", logger=logger) as older:
         double(older)
         jobs = await double(newer).submit_many([[21], [22]])
 
@@ -156,7 +156,7 @@ async def test_a_worker_without_the_key_puts_the_job_aside_for_one_that_has_it(
             results = [await job.result(timeout=PATIENCE) for job in jobs]
 
     assert {(job.status, job.attempt) for job in parked} == {(Status.QUEUED, 0)}
-    assert [line["name"] for line in journal.lines("sealed job")] == ["double"]
+    assert [line["name"] for line in logger.lines("job not decodable")] == ["double"]
     assert results == [42, 44]
     reasons = [event.meta["reason"] for event in await store.events(jobs[0].id) if event.kind == "held"]
     assert reasons == [f"{worker.name} cannot decode it"]
@@ -271,7 +271,7 @@ async def test_recurring_jobs_are_encoded(database: Database, store: Store) -> N
 async def test_nobody_reads_corrected_arguments_nor_the_original_ones(
     store: Store, database: Database
 ) -> None:
-    plain: Store = CodedStore(store, Lock("k1"))
+    plain: Store = EncodedStore(store, Lock("k1"))
     job_id = await a_letter(plain, a_job(args=json.dumps({"who": SECRET})))
     args = json.dumps({"who": f"not {SECRET}"})
 
@@ -283,7 +283,7 @@ async def test_nobody_reads_corrected_arguments_nor_the_original_ones(
 
 
 async def test_letters_leave_and_come_back_as_they_are_stored(store: Store) -> None:
-    plain: Store = CodedStore(store, Lock("k1"))
+    plain: Store = EncodedStore(store, Lock("k1"))
     job_id = await a_letter(plain, a_job(args=json.dumps({"who": SECRET})))
     before = await plain.get(job_id)
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast import Backoff, EventKind, Holdfast, JobFailed, Status
-from holdfast.core.jobs import Claim
-from holdfast.core.transitions import cancel, release, time_out
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.transitions import cancel, release, time_out
 from holdfast.ports import Store
 from holdfast.ports.store import Extension, Settled
 from holdfast.wiring import assemble
 from tests.builders import a_job, a_stage
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted
 
 HOUR = timedelta(hours=1)
@@ -55,14 +55,14 @@ def watched(database: Database) -> Watched:
 
 
 @pytest.fixture
-async def hold(watched: Watched, database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
+async def hold(watched: Watched, database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
     """A Holdfast whose database has a clock that the test moves, beside the worker's own, which runs."""
 
     def with_that_store(*args: Any, **options: Any) -> Any:
         return replace(assemble(*args, **options), store=watched)
 
     made = Holdfast(
-        database.url, attempts=3, backoff=Backoff.none(), journal=journal.writer, assemble=with_that_store
+        database.url, attempts=3, backoff=Backoff.none(), logger=logger.writer, assemble=with_that_store
     )
     async with made:
         yield made
@@ -84,7 +84,7 @@ async def begin_a_brief_job(hold: Holdfast) -> None:
 @pytest.mark.clause("SLA-2")
 @pytest.mark.clause("SLA-3")
 async def test_a_handler_that_may_finish_goes_on_when_the_database_is_ahead(
-    hold: Holdfast, watched: Watched, clock: DatabaseClock, journal: Journal
+    hold: Holdfast, watched: Watched, clock: DatabaseClock, logger: Logger
 ) -> None:
     begun, over = asyncio.Event(), asyncio.Event()
 
@@ -110,12 +110,12 @@ async def test_a_handler_that_may_finish_goes_on_when_the_database_is_ahead(
         found = await eventually(job.read, lambda now: now.late_at is not None)
 
     assert found.late_result == '"seen"'
-    assert journal.lines("lease lost") == journal.lines("fenced") == []
+    assert logger.lines("lease lost") == logger.lines("write fenced") == []
 
 
 @pytest.mark.clause("SLA-2")
 async def test_a_handler_is_stopped_when_the_database_is_ahead(
-    hold: Holdfast, clock: DatabaseClock, journal: Journal
+    hold: Holdfast, clock: DatabaseClock, logger: Logger
 ) -> None:
     begun, stopped = asyncio.Event(), asyncio.Event()
 
@@ -136,8 +136,8 @@ async def test_a_handler_is_stopped_when_the_database_is_ahead(
 
     found = await job.read()
     assert (found.status, found.timed_out_at is not None) == (Status.FAILED, True)
-    assert journal.lines("lease lost") == journal.lines("fenced") == journal.lines("failed") == []
-    assert sum(line["jobs"] for line in journal.lines("timed out")) == 2
+    assert logger.lines("lease lost") == logger.lines("write fenced") == logger.lines("job failed") == []
+    assert sum(line["jobs"] for line in logger.lines("job timed out")) == 2
 
 
 @pytest.mark.clause("SLA-2")

@@ -16,9 +16,9 @@ from holdfast import (
     Status,
     current,
 )
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.jobs import Claim, Job
-from holdfast.core.transitions import cancel, complete, fail
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.jobs.job import Claim, Job
+from holdfast.core.jobs.transitions import cancel, complete, fail
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_job, a_stage

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Status
-from holdfast.core.transitions import hold, park
+from holdfast.core.jobs.transitions import hold, park
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock

@@ -29,13 +29,13 @@ from holdfast import (
     Ticket,
     TicketKind,
 )
-from holdfast.core.transitions import complete
-from holdfast.engine import archivist
+from holdfast.core.jobs.transitions import complete
+from holdfast.engine.dead_letters import archiver
 from holdfast.engine.options import LetterOptions
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_job
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     ALL,
     all_failed,
@@ -67,9 +67,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opening(database: Database, journal: Journal, folder: Path) -> Opening:
+def opening(database: Database, logger: Logger, folder: Path) -> Opening:
     """Opens a Holdfast with an archive, which keeps letters for an hour unless it is told otherwise."""
-    return partial(opened, database, journal, archive=str(folder), retention=KEPT)
+    return partial(opened, database, logger, archive=str(folder), retention=KEPT)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def review(hold: Holdfast, fetched: Service, service: Service) -> JobFunction[[i
 
 @pytest.mark.clause("DLQ-3")
 async def test_letters_leave_for_the_archive_when_their_time_is_over(
-    hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path, journal: Journal
+    hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path, logger: Logger
 ) -> None:
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await review.submit(number) for number in range(3)])
@@ -132,7 +132,7 @@ async def test_letters_leave_for_the_archive_when_their_time_is_over(
     await keep_house(hold, clock)
 
     assert (await hold.dead.list(ALL), sorted(archived(folder))) == ([], ids)
-    assert [line["letters"] for line in journal.lines("archived")] == [3]
+    assert [line["letters"] for line in logger.lines("dead letters archived")] == [3]
     for job_id in ids:
         with pytest.raises(JobNotFound):
             await hold.read(job_id)
@@ -266,8 +266,8 @@ async def test_a_person_archives_all_that_is_due_and_a_turn_so_many(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(archivist, "BATCH", 1)
-    monkeypatch.setattr(archivist, "MOST_BATCHES", 1)
+    monkeypatch.setattr(archiver, "BATCH", 1)
+    monkeypatch.setattr(archiver, "MOST_BATCHES", 1)
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await review.submit(number) for number in range(6)])
     await clock.advance(HOUR)
@@ -376,7 +376,7 @@ async def test_what_was_not_read_back_or_cannot_be_sealed_counts_as_not_archived
     hold.on_ticket(told.append)
     job_id = await failed(hold, review, 1)
     await clock.advance(HOUR)
-    hold.parts = replace(hold.parts, letters=replace(hold.parts.letters, **broken))
+    hold.runtime = replace(hold.runtime, letters=replace(hold.runtime.letters, **broken))
 
     await keep_house(hold, clock)
     await tell_tickets(hold)
@@ -394,7 +394,7 @@ class Odd(Sieve):
 
 @pytest.mark.clause("DLQ-3")
 async def test_whatever_an_archive_raises_is_told_and_keeps_nothing_else_from_leaving(
-    opening: Opening, service: Service, clock: DatabaseClock, journal: Journal
+    opening: Opening, service: Service, clock: DatabaseClock, logger: Logger
 ) -> None:
     told: list[Ticket] = []
     async with opening(retention=replace(KEPT, finished=HOUR)) as hold:
@@ -406,7 +406,7 @@ async def test_whatever_an_archive_raises_is_told_and_keeps_nothing_else_from_le
         service.error = down()
         job_id = await failed(hold, review, 2)
         await clock.advance(HOUR)
-        hold.parts = replace(hold.parts, letters=replace(hold.parts.letters, archive=Odd()))
+        hold.runtime = replace(hold.runtime, letters=replace(hold.runtime.letters, archive=Odd()))
 
         await keep_house(hold, clock)
         await tell_tickets(hold)
@@ -416,7 +416,7 @@ async def test_whatever_an_archive_raises_is_told_and_keeps_nothing_else_from_le
             await finished.read()
         [alarm] = [ticket for ticket in told if ticket.kind is TicketKind.ARCHIVE]
         assert alarm.title.startswith("dead letters cannot be archived, and are kept: token of [email:")
-        assert {line["letters"] for line in journal.lines("archive failed")} == {1}
+        assert {line["letters"] for line in logger.lines("archive failed")} == {1}
         with pytest.raises(PermissionError):
             await hold.dead.archive()
 
@@ -566,7 +566,7 @@ async def test_a_dry_run_says_so_when_a_letter_came_back_without_its_job(
         await replayed(hold, clock, await planned(hold, job_id))
     await clock.advance(HOUR)
     assert await hold.dead.archive() == 1
-    assert await hold.parts.store.purge_finished(older_than=timedelta(minutes=1), limit=9) == 1
+    assert await hold.runtime.store.purge_finished(older_than=timedelta(minutes=1), limit=9) == 1
     assert await hold.dead.restore(job_id) == ([job_id], {})
 
     refused = (await hold.dead.plan(job_id, safe="keyed", actor="ann")).refused
@@ -591,7 +591,7 @@ async def test_a_letter_is_restored_by_its_jobs_id_however_that_is_spelled(
 @pytest.mark.clause("DLQ-3")
 @pytest.mark.clause("OPS-2")
 async def test_letters_that_left_together_come_back_together(
-    hold: Holdfast, review: JobFunction[[int], int], folder: Path, journal: Journal
+    hold: Holdfast, review: JobFunction[[int], int], folder: Path, logger: Logger
 ) -> None:
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await review.submit(number) for number in range(6)])
@@ -610,7 +610,7 @@ async def test_letters_that_left_together_come_back_together(
     assert [len(moved.done) for moved in (first, then)] == [1, 3]
     assert sorted(then.refused) == sorted(lost)
     assert all("is damaged" in why for why in then.refused.values())
-    assert {line["file"] for line in journal.lines("archive file not read")} == {damaged.name}
+    assert {line["file"] for line in logger.lines("archive file not read")} == {damaged.name}
     with pytest.raises(ArchiveDamaged):
         await hold.dead.restore(lost[0])
     assert await hold.dead.restore(LetterFilter(name="another")) == ([], {})

@@ -21,10 +21,10 @@ from holdfast import (
     Permanent,
     Status,
 )
-from holdfast.core.replays import AUTOMATIC, NOT_LATER, PACE
-from holdfast.engine.automatic import AutoReplayer
+from holdfast.core.dead_letters.replay_plan import AUTOMATIC, NOT_LATER, PACE
+from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
 from holdfast.ports import Store
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     all_failed,
     failed,
@@ -44,8 +44,8 @@ AFTER = timedelta(minutes=10, seconds=1)
 
 
 @pytest.fixture
-async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
-    async with opened(database, journal) as made:
+async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
+    async with opened(database, logger) as made:
         yield made
 
 
@@ -70,7 +70,7 @@ async def look(hold: Holdfast) -> None:
 
 
 async def test_a_job_with_leave_goes_on_after_a_while_and_every_step_of_it_is_on_record(
-    hold: Holdfast, service: Service, clock: DatabaseClock, journal: Journal
+    hold: Holdfast, service: Service, clock: DatabaseClock, logger: Logger
 ) -> None:
     service.error = down()
     job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
@@ -97,7 +97,7 @@ async def test_a_job_with_leave_goes_on_after_a_while_and_every_step_of_it_is_on
     assert steps[2].meta["evidence"] == "provider 'llm' lets calls through"
     [event] = [one for one in await hold.events(job_id) if one.kind is EventKind.REPLAYED]
     assert event.meta["actor"] == AUTOMATIC
-    assert [line["job_id"] for line in journal.lines("replay by itself")] == [job_id]
+    assert [line["job_id"] for line in logger.lines("automatic replay started")] == [job_id]
 
 
 async def test_a_job_goes_on_by_itself_once(hold: Holdfast, service: Service, clock: DatabaseClock) -> None:
@@ -216,13 +216,13 @@ async def test_a_letter_that_leaves_for_the_archive_meanwhile_harms_nobody(
     job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
     await clock.advance(AFTER)
 
-    await AutoReplayer(replace(hold.parts, store=cast("Store", Emptied(hold.parts.store)))).run_once()
+    await AutoReplayer(replace(hold.runtime, store=cast("Store", Emptied(hold.runtime.store)))).run_once()
 
     assert (await letter_of(hold, job_id)).state is S.NEW
 
 
 async def test_a_worker_looks_by_itself(
-    hold: Holdfast, service: Service, database: Database, journal: Journal
+    hold: Holdfast, service: Service, database: Database, logger: Logger
 ) -> None:
     at_once = AutoReplay(safe="keyed", after=timedelta(0))
     grade = grade_of(hold, service, auto_replay=at_once)
@@ -230,7 +230,7 @@ async def test_a_worker_looks_by_itself(
     job_id = await failed(hold, grade, 7)
     service.error = None
 
-    async with Holdfast(database.url, journal=journal.writer, backoff=Backoff.none()) as other:
+    async with Holdfast(database.url, logger=logger.writer, backoff=Backoff.none()) as other:
         grade_of(other, service, auto_replay=at_once)
         async with other.worker(poll=0.05):
             await in_letter_state(other, job_id, S.VERIFIED)
@@ -254,7 +254,7 @@ async def test_many_letters_go_on_by_themselves_over_several_pages_and_at_a_pace
     for _ in range(2):
         for _ in range(3):
             await look(hold)
-        [plan] = await hold.parts.store.running_plans()  # the second page waits for its turn
+        [plan] = await hold.runtime.store.running_plans()  # the second page waits for its turn
         assert len(await hold.dead.list(LetterFilter(states=(LetterState.REPLAYING,), limit=120))) <= PACE
         async with hold.worker(poll=0.05):
             await until_over(hold, clock, plan.token)

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast import ErrorClass, EventKind, Holdfast, JobFailed, Permanent, Retryable, StageFailed, Status
-from holdfast.core.jobs import Claim
-from holdfast.core.stages import StageStatus
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.stages import StageStatus
 from holdfast.ports import Store
 from tests.builders import a_stage
 from tests.contract.conftest import DatabaseClock

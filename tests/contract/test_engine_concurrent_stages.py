@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Backoff, ErrorClass, Holdfast, JobFailed, Retryable, StageFailed, Status
-from holdfast.core.stages import StageStatus
+from holdfast.core.jobs.stages import StageStatus
 from holdfast.ports import Store
 from tests.builders import a_stage
 from tests.contract.conftest import DatabaseClock

@@ -164,7 +164,7 @@ async def test_a_job_may_outlive_the_code_that_took_its_arguments(hold: Holdfast
         return new_name
 
     old = a_job(name="renamed", args='{"old_name":1}')
-    await hold.parts.store.submit([old])
+    await hold.runtime.store.submit([old])
     async with hold.worker(poll=0.05):
         failure = await failure_of(hold.handle(old.id, "renamed"))
 

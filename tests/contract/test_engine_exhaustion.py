@@ -17,14 +17,14 @@ from holdfast import (
     TicketKind,
     current,
 )
-from tests.contract.conftest import Database, Journal
+from tests.contract.conftest import Database, Logger
 from tests.contract.letters import ALL, answered, failed, letter_of, opened, tell_tickets
 from tests.contract.services import STEADY, Service, declared, down, held, submitted
 
 
 @pytest.fixture
-async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
-    async with opened(database, journal) as made:
+async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
+    async with opened(database, logger) as made:
         yield made
 
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from holdfast import Backoff, Breaker, Holdfast, JobCancelled, JobFailed, Retention, Status, current
-from holdfast.core.jobs import EventKind
-from holdfast.core.transitions import (
+from holdfast.core.jobs.job import EventKind
+from holdfast.core.jobs.transitions import (
     Finish,
     Requeue,
     Transition,
@@ -21,20 +21,20 @@ from holdfast.core.transitions import (
     release,
     time_out,
 )
-from holdfast.core.transitions import hold as hold_back
+from holdfast.core.jobs.transitions import hold as hold_back
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.patience import Patience
-from holdfast.engine.settling import Outcome, Settler
-from holdfast.engine.submitting import Submitter
-from holdfast.engine.sweeper import Sweeper
+from holdfast.engine.store_retry import StoreRetry
+from holdfast.engine.submitter import Submitter
+from holdfast.engine.worker.maintenance import Maintenance
+from holdfast.engine.worker.settler import AttemptOutcome, Settler
 from holdfast.ports import Store
-from holdfast.telemetry.figures import Figures, Key
-from holdfast.telemetry.logs import StructuredJournal
-from holdfast.telemetry.names import COUNTERS, OUTCOMES, PROVIDER, SPREADS
+from holdfast.telemetry.logs import StructuredLogger
+from holdfast.telemetry.metric_catalog import COUNTERS, HISTOGRAMS, OUTCOMES, PROVIDER
+from holdfast.telemetry.metrics import Key, MetricRegistry
 from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_failure, a_job
 from tests.contract import letters
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.steps import PATIENCE
 
 
@@ -43,7 +43,7 @@ def answered(status: int) -> httpx.HTTPStatusError:
     return httpx.HTTPStatusError("no", request=request, response=httpx.Response(status, request=request))
 
 
-class Counting(Figures):
+class Counting(MetricRegistry):
     """Figures that tell when they change, and how often they were called."""
 
     def __init__(self) -> None:
@@ -64,15 +64,15 @@ class Counting(Figures):
                 await self.changed.wait()
 
     def lengths(self, outcome: str) -> int:
-        spread = self.spreads().get(("attempt_seconds", (("outcome", outcome),)))
-        return 0 if spread is None else sum(spread.classes)
+        spread = self.histograms().get(("attempt_seconds", (("outcome", outcome),)))
+        return 0 if spread is None else sum(spread.buckets)
 
     def all(self) -> set[Key]:
         """Name everything that was counted or measured, with its labels."""
-        return {*self.counts(), *self.spreads()}
+        return {*self.counts(), *self.histograms()}
 
 
-FIGURES = {**COUNTERS, **SPREADS}
+FIGURES = {**COUNTERS, **HISTOGRAMS}
 OF_PROVIDERS = {name for name, figure in FIGURES.items() if PROVIDER in figure.labels}
 OF_LETTERS = {
     "jobs_purged",
@@ -229,7 +229,7 @@ async def test_everything_that_is_listed_is_counted(
 ) -> None:
     """A figure that is listed and documented but never counted would be zero for ever, and nobody would know."""
     jobs = [a_job() for _ in range(9)] + [a_job(deadline=HOUR) for _ in range(3)]
-    await Submitter(store, patience(), journal=QUIET, metrics=figures).submit_many(jobs)
+    await Submitter(store, store_retry(), logger=QUIET, metrics=figures).submit_many(jobs)
     claims = await store.claim("worker", "default", limit=len(jobs), lease=2 * HOUR)
     async with hold:
         await hold.signal(jobs[0].id, "go")
@@ -267,11 +267,11 @@ async def test_everything_that_is_listed_is_counted(
 
 @pytest.mark.clause("OBS-2")
 async def test_everything_about_dead_letters_is_counted(
-    database: Database, journal: Journal, clock: DatabaseClock, figures: Counting, tmp_path: Path
+    database: Database, logger: Logger, clock: DatabaseClock, figures: Counting, tmp_path: Path
 ) -> None:
     kept = Retention(finished=HOUR, keys=HOUR)
     options: dict[str, Any] = {"metrics": figures, "retention": kept, "archive": str(tmp_path / "archive")}
-    async with letters.opened(database, journal, **options) as hold:
+    async with letters.opened(database, logger, **options) as hold:
         broken = [True]
 
         @hold.job("grade", attempts=1)
@@ -340,21 +340,21 @@ async def test_everything_about_providers_is_counted(hold: Holdfast, figures: Co
 
 
 HOUR = timedelta(hours=1)
-QUIET = StructuredJournal(level="CRITICAL")
+QUIET = StructuredLogger(level="CRITICAL")
 
 
-def patience() -> Patience:
-    return Patience(SystemClock(), SystemDice())
+def store_retry() -> StoreRetry:
+    return StoreRetry(SystemClock(), SystemDice())
 
 
-def sweeper(store: Store, figures: Counting) -> Sweeper:
-    return Sweeper(
+def sweeper(store: Store, figures: Counting) -> Maintenance:
+    return Maintenance(
         store,
         WorkerOptions(),
         asyncio.Event(),
         clock=SystemClock(),
         dice=SystemDice(),
-        journal=QUIET,
+        logger=QUIET,
         metrics=figures,
     )
 
@@ -364,13 +364,13 @@ async def settle(store: Store, figures: Counting, *changes: Transition) -> None:
     settler = Settler(
         store,
         "worker",
-        patience(),
+        store_retry(),
         written=lambda: None,
         parked=lambda: None,
         describe=str,
-        journal=QUIET,
+        logger=QUIET,
         metrics=figures,
     )
     for change in changes:
-        settler.post(Outcome(change, 1, 0.1))
+        settler.post(AttemptOutcome(change, 1, 0.1))
     await settler.drain()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import EventKind, Holdfast, JobFunction, KeyReused, Status, VersionRefused, current
-from tests.contract.conftest import Database, Journal
+from tests.contract.conftest import Database, Logger
 from tests.contract.steps import PATIENCE
 
 
@@ -40,7 +40,7 @@ async def test_a_hundred_callers_with_one_key_share_one_job(
 
 @pytest.mark.clause("IDM-1")
 async def test_another_payload_is_answered_with_the_first_job_and_a_warning(
-    review: JobFunction[[int], int], journal: Journal
+    review: JobFunction[[int], int], logger: Logger
 ) -> None:
     first = await review.options(key="k").submit(1)
 
@@ -48,7 +48,7 @@ async def test_another_payload_is_answered_with_the_first_job_and_a_warning(
 
     assert (same.id, same.existing, same.payload_differs) == (first.id, True, False)
     assert (other.id, other.existing, other.payload_differs) == (first.id, True, True)
-    [warning] = journal.lines("key reused with another payload")
+    [warning] = logger.lines("key reused with another payload")
     assert (warning["job_id"], warning["level"]) == (first.id, "warning")
     assert [(event.kind, event.meta) for event in await first.events()] == [
         (EventKind.QUEUED, {}),
@@ -61,7 +61,7 @@ async def test_strict_keys_refuse_another_payload(
     hold: Holdfast, review: JobFunction[[int], int], database: Database
 ) -> None:
     await review.options(key="k").submit(1)
-    strict = Holdfast(database.url, strict_keys=True, journal=hold.parts.journal)
+    strict = Holdfast(database.url, strict_keys=True, logger=hold.runtime.logger)
 
     @strict.job("review")
     async def strict_review(n: int) -> int:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from holdfast import Holdfast, Status, StoreUnavailable
-from holdfast.core.jobs import Claim
+from holdfast.core.jobs.job import Claim
 from holdfast.ports import LeaseExtender, Store
 from holdfast.ports.store import Leased
-from tests.contract.conftest import Journal
+from tests.contract.conftest import Logger
 from tests.contract.steps import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from holdfast.engine.worker import Worker
+    from holdfast.engine.worker.worker import Worker
 
 
 class LosesAnswers:
@@ -41,13 +41,13 @@ class LosesAnswers:
 
 
 def losing(hold: Holdfast, *, answers: int) -> LosesAnswers:
-    store = LosesAnswers(hold.parts.store, answers=answers)
-    hold.parts = replace(hold.parts, store=cast("Store", store))
+    store = LosesAnswers(hold.runtime.store, answers=answers)
+    hold.runtime = replace(hold.runtime, store=cast("Store", store))
     return store
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_claim_whose_answer_was_lost_costs_no_attempt(hold: Holdfast, journal: Journal) -> None:
+async def test_a_claim_whose_answer_was_lost_costs_no_attempt(hold: Holdfast, logger: Logger) -> None:
     store = losing(hold, answers=2)
     runs: list[int] = []
 
@@ -63,7 +63,7 @@ async def test_a_claim_whose_answer_was_lost_costs_no_attempt(hold: Holdfast, jo
     assert len(store.lost) >= 2
     assert sorted(runs) == list(range(5))
     assert {(await job.read()).attempt for job in jobs} == {1}
-    assert sum(line["jobs"] for line in journal.lines("lost claims released")) == len(store.lost)
+    assert sum(line["jobs"] for line in logger.lines("lost claims released")) == len(store.lost)
 
 
 async def test_only_what_is_not_held_is_given_back(hold: Holdfast) -> None:
@@ -104,7 +104,7 @@ async def test_a_worker_that_is_cancelled_while_it_claims_leaves_no_job_behind(h
                 await asyncio.Event().wait()
             return claims
 
-    hold.parts = replace(hold.parts, store=cast("Store", HangsAfterClaims(hold.parts.store, answers=0)))
+    hold.runtime = replace(hold.runtime, store=cast("Store", HangsAfterClaims(hold.runtime.store, answers=0)))
 
     @hold.job("work", attempts=1)
     async def work() -> None: ...
@@ -132,11 +132,11 @@ async def test_a_worker_that_is_cancelled_while_it_claims_leaves_no_job_behind(h
 
 
 @pytest.mark.clause("JOB-5")
-async def test_a_job_that_blocks_the_event_loop_keeps_its_lease(hold: Holdfast, journal: Journal) -> None:
+async def test_a_job_that_blocks_the_event_loop_keeps_its_lease(hold: Holdfast, logger: Logger) -> None:
     runs = 0
 
     def seen() -> bool:
-        return bool(journal.lines("leases extended by guard") and journal.lines("event loop blocked"))
+        return bool(logger.lines("leases extended by guard") and logger.lines("event loop blocked"))
 
     @hold.job("block", attempts=1)
     async def block() -> None:
@@ -152,7 +152,7 @@ async def test_a_job_that_blocks_the_event_loop_keeps_its_lease(hold: Holdfast, 
 
     assert runs == 1
     assert (await job.read()).lease_token == 1
-    [blocked] = journal.lines("event loop blocked")
+    [blocked] = logger.lines("event loop blocked")
     assert (blocked["name"], blocked["job_id"]) == ("block", job.id)
     assert blocked["line"]
     await no_guard_is_left()
@@ -202,8 +202,8 @@ async def test_a_log_that_blocks_keeps_no_lease_from_being_extended(hold: Holdfa
 
             return log
 
-    store = cast("Store", CountsExtensions(hold.parts.store, answers=0))
-    hold.parts = replace(hold.parts, store=store, journal=Blocks(hold.parts.journal))
+    store = cast("Store", CountsExtensions(hold.runtime.store, answers=0))
+    hold.runtime = replace(hold.runtime, store=store, logger=Blocks(hold.runtime.logger))
 
     @hold.job("block", attempts=1)
     async def block() -> bool:
@@ -220,7 +220,7 @@ async def test_a_log_that_blocks_keeps_no_lease_from_being_extended(hold: Holdfa
 
 
 async def test_an_outage_is_over_when_lost_claims_are_no_longer_looked_for(
-    hold: Holdfast, journal: Journal
+    hold: Holdfast, logger: Logger
 ) -> None:
     asked = asyncio.Event()
 
@@ -229,8 +229,8 @@ async def test_an_outage_is_over_when_lost_claims_are_no_longer_looked_for(
             asked.set()
             raise StoreUnavailable("too slow")
 
-    store = NeverTellsWhatIsLeased(hold.parts.store, answers=1)
-    hold.parts = replace(hold.parts, store=cast("Store", store))
+    store = NeverTellsWhatIsLeased(hold.runtime.store, answers=1)
+    hold.runtime = replace(hold.runtime, store=cast("Store", store))
 
     @hold.job("work")
     async def work() -> None: ...
@@ -239,9 +239,9 @@ async def test_an_outage_is_over_when_lost_claims_are_no_longer_looked_for(
     # The lease is longer than a worker waits after a claim that failed: it looks for lost claims at least once.
     async with hold.worker(lease=3, poll=0.05), asyncio.timeout(PATIENCE):
         await asked.wait()
-        before = len(journal.lines("store available"))
-        while len(journal.lines("store available")) == before:
+        before = len(logger.lines("store available"))
+        while len(logger.lines("store available")) == before:
             await asyncio.sleep(0.01)
 
     assert store.lost
-    assert {line["service"] for line in journal.lines("store unavailable")} <= {"worker", "lost claims"}
+    assert {line["service"] for line in logger.lines("store unavailable")} <= {"worker", "lost claims"}

@@ -21,9 +21,9 @@ from holdfast import (
     current,
     rule,
 )
-from holdfast.core.payload import fingerprint
+from holdfast.core.strict_json import fingerprint
 from holdfast.ports import Store
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     all_failed,
     answered,
@@ -48,8 +48,8 @@ class Moody(Exception):
 
 
 @pytest.fixture
-async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
-    async with opened(database, journal, code_version="1.4") as made:
+async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
+    async with opened(database, logger, code_version="1.4") as made:
         yield made
 
 
@@ -97,7 +97,7 @@ async def test_a_letter_says_all_there_is_to_know_about_the_failure(
     assert letter.last_failure_at == job.finished_at
     assert "in ask" in letter.last_stack
     assert "Once upon a time" not in str(found)
-    hidden = hold.parts.redactor.payload_hash(job.args)
+    hidden = hold.runtime.redactor.payload_hash(job.args)
     assert found.sanitized_context == {
         "place": f"{__name__}:ask",
         "request_id": "req-77",
@@ -296,11 +296,11 @@ async def test_a_job_that_takes_its_workers_down_leaves_a_letter_and_its_neighbo
 @pytest.mark.clause("FAIL-4")
 @pytest.mark.parametrize("how", ["said by the handler", "by a rule of the user"])
 async def test_a_failure_that_turns_out_not_to_be_retryable_ends_the_retries_with_a_letter(
-    how: str, database: Database, journal: Journal
+    how: str, database: Database, logger: Logger
 ) -> None:
     mine = rule(f"{Moody.__module__.partition('.')[0]}.Moody", error_class=ErrorClass.POLICY_REJECTED)
     runs: list[int] = []
-    async with opened(database, journal, rules=[mine]) as hold:
+    async with opened(database, logger, rules=[mine]) as hold:
 
         @hold.stage("llm", attempts=9)
         async def llm() -> None:
@@ -323,7 +323,7 @@ async def test_a_failure_that_turns_out_not_to_be_retryable_ends_the_retries_wit
 
 @pytest.mark.clause("FAIL-3")
 async def test_what_is_told_of_a_failure_is_one_line_with_a_public_code(
-    hold: Holdfast, journal: Journal
+    hold: Holdfast, logger: Logger
 ) -> None:
     told: list[Ticket] = []
     hold.on_ticket(told.append)
@@ -345,7 +345,7 @@ async def test_what_is_told_of_a_failure_is_one_line_with_a_public_code(
         *(step.reason for step in found.steps),
         ticket.title,
         *(str(event.meta) for event in await handle.events()),
-        *(str(line.get("message")) for line in journal.lines()),
+        *(str(line.get("message")) for line in logger.lines()),
     ]
 
     assert all("\n" not in text and "\\n" not in text for text in shown)

@@ -22,13 +22,13 @@ from holdfast import (
     Status,
     StoreUnavailable,
 )
-from holdfast.core.transitions import time_out
-from holdfast.engine.patience import Patience
-from holdfast.engine.settling import Outcome, Settler
+from holdfast.core.jobs.transitions import time_out
+from holdfast.engine.store_retry import StoreRetry
+from holdfast.engine.worker.settler import AttemptOutcome, Settler
 from holdfast.ports import Store
 from holdfast.telemetry.logs import JobContextFilter
 from tests.builders import a_job
-from tests.contract.conftest import Journal
+from tests.contract.conftest import Logger
 from tests.contract.steps import PATIENCE, a_claim
 
 
@@ -43,7 +43,7 @@ def told(line: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 @pytest.mark.clause("OBS-1")
-async def test_a_retry_and_the_end_of_it_are_logged(hold: Holdfast, journal: Journal) -> None:
+async def test_a_retry_and_the_end_of_it_are_logged(hold: Holdfast, logger: Logger) -> None:
     error = answered(500)
 
     @hold.job("call", attempts=2)
@@ -55,7 +55,7 @@ async def test_a_retry_and_the_end_of_it_are_logged(hold: Holdfast, journal: Jou
         with pytest.raises(JobFailed):
             await job.result(timeout=PATIENCE)
 
-    [retry], [failed] = journal.lines("retry"), journal.lines("failed")
+    [retry], [failed] = logger.lines("job retry scheduled"), logger.lines("job failed")
     names = ["job_id", "status", "attempt", "gateway_status", "error_class", "error_code", "level"]
     common = {"job_id": job.id, "gateway_status": 500, "error_class": "UPSTREAM_5XX", "error_code": "GW_5XX"}
     assert told(retry, *names) == common | {"status": "queued", "attempt": 1, "level": "info"}
@@ -66,7 +66,7 @@ async def test_a_retry_and_the_end_of_it_are_logged(hold: Holdfast, journal: Jou
 
 
 @pytest.mark.clause("OBS-1")
-async def test_a_completion_is_a_routine_line(hold: Holdfast, journal: Journal) -> None:
+async def test_a_completion_is_a_routine_line(hold: Holdfast, logger: Logger) -> None:
     @hold.job("quick")
     async def quick() -> None:
         return None
@@ -75,14 +75,14 @@ async def test_a_completion_is_a_routine_line(hold: Holdfast, journal: Journal) 
         job = await quick.submit()
         await job.result(timeout=PATIENCE)
 
-    [line] = journal.lines("completed")
+    [line] = logger.lines("job completed")
     names = ("job_id", "status", "attempt", "level")
     assert told(line, *names) == {"job_id": job.id, "status": "completed", "attempt": 1, "level": "debug"}
     assert isinstance(line["duration_ms"], int)
 
 
 @pytest.mark.clause("OBS-1")
-async def test_a_failed_stage_is_named(hold: Holdfast, journal: Journal) -> None:
+async def test_a_failed_stage_is_named(hold: Holdfast, logger: Logger) -> None:
     @hold.stage("llm", attempts=2, backoff=Backoff.constant("10ms"))
     async def llm() -> None:
         raise Retryable("overloaded")
@@ -95,15 +95,18 @@ async def test_a_failed_stage_is_named(hold: Holdfast, journal: Journal) -> None
         with pytest.raises(JobFailed):
             await (await review.submit()).result(timeout=PATIENCE)
 
-    assert [line["stage"] for line in journal.lines("retry") + journal.lines("failed")] == ["llm", "llm"]
-    assert journal.lines("retry")[0]["delay_ms"] == 10
-    assert [told(line, "stage", "status") for line in journal.lines("stage")] == [
+    assert [line["stage"] for line in logger.lines("job retry scheduled") + logger.lines("job failed")] == [
+        "llm",
+        "llm",
+    ]
+    assert logger.lines("job retry scheduled")[0]["delay_ms"] == 10
+    assert [told(line, "stage", "status") for line in logger.lines("stage stored")] == [
         {"stage": "llm", "status": "failed"}
     ]
 
 
 @pytest.mark.clause("OBS-1")
-async def test_letting_go_and_cancelling_are_logged(hold: Holdfast, journal: Journal) -> None:
+async def test_letting_go_and_cancelling_are_logged(hold: Holdfast, logger: Logger) -> None:
     begun = asyncio.Event()
 
     @hold.job("work")
@@ -121,7 +124,7 @@ async def test_letting_go_and_cancelling_are_logged(hold: Holdfast, journal: Jou
         with pytest.raises(JobCancelled):
             await job.result(timeout=PATIENCE)
 
-    [released], [cancelled] = journal.lines("released"), journal.lines("cancelled")
+    [released], [cancelled] = logger.lines("job released"), logger.lines("job cancelled")
     assert told(released, "job_id", "status", "reason") == {
         "job_id": job.id,
         "status": "queued",
@@ -132,12 +135,12 @@ async def test_letting_go_and_cancelling_are_logged(hold: Holdfast, journal: Jou
         "status": "cancelled",
         "attempt": 1,
     }
-    assert len(journal.lines("worker started")) == len(journal.lines("worker stopped")) == 2
+    assert len(logger.lines("worker started")) == len(logger.lines("worker stopped")) == 2
 
 
 @pytest.mark.clause("OBS-1")
 async def test_a_job_that_its_worker_ends_at_the_deadline_is_logged_as_one_that_the_sweep_ends(
-    hold: Holdfast, journal: Journal
+    hold: Holdfast, logger: Logger
 ) -> None:
     @hold.job("slow", deadline=0.2)
     async def slow() -> None:
@@ -148,7 +151,7 @@ async def test_a_job_that_its_worker_ends_at_the_deadline_is_logged_as_one_that_
         with pytest.raises(JobFailed, match="TIMEOUT"):
             await job.result(timeout=PATIENCE)
 
-    [line] = journal.lines("timed out")
+    [line] = logger.lines("job timed out")
     names = ("job_id", "jobs", "status", "attempt", "level")
     assert told(line, *names) == {
         "job_id": job.id,
@@ -157,53 +160,53 @@ async def test_a_job_that_its_worker_ends_at_the_deadline_is_logged_as_one_that_
         "attempt": 1,
         "level": "warning",
     }
-    assert journal.lines("failed") == journal.lines("fenced") == []
+    assert logger.lines("job failed") == logger.lines("write fenced") == []
 
 
 async def test_a_job_that_the_sweep_ended_beside_its_worker_is_nothing_to_warn_of(
-    hold: Holdfast, journal: Journal, store: Store
+    hold: Holdfast, logger: Logger, store: Store
 ) -> None:
     """The worker claimed it too late, never ran its function, and wanted to write the same."""
     claim = await a_claim(store, a_job(deadline=timedelta(microseconds=1)))
     assert await store.expire(limit=10) == [claim.id]
 
     settler = a_settler(hold)
-    settler.post(Outcome(time_out(claim), claim.attempt, 0.0))
+    settler.post(AttemptOutcome(time_out(claim), claim.attempt, 0.0))
     await settler.drain()
 
-    assert journal.lines() == []
+    assert logger.lines() == []
 
 
 async def test_a_job_that_was_stopped_for_a_deadline_which_has_not_come_is_given_back_with_its_attempt(
-    hold: Holdfast, journal: Journal, store: Store
+    hold: Holdfast, logger: Logger, store: Store
 ) -> None:
     claim = await a_claim(store, a_job(deadline=timedelta(hours=1)))
 
     settler = a_settler(hold)
-    settler.post(Outcome(time_out(claim), claim.attempt, 0.0))
+    settler.post(AttemptOutcome(time_out(claim), claim.attempt, 0.0))
     await settler.drain()
 
     job = await store.get(claim.id)
     assert (job.status, job.attempt, job.losses) == (Status.QUEUED, 0, 0)
-    assert [line["reason"] for line in journal.lines("released")] == ["its deadline has not come"]
+    assert [line["reason"] for line in logger.lines("job released")] == ["its deadline has not come"]
 
 
 def a_settler(hold: Holdfast) -> Settler:
     """Make one that writes and tells as those of workers do."""
-    parts = hold.parts
+    parts = hold.runtime
     return Settler(
         parts.store,
         "worker",
-        Patience(parts.clock, parts.dice),
+        StoreRetry(parts.clock, parts.dice),
         written=lambda: None,
         parked=lambda: None,
         describe=str,
-        journal=parts.journal,
+        logger=parts.logger,
         metrics=parts.metrics,
     )
 
 
-async def test_every_line_about_a_job_has_its_name_and_queue(hold: Holdfast, journal: Journal) -> None:
+async def test_every_line_about_a_job_has_its_name_and_queue(hold: Holdfast, logger: Logger) -> None:
     begun = asyncio.Event()
 
     @hold.stage("first")
@@ -235,9 +238,18 @@ async def test_every_line_about_a_job_has_its_name_and_queue(hold: Holdfast, jou
         await asyncio.wait_for(begun.wait(), PATIENCE)
     await hold.dead.discard(failing.id, "not needed", actor="ada")
 
-    about_jobs = [line for line in journal.lines() if line.get("job_id")]
+    about_jobs = [line for line in logger.lines() if line.get("job_id")]
     names = {failing.id: "steps", running.id: "endless", late.id: "slow"}
-    expected = {"signalled", "stage", "parked", "retry", "failed", "released", "timed out", "letters moved"}
+    expected = {
+        "signal sent",
+        "stage stored",
+        "job parked",
+        "job retry scheduled",
+        "job failed",
+        "job released",
+        "job timed out",
+        "dead letters updated",
+    }
     assert {line["event"] for line in about_jobs} >= expected
     assert [line for line in about_jobs if line.get("name") != names[line["job_id"]]] == []
     assert [line for line in about_jobs if line.get("queue") != "own"] == []
@@ -275,10 +287,37 @@ async def test_what_a_handler_logs_names_its_job(hold: Holdfast, kind: str) -> N
     assert plain.getvalue() == f"hello {job.id} {kind} default.\noutside   .\n"
 
 
+async def test_jobs_of_several_names_and_queues_each_log_as_themselves(hold: Holdfast) -> None:
+    said: dict[str, dict[str, Any]] = {}
+
+    def say(place: str) -> None:
+        said[place] = dict(structlog.contextvars.merge_contextvars(None, "info", {}))
+
+    first = hold.job("first")(say)
+    second = hold.job("second", queue="slow")(say)
+    submitted = {}
+    async with hold.worker(poll=0.05, queues=["default", "slow"]):
+        for number in range(2):
+            for job in (first, second):
+                place = f"{job.spec.name} {number}"
+                submitted[place] = await job.submit(place)
+        for handle in submitted.values():
+            await handle.result(timeout=PATIENCE)
+
+    assert said == {
+        place: {
+            "job_id": handle.id,
+            "job_name": place.split()[0],
+            "job_queue": "slow" if "second" in place else "default",
+        }
+        for place, handle in submitted.items()
+    }
+
+
 async def test_an_outage_of_the_store_is_one_line_at_its_beginning_and_one_at_its_end(
-    hold: Holdfast, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    hold: Holdfast, logger: Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, away, refused = hold.parts.store, True, Counter[str]()
+    store, away, refused = hold.runtime.store, True, Counter[str]()
 
     def failing(name: str) -> Any:
         real = getattr(store, name)
@@ -306,18 +345,18 @@ async def test_an_outage_of_the_store_is_one_line_at_its_beginning_and_one_at_it
                 await asyncio.sleep(0.01)
         away = False
         async with asyncio.timeout(PATIENCE):
-            while not journal.lines("store available"):
+            while not logger.lines("store available"):
                 await asyncio.sleep(0.01)
     assert worker.stopped
 
-    [began], [ended] = journal.lines("store unavailable"), journal.lines("store available")
+    [began], [ended] = logger.lines("store unavailable"), logger.lines("store available")
     assert told(began, "level", "message") == {"level": "warning", "message": "the database does not answer"}
     assert ended["level"] == "info"
     assert ended["duration_ms"] > 0
-    assert [line for line in journal.lines() if "put off" in line["event"]] == []
+    assert [line for line in logger.lines() if "put off" in line["event"]] == []
 
 
-async def test_no_argument_and_no_stack_is_logged(hold: Holdfast, journal: Journal) -> None:
+async def test_no_argument_and_no_stack_is_logged(hold: Holdfast, logger: Logger) -> None:
     @hold.job("secretive", attempts=2)
     async def secretive(password: str) -> str:
         raise Permanent("refused")
@@ -326,7 +365,7 @@ async def test_no_argument_and_no_stack_is_logged(hold: Holdfast, journal: Journ
         with pytest.raises(JobFailed):
             await (await secretive.submit("hunter2")).result(timeout=PATIENCE)
 
-    text = journal.stream.getvalue()
+    text = logger.stream.getvalue()
     assert "refused" in text
     assert "hunter2" not in text
     assert "Traceback" not in text

@@ -18,9 +18,9 @@ from holdfast import (
     Status,
     current,
 )
-from holdfast.core.providers import ProviderState
+from holdfast.core.providers.provider import ProviderState
 from holdfast.testing import inline
-from tests.contract.conftest import Database, Journal
+from tests.contract.conftest import Database, Logger
 from tests.contract.services import (
     BRIEF,
     STEADY,
@@ -78,7 +78,7 @@ async def test_jobs_of_another_provider_run_although_those_of_a_broken_one_came_
 
 @pytest.mark.clause("BRK-3")
 async def test_three_trials_close_it_and_the_held_jobs_complete(
-    hold: Holdfast, service: Service, journal: Journal
+    hold: Holdfast, service: Service, logger: Logger
 ) -> None:
     job = declared(hold, service, hold.provider("llm", breaker=BRIEF), attempts=5)
     service.error = down()
@@ -92,7 +92,7 @@ async def test_three_trials_close_it_and_the_held_jobs_complete(
 
     kinds = Counter(event.kind for event in await hold.providers.events("llm"))
     assert kinds["closed"] == 1
-    levels = [line["level"] for line in journal.lines("provider opened")]
+    levels = [line["level"] for line in logger.lines("provider opened")]
     assert levels == ["warning"] + ["info"] * (kinds["opened"] - 1), "who watches is called once"
 
 
@@ -197,7 +197,7 @@ async def test_a_429_makes_everybody_wait_and_opens_no_breaker(hold: Holdfast, s
 
 
 async def test_a_spent_quota_blocks_the_provider_after_one_call(
-    hold: Holdfast, service: Service, journal: Journal
+    hold: Holdfast, service: Service, logger: Logger
 ) -> None:
     job = declared(hold, service, hold.provider("llm"))
     service.error = Permanent("no money", error_class=ErrorClass.QUOTA_EXHAUSTED)
@@ -210,12 +210,12 @@ async def test_a_spent_quota_blocks_the_provider_after_one_call(
 
     assert len(service.calls) == 1
     assert (await hold.providers.show("llm")).state == "blocked"
-    [line] = journal.lines("provider opened")
+    [line] = logger.lines("provider opened")
     assert (line["level"], line["cause"]) == ("error", "blocked")
 
 
 async def test_refused_credentials_fail_three_jobs_and_hold_all_others_even_those_under_way(
-    hold: Holdfast, service: Service, journal: Journal
+    hold: Holdfast, service: Service, logger: Logger
 ) -> None:
     job = declared(hold, service, hold.provider("llm"))
     service.error = Permanent("bad key", error_class=ErrorClass.AUTH_DENIED)
@@ -233,13 +233,13 @@ async def test_refused_credentials_fail_three_jobs_and_hold_all_others_even_thos
 
     ended = Counter([(await hold.read(handle.id)).status for handle in handles])
     assert ended == {Status.FAILED: 3, Status.QUEUED: 37}
-    assert len(journal.lines("provider opened")) == 1
+    assert len(logger.lines("provider opened")) == 1
 
 
 @pytest.mark.clause("BRK-2")
 @pytest.mark.clause("BRK-6")
 async def test_a_backup_takes_over_from_a_broken_provider_and_the_history_says_so(
-    hold: Holdfast, service: Service, journal: Journal
+    hold: Holdfast, service: Service, logger: Logger
 ) -> None:
     asked: list[str | None] = []
     llm = hold.provider("llm", breaker=STEADY, backup="llm-eu")
@@ -264,7 +264,7 @@ async def test_a_backup_takes_over_from_a_broken_provider_and_the_history_says_s
     assert asked == ["llm"] * 4 + ["llm-eu"] * 3
     [stage] = [event for event in await hold.events(handle.id) if event.kind is EventKind.STAGE]
     assert stage.meta["provider"] == "llm-eu"
-    assert journal.lines("backup used")[0]["backup"] == "llm-eu"
+    assert logger.lines("backup used")[0]["backup"] == "llm-eu"
 
 
 @pytest.mark.clause("BRK-6")
@@ -467,7 +467,7 @@ async def test_retries_beyond_the_budget_wait_and_first_calls_go_on(hold: Holdfa
 
 async def _last_reasons(hold: Holdfast) -> list[str]:
     found = await hold.find()
-    return list((await hold.parts.store.reasons([job.id for job in found])).values())
+    return list((await hold.runtime.store.reasons([job.id for job in found])).values())
 
 
 async def test_a_job_without_stages_takes_a_permit_for_its_call(hold: Holdfast, service: Service) -> None:
@@ -647,7 +647,7 @@ async def test_orders_that_make_no_sense_are_refused(hold: Holdfast) -> None:
 
     with pytest.raises(ConfigError, match="there is no provider 'lmm'; known are: llm"):
         await hold.providers.open("lmm", actor="ann")
-    with pytest.raises(StateRefused, match="nothing to lift"):
+    with pytest.raises(StateRefused, match="has no override to clear"):
         await hold.providers.resume("llm", actor="ann")
     with pytest.raises(StateRefused, match="nothing to probe"):
         await hold.providers.probe("llm", actor="ann")
@@ -710,7 +710,7 @@ async def test_a_worker_that_stops_gives_a_job_back_that_waits_for_its_turn(
     for handle in handles:
         seen = await hold.read(handle.id)
         assert (seen.status, seen.attempt) == (Status.QUEUED, 0)
-    _, rows = await hold.parts.store.providers(["llm"])
+    _, rows = await hold.runtime.store.providers(["llm"])
     assert ProviderState.load(rows["llm"].state).quota.shares == {}
 
 

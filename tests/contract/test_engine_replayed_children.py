@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast import Holdfast, JobFailed, JobFilter, JobFunction, LetterState, Permanent, Status, current
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import ALL, failed, letter_of, opened, planned, replayed
 from tests.contract.services import Service, down
 from tests.contract.steps import PATIENCE
 
 
 @pytest.fixture
-async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
-    async with opened(database, journal) as made:
+async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
+    async with opened(database, logger) as made:
         yield made
 
 

@@ -21,8 +21,8 @@ from holdfast import (
     Ticket,
     TicketKind,
 )
-from holdfast.core.replays import Phase
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from holdfast.core.dead_letters.replay_plan import Phase
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     ALL,
     all_failed,
@@ -47,8 +47,8 @@ SLOW = 0.01
 
 
 @pytest.fixture
-async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
-    async with opened(database, journal) as made:
+async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
+    async with opened(database, logger) as made:
         yield made
 
 
@@ -177,7 +177,7 @@ async def test_what_has_completed_can_be_closed_while_the_others_wait(
 
 @pytest.mark.clause("OPS-2")
 async def test_a_canary_that_fails_in_the_same_place_stops_its_plan(
-    hold: Holdfast, review: JobFunction[[int], int], service: Service, clock: DatabaseClock, journal: Journal
+    hold: Holdfast, review: JobFunction[[int], int], service: Service, clock: DatabaseClock, logger: Logger
 ) -> None:
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await review.submit(number) for number in range(5)])
@@ -190,7 +190,7 @@ async def test_a_canary_that_fails_in_the_same_place_stops_its_plan(
     assert progress.standing.states == {S.NEW: 2, S.VALIDATED: 3}
     assert len(service.calls) - calls == 2 * 2
     assert [(await letter_of(hold, one)).repeated for one in ids] == [True, True, False, False, False]
-    assert journal.lines("replay stopped")[-1]["reason"] == progress.plan.why
+    assert logger.lines("replay stopped")[-1]["reason"] == progress.plan.why
     await move_plans(hold)
     assert await states(hold, token) == {S.NEW: 2, S.VALIDATED: 3}
 
@@ -230,7 +230,7 @@ async def test_a_replay_is_begun_and_stopped_by_somebody(
     token = await planned(hold)
 
     for nobody in (hold.dead.replay(token, actor=""), hold.dead.stop(token, actor=" ")):
-        with pytest.raises(StepRefused, match="nobody is named; tell who takes the step"):
+        with pytest.raises(StepRefused, match="actor= must not be empty"):
             await nobody
 
     assert (await hold.dead.progress(token)).plan.phase is Phase.MADE

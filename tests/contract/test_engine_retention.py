@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import JobFilter, Permanent, Retention, Status
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import ALL, failed, keep_house, opened
 from tests.contract.steps import PATIENCE, eventually
 
@@ -15,10 +15,10 @@ KEPT = Retention(finished=HOUR, keys=DAY)
 
 @pytest.mark.clause("DLQ-3")
 async def test_finished_jobs_are_deleted_when_their_time_is_over_and_their_keys_later(
-    database: Database, journal: Journal, clock: DatabaseClock
+    database: Database, logger: Logger, clock: DatabaseClock
 ) -> None:
     runs: list[int] = []
-    async with opened(database, journal, retention=KEPT) as hold:
+    async with opened(database, logger, retention=KEPT) as hold:
 
         @hold.job("greet")
         async def greet() -> str:
@@ -50,9 +50,9 @@ async def test_finished_jobs_are_deleted_when_their_time_is_over_and_their_keys_
 
 @pytest.mark.clause("DLQ-3")
 async def test_a_failed_job_is_kept_for_as_long_as_its_letter(
-    database: Database, journal: Journal, clock: DatabaseClock
+    database: Database, logger: Logger, clock: DatabaseClock
 ) -> None:
-    async with opened(database, journal, retention=KEPT) as hold:
+    async with opened(database, logger, retention=KEPT) as hold:
 
         @hold.job("greet")
         async def greet() -> None:
@@ -67,9 +67,9 @@ async def test_a_failed_job_is_kept_for_as_long_as_its_letter(
 
 
 async def test_what_waits_or_runs_is_not_deleted_however_old_it_is(
-    database: Database, journal: Journal, clock: DatabaseClock
+    database: Database, logger: Logger, clock: DatabaseClock
 ) -> None:
-    async with opened(database, journal, retention=KEPT) as hold:
+    async with opened(database, logger, retention=KEPT) as hold:
 
         @hold.job("greet")
         async def greet() -> None: ...
@@ -84,10 +84,10 @@ async def test_what_waits_or_runs_is_not_deleted_however_old_it_is(
 
 @pytest.mark.parametrize("patience", [None, DAY], ids=["for ever", "for a day"])
 async def test_a_job_that_waits_long_is_told_again_what_has_become_of_one_that_is_gone(
-    database: Database, journal: Journal, clock: DatabaseClock, patience: timedelta | None
+    database: Database, logger: Logger, clock: DatabaseClock, patience: timedelta | None
 ) -> None:
     runs: list[int] = []
-    async with opened(database, journal, retention=KEPT) as hold:
+    async with opened(database, logger, retention=KEPT) as hold:
 
         @hold.job("draft")
         async def draft(number: int) -> dict[str, str]:
@@ -122,9 +122,9 @@ async def test_a_job_that_waits_long_is_told_again_what_has_become_of_one_that_i
 
 
 async def test_the_keys_of_what_a_job_has_submitted_go_when_it_has_ended(
-    database: Database, journal: Journal, clock: DatabaseClock
+    database: Database, logger: Logger, clock: DatabaseClock
 ) -> None:
-    async with opened(database, journal, retention=KEPT) as hold:
+    async with opened(database, logger, retention=KEPT) as hold:
 
         @hold.job("child")
         async def child() -> None: ...
@@ -138,7 +138,7 @@ async def test_the_keys_of_what_a_job_has_submitted_go_when_it_has_ended(
         await clock.advance(2 * DAY)
         await keep_house(hold, clock)
 
-        assert await hold.parts.store.purge_keys(older_than=timedelta(0), limit=9) == 0, (
+        assert await hold.runtime.store.purge_keys(older_than=timedelta(0), limit=9) == 0, (
             "it has gone by itself"
         )
-    assert [line["count"] for line in journal.lines("purged") if line["what"] == "keys"] == [1]
+    assert [line["count"] for line in logger.lines("records purged") if line["what"] == "keys"] == [1]

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from holdfast import ConfigError, ErrorClass, Holdfast, JobFailed, Retryable, Status
-from holdfast.core.transitions import fail
+from holdfast.core.jobs.transitions import fail
 from holdfast.ports import Store
 from tests.builders import a_failure, a_stage
 from tests.contract.conftest import DatabaseClock

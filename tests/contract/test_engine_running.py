@@ -1,7 +1,7 @@
 """A worker takes what is ready, at once, and asks again at once."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -18,8 +18,8 @@ from holdfast import (
     Retryable,
     Status,
 )
-from holdfast.engine.parts import Parts
-from holdfast.ports import Hint, Store
+from holdfast.engine.runtime import Runtime
+from holdfast.ports import Hint, HintKind, Store
 from holdfast.wiring import assemble
 from tests.contract.conftest import Database, DatabaseClock
 from tests.contract.steps import PATIENCE, eventually
@@ -59,7 +59,7 @@ async def test_an_idle_worker_is_woken_by_a_submission_from_another_process(
     hold: Holdfast, database: Database
 ) -> None:
     hold.job("double")(double)
-    elsewhere = Holdfast(database.url, journal=hold.parts.journal)
+    elsewhere = Holdfast(database.url, logger=hold.runtime.logger)
 
     async with elsewhere, hold.worker(poll=NEVER) as worker:
         await worker.ready.wait()
@@ -77,7 +77,7 @@ class DeafStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
+    def listen(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
         return lambda: None
 
 
@@ -85,11 +85,11 @@ class DeafStore:
 async def test_an_idle_worker_that_hears_nothing_finds_a_job_by_itself(
     hold: Holdfast, database: Database
 ) -> None:
-    def deafly(*args: Any, **given: Any) -> Parts:
-        parts = assemble(*args, **given)
-        return replace(parts, store=cast("Store", DeafStore(parts.store)))
+    def deafly(*args: Any, **given: Any) -> Runtime:
+        runtime = assemble(*args, **given)
+        return replace(runtime, store=cast("Store", DeafStore(runtime.store)))
 
-    deaf = Holdfast(database.url, journal=hold.parts.journal, assemble=deafly)
+    deaf = Holdfast(database.url, logger=hold.runtime.logger, assemble=deafly)
     doubled = deaf.job("double")(double)
 
     async with deaf, deaf.worker(poll=0.05) as worker:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from holdfast import ErrorClass, EventKind, Holdfast, JobFailed, Retryable, current
 from holdfast.core.errors import StoreReadOnly
-from holdfast.core.stages import StageRow, StageStatus
+from holdfast.core.jobs.stages import StageRow, StageStatus
 from holdfast.ports import Store
 from tests.contract.steps import PATIENCE
 
@@ -278,8 +278,8 @@ async def test_a_job_whose_stages_cannot_be_read_is_given_back_with_its_attempt(
             raise TimeoutError("once")
         return "done"
 
-    forgetful = ForgetfulOnce(hold.parts.store)
-    hold.parts = replace(hold.parts, store=forgetful)
+    forgetful = ForgetfulOnce(hold.runtime.store)
+    hold.runtime = replace(hold.runtime, store=forgetful)
     async with hold.worker(poll=0.05):
         assert await (await work.submit()).result(timeout=PATIENCE) == "done"
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Holdfast, JobFunction, LetterFilter, LetterState, PlanStale
-from holdfast.core.replays import Phase
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from holdfast.core.dead_letters.replay_plan import Phase
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     all_failed,
     failed,
@@ -24,8 +24,8 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
-    async with opened(database, journal, code_version="1") as made:
+async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
+    async with opened(database, logger, code_version="1") as made:
         yield made
 
 
@@ -88,11 +88,11 @@ async def test_a_plan_is_good_for_an_hour_by_the_stores_clock(
 
 @pytest.mark.clause("OPS-1")
 async def test_a_plan_is_good_for_the_version_of_the_code_that_made_it(
-    hold: Holdfast, review: JobFunction[[int], int], database: Database, journal: Journal
+    hold: Holdfast, review: JobFunction[[int], int], database: Database, logger: Logger
 ) -> None:
     token = await planned(hold, await failed(hold, review, 1))
 
-    async with opened(database, journal, code_version="2") as later:
+    async with opened(database, logger, code_version="2") as later:
         with pytest.raises(PlanStale, match="was made with version 1 of the code, and this is 2; plan again"):
             await later.dead.replay(token, actor="ann")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast import EventKind, Holdfast, Status
-from holdfast.core.jobs import Claim
+from holdfast.core.jobs.job import Claim
 from holdfast.ports import Store
-from tests.contract.conftest import DatabaseClock, Journal
+from tests.contract.conftest import DatabaseClock, Logger
 from tests.contract.steps import LEASE, PATIENCE, claimed, eventually
 
 
@@ -196,7 +196,7 @@ async def test_an_error_in_the_block_stops_the_worker_cleanly(hold: Holdfast, wo
 
 @pytest.mark.clause("JOB-6")
 async def test_a_worker_that_overslept_its_lease_lets_go_of_the_job(
-    hold: Holdfast, store: Store, clock: DatabaseClock, work: Work, journal: Journal
+    hold: Holdfast, store: Store, clock: DatabaseClock, work: Work, logger: Logger
 ) -> None:
     job = await hold.job("work")(work.run).submit()
 
@@ -211,12 +211,12 @@ async def test_a_worker_that_overslept_its_lease_lets_go_of_the_job(
 
     held = await job.read()
     assert (held.leased_by, held.lease_token, held.status) == ("another", thief.token, Status.PROCESSING)
-    assert [line["job_id"] for line in journal.lines("lease lost")] == [job.id]
+    assert [line["job_id"] for line in logger.lines("lease lost")] == [job.id]
 
 
 @pytest.mark.clause("JOB-6")
 async def test_a_result_that_comes_after_the_lease_is_thrown_away(
-    hold: Holdfast, store: Store, clock: DatabaseClock, work: Work, journal: Journal
+    hold: Holdfast, store: Store, clock: DatabaseClock, work: Work, logger: Logger
 ) -> None:
     job = await hold.job("work")(work.run).submit()
 
@@ -229,7 +229,7 @@ async def test_a_result_that_comes_after_the_lease_is_thrown_away(
 
     held = await eventually(job.read, lambda job: job.leased_by is not None)
     assert (held.leased_by, held.status, held.result) == ("another", Status.PROCESSING, None)
-    assert [line["job_id"] for line in journal.lines("fenced")] == [job.id]
+    assert [line["job_id"] for line in logger.lines("write fenced")] == [job.id]
 
 
 class SlowToAnswer:
@@ -256,8 +256,8 @@ async def test_a_block_that_fails_while_its_worker_claims_leaves_no_job_behind_i
         return "done"
 
     job = await work.submit()
-    slow = SlowToAnswer(hold.parts.store)
-    hold.parts = replace(hold.parts, store=slow)
+    slow = SlowToAnswer(hold.runtime.store)
+    hold.runtime = replace(hold.runtime, store=slow)
     with suppress(RuntimeError):
         async with hold.worker(poll=0.05):
             await asyncio.wait_for(slow.committed.wait(), PATIENCE)

@@ -10,13 +10,13 @@ import pytest
 
 from holdfast import ErrorClass, Holdfast, JobFailed, JobHandle, Status
 from holdfast.core.errors import StoreReadOnly
-from holdfast.core.jobs import Claim, Signal
-from holdfast.core.stages import StageRow
-from holdfast.core.transitions import release
-from holdfast.engine.worker import EXPIRED, Worker
+from holdfast.core.jobs.job import Claim, Signal
+from holdfast.core.jobs.stages import StageRow
+from holdfast.core.jobs.transitions import release
+from holdfast.engine.worker.worker import EXPIRED, Worker
 from holdfast.ports import Clock, Store
 from tests.builders import a_stage
-from tests.contract.conftest import Journal
+from tests.contract.conftest import Logger
 from tests.contract.steps import LEASE, PATIENCE, eventually
 
 Look = Callable[[Sequence[str]], Awaitable[None]]
@@ -26,9 +26,9 @@ class Watched:
     """A store of a worker in which something happens before stages or signals are read."""
 
     def __init__(self, hold: Holdfast, look: Look) -> None:
-        self._store = hold.parts.store
+        self._store = hold.runtime.store
         self._look = look
-        hold.parts = replace(hold.parts, store=cast("Store", self))
+        hold.runtime = replace(hold.runtime, store=cast("Store", self))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -182,7 +182,7 @@ async def test_a_suspect_keeps_its_losses_if_the_answer_to_its_begin_was_lost(
 @pytest.mark.clause("STG-2")
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_job_that_cannot_be_read_does_not_keep_its_neighbours_from_running(
-    hold: Holdfast, store: Store, journal: Journal, hangs: bool
+    hold: Holdfast, store: Store, logger: Logger, hangs: bool
 ) -> None:
     heavy: list[str] = []
     readable = asyncio.Event()
@@ -209,7 +209,7 @@ async def test_a_job_that_cannot_be_read_does_not_keep_its_neighbours_from_runni
         assert await jobs[0].result(timeout=PATIENCE) == "done"
 
     assert back.status is Status.QUEUED
-    assert journal.lines("claims dropped")
+    assert logger.lines("claims released")
 
 
 @pytest.mark.clause("STG-2")
@@ -254,8 +254,8 @@ class Skips:
 async def test_a_job_whose_lease_may_be_over_before_it_begins_is_not_run(
     hold: Holdfast, store: Store, where: str
 ) -> None:
-    clock = Skips(hold.parts.clock)
-    hold.parts = replace(hold.parts, clock=clock)
+    clock = Skips(hold.runtime.clock)
+    hold.runtime = replace(hold.runtime, clock=clock)
     runs: list[float] = []
 
     @hold.job("work")

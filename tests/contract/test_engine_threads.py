@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from holdfast import ErrorClass, Holdfast, JobFailed, StageFailed
-from tests.contract.conftest import Journal
+from tests.contract.conftest import Logger
 from tests.contract.steps import PATIENCE
 
 
@@ -91,9 +91,7 @@ async def test_a_plain_stage_of_an_async_job_is_called_in_a_thread(hold: Holdfas
     assert threads[0] is not threading.current_thread()
 
 
-async def test_a_timeout_ends_the_wait_for_a_thread_that_does_not_end(
-    hold: Holdfast, journal: Journal
-) -> None:
+async def test_a_timeout_ends_the_wait_for_a_thread_that_does_not_end(hold: Holdfast, logger: Logger) -> None:
     release = threading.Event()
 
     @hold.job("stuck", attempts=2, timeout="50ms")
@@ -108,7 +106,7 @@ async def test_a_timeout_ends_the_wait_for_a_thread_that_does_not_end(
 
     assert raised.value.failure.error_class is ErrorClass.NETWORK_TIMEOUT
     assert (await job.read()).attempt == 2
-    assert {line["job_id"] for line in journal.lines("thread left behind")} == {job.id}
+    assert {line["job_id"] for line in logger.lines("thread abandoned")} == {job.id}
 
 
 @pytest.mark.parametrize("kind", ["thread", "loop"])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, ErrorClass, Holdfast, JobFunction, Permanent, Retryable, Ticket, TicketKind
-from holdfast.engine.telling import BATCH, LEASE
-from holdfast.telemetry.figures import Figures
-from tests.contract.conftest import Database, DatabaseClock, FakeClock, Journal
+from holdfast.engine.dead_letters.ticket_notifier import BATCH, LEASE
+from holdfast.telemetry.metrics import MetricRegistry
+from tests.contract.conftest import Database, DatabaseClock, FakeClock, Logger
 from tests.contract.letters import (
     A_MINUTE_LATER,
     a_teller,
@@ -33,8 +33,8 @@ AN_HOUR_LATER = timedelta(minutes=64, seconds=1)
 
 
 @pytest.fixture
-async def hold(database: Database, journal: Journal) -> AsyncIterator[Holdfast]:
-    async with opened(database, journal) as made:
+async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
+    async with opened(database, logger) as made:
         yield made
 
 
@@ -89,14 +89,14 @@ async def test_each_letter_has_a_ticket_that_is_told_to_plain_and_to_async_funct
 
 @pytest.mark.clause("DLQ-4")
 async def test_each_letter_is_logged_with_its_first_reason(
-    hold: Holdfast, journal: Journal, service: Service
+    hold: Holdfast, logger: Logger, service: Service
 ) -> None:
     grade = grade_of(hold, service)
     service.error = Retryable("no answer", error_class=ErrorClass.NETWORK_TIMEOUT)
     job_id = await failed(hold, grade, 1)
     await tell_tickets(hold)
 
-    [line] = journal.lines("ticket")
+    [line] = logger.lines("ticket raised")
     assert (line["level"], line["job_id"], line["first_reason"]) == ("warning", job_id, "NETWORK_TIMEOUT")
     assert (line["kind"], line["ticket_level"]) == ("dead letter", "review")
     assert line["title"] == "job grade failed: no answer"
@@ -104,23 +104,25 @@ async def test_each_letter_is_logged_with_its_first_reason(
 
 @pytest.mark.clause("DLQ-4")
 async def test_what_wakes_somebody_is_logged_as_an_error(
-    hold: Holdfast, journal: Journal, service: Service
+    hold: Holdfast, logger: Logger, service: Service
 ) -> None:
     service.error = KeyError("essay")
     await failed(hold, grade_of(hold, service), 1)
     await tell_tickets(hold)
 
-    assert [(line["level"], line["ticket_level"]) for line in journal.lines("ticket")] == [("error", "page")]
+    assert [(line["level"], line["ticket_level"]) for line in logger.lines("ticket raised")] == [
+        ("error", "page")
+    ]
 
 
 @pytest.mark.clause("DLQ-4")
 async def test_a_worker_tells_what_another_has_left_untold(
-    hold: Holdfast, grade: JobFunction[[int], int], database: Database, journal: Journal
+    hold: Holdfast, grade: JobFunction[[int], int], database: Database, logger: Logger
 ) -> None:
     job_id = await failed(hold, grade, 1)
     told: asyncio.Queue[Ticket] = asyncio.Queue()
 
-    async with Holdfast(database.url, journal=journal.writer) as other, asyncio.timeout(PATIENCE):
+    async with Holdfast(database.url, logger=logger.writer) as other, asyncio.timeout(PATIENCE):
         other.on_ticket(told.put)
         async with other.worker(poll=0.05):
             assert (await told.get()).job_id == job_id
@@ -128,7 +130,7 @@ async def test_a_worker_tells_what_another_has_left_untold(
 
 @pytest.mark.clause("DLQ-4")
 async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody_from_hearing_of_it(
-    hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, journal: Journal
+    hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, logger: Logger
 ) -> None:
     stumbled: list[str] = []
     heard: list[str] = []
@@ -147,7 +149,7 @@ async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody
         ids = await all_failed(hold, [await grade.submit(number) for number in range(2)])
     await tell_tickets(hold)
     assert sorted(heard) == [f"{job_id}:1" for job_id in ids]
-    assert [line["message"] for line in journal.lines("ticket not told")] == [
+    assert [line["message"] for line in logger.lines("ticket notification failed")] == [
         "RuntimeError: the pager is off"
     ] * 2
     await tell_tickets(hold)
@@ -162,10 +164,10 @@ async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody
 
 @pytest.mark.clause("DLQ-4")
 async def test_a_ticket_that_somebody_does_not_hear_is_logged_and_counted_once_by_all_workers(
-    database: Database, journal: Journal, service: Service, clock: DatabaseClock
+    database: Database, logger: Logger, service: Service, clock: DatabaseClock
 ) -> None:
-    figures = Figures()
-    async with opened(database, journal, metrics=figures) as hold:
+    figures = MetricRegistry()
+    async with opened(database, logger, metrics=figures) as hold:
 
         @hold.on_ticket
         def deaf(_: Ticket) -> None:
@@ -178,23 +180,23 @@ async def test_a_ticket_that_somebody_does_not_hear_is_logged_and_counted_once_b
             await workers[tries % 2].run_once()
             await clock.advance(AN_HOUR_LATER)
 
-    assert len(journal.lines("ticket not told")) == 4
-    assert len(journal.lines("ticket")) == 1
+    assert len(logger.lines("ticket notification failed")) == 4
+    assert len(logger.lines("ticket raised")) == 1
     assert figures.value("tickets", level="review") == 1
 
 
 @pytest.mark.clause("DLQ-4")
 async def test_a_ticket_whose_worker_died_before_it_was_told_is_logged_by_another(
-    hold: Holdfast, grade: JobFunction[[int], int], journal: Journal, clock: DatabaseClock
+    hold: Holdfast, grade: JobFunction[[int], int], logger: Logger, clock: DatabaseClock
 ) -> None:
     job_id = await failed(hold, grade, 1)
-    store: Any = hold.parts.store
+    store: Any = hold.runtime.store
     assert await store.behind.take_tickets(limit=9, lease=timedelta(minutes=1))
 
     await clock.advance(A_MINUTE_LATER)
     await tell_tickets(hold)
 
-    assert [line["job_id"] for line in journal.lines("ticket")] == [job_id]
+    assert [line["job_id"] for line in logger.lines("ticket raised")] == [job_id]
 
 
 @pytest.mark.clause("DLQ-4")
@@ -253,7 +255,7 @@ async def test_a_page_and_a_full_archive_do_not_wait_behind_reviews(
         service.error = KeyError("essay")
         await all_failed(hold, [await grade.submit(BATCH)])
     facts = {"title": "the disk is full", "level": "alert"}
-    await hold.parts.store.raise_alarm(TicketKind.ARCHIVE, facts)
+    await hold.runtime.store.raise_alarm(TicketKind.ARCHIVE, facts)
 
     await tell_tickets(hold)
 
@@ -307,9 +309,9 @@ async def test_a_ticket_is_told_to_all_at_once_so_that_nobody_waits_for_another(
 
 @pytest.mark.clause("DLQ-4")
 async def test_nobody_else_is_given_tickets_while_a_worker_tells_them_slowly(
-    hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, journal: Journal
+    hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, logger: Logger
 ) -> None:
-    store: Any = hold.parts.store
+    store: Any = hold.runtime.store
     watch = FakeClock()
     heard: list[str] = []
 
@@ -331,9 +333,9 @@ async def test_nobody_else_is_given_tickets_while_a_worker_tells_them_slowly(
     await clock.advance(A_MINUTE_LATER)
     await worker.run_once()
 
-    assert journal.lines("ticket not told") == []
+    assert logger.lines("ticket notification failed") == []
     assert sorted(heard) == [f"{job_id}:1" for job_id in ids]
-    assert sorted(line["job_id"] for line in journal.lines("ticket")) == ids
+    assert sorted(line["job_id"] for line in logger.lines("ticket raised")) == ids
 
 
 @pytest.mark.clause("DLQ-4")
@@ -365,7 +367,7 @@ async def test_a_function_that_hangs_is_given_up_and_called_again(
     hold.on_ticket(hears)
     job_id = await failed(hold, grade, 1)
 
-    await tell_tickets(hold, patience=0.1)
+    await tell_tickets(hold, hook_timeout=0.1)
     await until(called)  # a thread begins when it can
     assert (calls, heard) == ([f"{job_id}:1"], [f"{job_id}:1"])
     over.set()
@@ -379,11 +381,11 @@ async def test_a_function_that_hangs_is_given_up_and_called_again(
 
 @pytest.fixture
 async def grouping(
-    database: Database, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    database: Database, logger: Logger, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Holdfast]:
     """A Holdfast in which one ticket stands for all letters of a group."""
     monkeypatch.setenv("HOLDFAST_TICKETS_PER", "group")
-    async with opened(database, journal) as made:
+    async with opened(database, logger) as made:
         yield made
 
 
@@ -465,7 +467,7 @@ async def test_what_is_escalated_is_told_although_its_group_is_known(
     "error", [asyncio.CancelledError("its own"), SystemExit(3)], ids=["cancelled", "exit"]
 )
 async def test_a_function_that_ends_like_its_process_keeps_nobody_from_hearing_of_the_ticket(
-    hold: Holdfast, grade: JobFunction[[int], int], journal: Journal, error: BaseException
+    hold: Holdfast, grade: JobFunction[[int], int], logger: Logger, error: BaseException
 ) -> None:
     told: list[Ticket] = []
 
@@ -479,7 +481,7 @@ async def test_a_function_that_ends_like_its_process_keeps_nobody_from_hearing_o
     await tell_tickets(hold)
 
     assert [ticket.job_id for ticket in told] == [job_id]
-    assert len(journal.lines("ticket not told")) == 1
+    assert len(logger.lines("ticket notification failed")) == 1
 
 
 @pytest.mark.clause("DLQ-4")
@@ -499,7 +501,7 @@ async def test_a_plain_function_that_hangs_has_one_thread_however_many_tickets_t
     try:
         async with hold.worker(poll=0.05):
             await all_failed(hold, [await grade.submit(number) for number in range(4)])
-        await tell_tickets(hold, patience=0.01)
+        await tell_tickets(hold, hook_timeout=0.01)
         await until(hangs_somewhere)
         assert len(hanging) == 1
     finally:
@@ -518,7 +520,7 @@ async def test_a_job_that_its_deadline_ends_is_told_as_its_table_says(
 
     await slow.submit()
     await clock.advance(timedelta(hours=2))
-    await hold.parts.store.expire(limit=1)
+    await hold.runtime.store.expire(limit=1)
     await tell_tickets(hold)
 
     assert [(ticket.level, ticket.facts["error_class"]) for ticket in told] == [("page", "TIMEOUT")]
@@ -530,7 +532,7 @@ async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_told_all_th
 ) -> None:
     told: list[Ticket] = []
     hold.on_ticket(told.append)
-    await hold.parts.store.raise_alarm("lunar", {"title": "the moon is full", "level": "page"})
+    await hold.runtime.store.raise_alarm("lunar", {"title": "the moon is full", "level": "page"})
     await tell_tickets(hold)
 
     assert [(ticket.title, ticket.level) for ticket in told] == [("the moon is full", "page")]

@@ -18,11 +18,11 @@ from holdfast import (
     LetterState,
     StepRefused,
 )
+from holdfast.core.dead_letters.letter import validate
+from holdfast.core.dead_letters.replay_plan import Plan
 from holdfast.core.durations import duration
-from holdfast.core.letters import validate
-from holdfast.core.replays import Plan
 from holdfast.ports import Store
-from tests.contract.conftest import Database, DatabaseClock, Journal
+from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     ALL,
     all_failed,
@@ -45,9 +45,9 @@ Opening = Callable[..., AbstractAsyncContextManager[Holdfast]]
 
 
 @pytest.fixture
-def opening(database: Database, journal: Journal) -> Opening:
+def opening(database: Database, logger: Logger) -> Opening:
     """Opens a Holdfast as another deployment would have it."""
-    return partial(opened, database, journal)
+    return partial(opened, database, logger)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_each_step_is_refused_until_the_one_before_it_was_taken(
         await dead.close(job_id, "done", actor="ann")
 
     await dead.remediate(job_id, "INC-7", actor="ann")
-    with pytest.raises(StepRefused, match="safe is empty; put it in words"):
+    with pytest.raises(StepRefused, match="safe must not be empty"):
         await dead.plan(job_id, safe=" ", actor="ann")
     assert (await letter_of(hold, job_id)).replays == 0
     assert (await letter_of(hold, job_id)).state is LetterState.REMEDIATED
@@ -99,11 +99,11 @@ async def test_a_step_without_a_name_a_reason_or_a_known_cause_is_refused(
     dead = hold.dead
 
     refusals: list[tuple[Awaitable[Any], str]] = [
-        (dead.triage(job_id, "transient", actor=" "), "nobody is named; tell who takes the step"),
-        (dead.remediate(job_id, "", actor="ann"), "evidence is empty; put it in words"),
-        (dead.close(job_id, "", actor="ann"), "notes is empty"),
-        (dead.discard(job_id, "", actor="ann"), "reason is empty"),
-        (dead.plan(job_id, safe=SAFE, actor=""), "nobody is named; tell who takes the step"),
+        (dead.triage(job_id, "transient", actor=" "), "actor= must not be empty"),
+        (dead.remediate(job_id, "", actor="ann"), "evidence must not be empty"),
+        (dead.close(job_id, "", actor="ann"), "notes must not be empty"),
+        (dead.discard(job_id, "", actor="ann"), "reason must not be empty"),
+        (dead.plan(job_id, safe=SAFE, actor=""), "actor= must not be empty"),
     ]
     for asked, words in refusals:
         with pytest.raises(StepRefused, match=words):
@@ -205,12 +205,12 @@ async def test_of_two_operators_who_take_a_step_at_once_one_takes_it(
     hold: Holdfast, review: JobFunction[[int], int]
 ) -> None:
     job_id = await failed(hold, review, 1)
-    alone = hold.parts
-    hold.parts = replace(alone, store=cast("Store", Meeting(alone.store)))
+    alone = hold.runtime
+    hold.runtime = replace(alone, store=cast("Store", Meeting(alone.store)))
 
     asked = [hold.dead.triage(job_id, "data", actor=actor) for actor in ("ann", "bert")]
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    hold.parts = alone
+    hold.runtime = alone
 
     [refused] = [answer for answer in answers if isinstance(answer, BaseException)]
     assert isinstance(refused, StepRefused)
@@ -375,7 +375,7 @@ async def test_a_letter_that_waits_in_a_plan_which_has_begun_is_in_no_other(
 
     third = await hold.dead.plan(ids[1], safe=SAFE, actor="ann")
     waiting = await letter_of(hold, ids[1])
-    stolen = await hold.parts.store.move_letters(
+    stolen = await hold.runtime.store.move_letters(
         [waiting.seen], [validate("no reason", "stolen", actor="ann")], plan=Plan("stolen", "ann", 0.0, 1)
     )
 

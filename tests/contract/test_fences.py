@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Job, Status
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.failures import ErrorClass
-from holdfast.core.jobs import Claim, Event
-from holdfast.core.stages import StageRow, StageStatus
-from holdfast.core.transitions import Transition, cancel, complete, fail, hold, release
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.failures.failure import ErrorClass
+from holdfast.core.jobs.job import Claim, Event
+from holdfast.core.jobs.stages import StageRow, StageStatus
+from holdfast.core.jobs.transitions import Transition, cancel, complete, fail, hold, release
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_stage

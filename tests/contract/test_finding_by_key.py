@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import Holdfast, JobFilter
-from holdfast.cli.answers import full_id
+from holdfast.cli.results import full_id
 from holdfast.core.errors import JobNotFound
 from tests.contract.steps import PATIENCE
 
@@ -32,7 +32,7 @@ async def test_jobs_are_found_by_key_subject_and_version(hold: Holdfast) -> None
     assert await found(key="k-2") == set()
     assert await found(subject="essay-7") == {first.id, second.id}
     assert await found(subject="essay-7", version=2) == {second.id}
-    assert await hold.parts.store.keys_of([keyed.id, first.id, second.id]) == {keyed.id: "k-1"}
+    assert await hold.runtime.store.keys_of([keyed.id, first.id, second.id]) == {keyed.id: "k-1"}
 
 
 async def test_a_job_is_meant_by_the_beginning_of_its_id(hold: Holdfast) -> None:

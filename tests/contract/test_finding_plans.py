@@ -13,7 +13,7 @@ import pytest
 from holdfast import JobFilter, Status
 from holdfast.stores.finding import find_statement
 from holdfast.stores.postgres.connections import SESSION
-from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.queries import Statements
 from tests.contract.conftest import SqliteFile
 
 pytestmark = pytest.mark.clause("JOB-9")

@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from holdfast import Event, EventKind, Status
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.stages import StageStatus
-from holdfast.core.transitions import Finish, complete, fail, release
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.jobs.stages import StageStatus
+from holdfast.core.jobs.transitions import Finish, complete, fail, release
 from holdfast.ports import Store
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.conftest import DatabaseClock

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast import EventKind, JobFilter, Status
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.jobs import Claim, Submission
-from holdfast.core.transitions import Transition, complete, fail, hold, park, put_aside, release
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.jobs.job import Claim, Submission
+from holdfast.core.jobs.transitions import Transition, complete, fail, hold, park, put_aside, release
 from holdfast.ports import Hint, HintKind, Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_job
@@ -297,7 +297,7 @@ async def test_a_parent_that_is_held_is_not_woken_by_the_end_of_a_child(store: S
 
 async def test_a_hint_goes_out_whenever_jobs_are_let_out(store: Store) -> None:
     heard: list[Hint] = []
-    deafen = store.listen(heard.append)
+    unsubscribe = store.listen(heard.append)
     await submitted(store, a_job(queue="mail"))
 
     async with asyncio.timeout(PATIENCE):
@@ -306,4 +306,4 @@ async def test_a_hint_goes_out_whenever_jobs_are_let_out(store: Store) -> None:
             await settled(store, hold(await claimed(store, queue="mail"), WHY, held_by="llm"))
             assert await store.let_out("llm", limit=1) == 1
             await asyncio.sleep(0)
-    deafen()
+    unsubscribe()

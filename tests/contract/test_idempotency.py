@@ -6,21 +6,21 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast import KeyReused, Status, VersionRefused
-from holdfast.core.jobs import Receipt, Submission
+from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.ports import Store
-from holdfast.ports.store import Refusal
+from holdfast.ports.store import SubmissionRefusal
 from tests.builders import a_job
 from tests.contract.conftest import Database
 from tests.contract.steps import LEASE, a_claim, a_completed_job, a_failed_job, claimed, submitted
 
 
-async def answer_to(store: Store, job: Submission) -> Receipt | Refusal:
+async def answer_to(store: Store, job: Submission) -> Receipt | SubmissionRefusal:
     [answer] = await store.submit([job])
     return answer
 
 
-def refusals(answers: Sequence[Receipt | Refusal]) -> list[type[Exception] | None]:
-    return [type(answer.error) if isinstance(answer, Refusal) else None for answer in answers]
+def refusals(answers: Sequence[Receipt | SubmissionRefusal]) -> list[type[Exception] | None]:
+    return [type(answer.error) if isinstance(answer, SubmissionRefusal) else None for answer in answers]
 
 
 @pytest.mark.clause("IDM-1")

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import EventKind, Status
-from holdfast.core.transitions import release
+from holdfast.core.jobs.transitions import release
 from holdfast.ports import Store
 from holdfast.ports.store import Extension, Leased
 from tests.builders import a_job, a_stage

@@ -7,11 +7,19 @@ from datetime import timedelta
 import pytest
 
 from holdfast import ErrorClass, EventKind, Failure, Status
+from holdfast.core.dead_letters.letter import (
+    Cause,
+    LetterFilter,
+    LetterState,
+    close,
+    discard,
+    triage,
+    validate,
+)
+from holdfast.core.dead_letters.replay_plan import Phase
 from holdfast.core.errors import PlanStale
-from holdfast.core.letters import Cause, LetterFilter, LetterState, close, discard, triage, validate
-from holdfast.core.replays import Phase
-from holdfast.core.stages import RESTARTED, StageKey, StageStatus
-from holdfast.core.transitions import Finish
+from holdfast.core.jobs.stages import RESTARTED, StageKey, StageStatus
+from holdfast.core.jobs.transitions import Finish
 from holdfast.ports import Store
 from holdfast.ports.letters import PlanRow
 from holdfast.ports.store import Settled

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Backoff, ErrorClass, Failure, Holdfast, JobFailed, Status
-from holdfast.core.backoff import RetryPolicy
-from holdfast.core.errors import LetterNotFound
-from holdfast.core.failures import deadline_passed
-from holdfast.core.letters import (
+from holdfast.core.dead_letters.letter import (
     Cause,
     LetterFilter,
     LetterState,
@@ -21,8 +18,11 @@ from holdfast.core.letters import (
     triage,
     validate,
 )
-from holdfast.core.stages import StageStatus
-from holdfast.core.transitions import Finish, cancel, complete, fail, hold, park
+from holdfast.core.errors import LetterNotFound
+from holdfast.core.failures.backoff import RetryPolicy
+from holdfast.core.failures.failure import deadline_passed
+from holdfast.core.jobs.stages import StageStatus
+from holdfast.core.jobs.transitions import Finish, cancel, complete, fail, hold, park
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_job, a_stage

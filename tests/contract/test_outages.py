@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Status, StoreUnavailable
-from holdfast.core.jobs import Claim
-from holdfast.engine.keeper import Keeper
+from holdfast.core.jobs.job import Claim
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.sweeper import Sweeper
+from holdfast.engine.worker.lease_keeper import LeaseKeeper
+from holdfast.engine.worker.maintenance import Maintenance
 from holdfast.ports import Store
-from holdfast.telemetry.figures import Figures
-from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.logs import StructuredLogger
+from holdfast.telemetry.metrics import MetricRegistry
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, claimed, submitted
@@ -58,18 +58,18 @@ class Scene:
         self._outage = Outage(store)
         self.unsettled: set[tuple[str, int]] = set()
         options, reaches = WorkerOptions(lease=LEASE), cast("Store", self._outage)
-        journal = StructuredJournal()
-        self.keeper = Keeper(
-            "alive", reaches, {}, self.unsettled, options, clock=self._steady, journal=journal
+        logger = StructuredLogger()
+        self.keeper = LeaseKeeper(
+            "alive", reaches, {}, self.unsettled, options, clock=self._steady, logger=logger
         )
-        self.sweeper = Sweeper(
+        self.sweeper = Maintenance(
             reaches,
             options,
             asyncio.Event(),
             clock=self._steady,
             dice=self._steady,
-            journal=journal,
-            metrics=Figures(),
+            logger=logger,
+            metrics=MetricRegistry(),
         )
 
     async def claim(self, worker: str) -> Claim:

@@ -24,7 +24,7 @@ from holdfast import (
 )
 from holdfast.core.durations import instant_in_utc
 from holdfast.core.errors import SubmitError
-from holdfast.core.jobs import Receipt
+from holdfast.core.jobs.job import Receipt
 
 
 def nested(depth: int) -> Any:
@@ -299,7 +299,7 @@ async def test_an_instant_that_an_earlier_version_let_in_does_not_keep_others_fr
     hold: Holdfast, echo: JobFunction[[Any], Any]
 ) -> None:
     old = [echo._submission("[1]")._replace(run_at=run_at) for run_at in BEYOND.values()]
-    await hold.parts.store.submit(old)
+    await hold.runtime.store.submit(old)
     job = await echo.submit(1)
 
     found = {each.id for each in await hold.find()}

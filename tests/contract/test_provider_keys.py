@@ -5,9 +5,9 @@ import json
 import time
 from datetime import timedelta
 
-from holdfast.core.limits import Limits, Rate, Wish
-from holdfast.core.providers import ProviderSpec, ProviderState
-from holdfast.engine.exchanging import Told, swap
+from holdfast.core.providers.limits import LimitRequest, Limits, Rate
+from holdfast.core.providers.provider import ProviderSpec, ProviderState
+from holdfast.engine.providers.shared_state import Announcement, swap
 from holdfast.ports import Store
 from holdfast.ports.providers import KeyWrite
 from tests.contract.conftest import Database, DatabaseClock
@@ -108,9 +108,9 @@ async def test_many_who_want_the_same_keys_in_another_order_come_through(
 
 async def test_a_limit_of_a_key_is_kept_by_workers_that_read_and_write_that_key_alone(store: Store) -> None:
     async def grants(worker: str, key: str) -> int:
-        def step(state: ProviderState, now: float) -> tuple[ProviderState, int, list[Told]]:
+        def step(state: ProviderState, now: float) -> tuple[ProviderState, int, list[Announcement]]:
             assert set(state.keys) <= {key}
-            state, given = state.give(CUSTOMERS, worker, Wish({}, {key: 5}), now)
+            state, given = state.grant(CUSTOMERS, worker, LimitRequest({}, {key: 5}), now)
             return state, len(given), []
 
         return (await swap(store, "llm", step, dice=NoDice(), keys=lambda _: [key])).answer
@@ -128,9 +128,9 @@ async def test_an_exchange_beside_a_hundred_thousand_keys_moves_its_own_key_and_
         numbers = range(start, start + 10_000)
         assert await written(store, *[KeyWrite(f"{number}", 0, quota, now + 600) for number in numbers])
 
-    def step(state: ProviderState, now: float) -> tuple[ProviderState, int, list[Told]]:
+    def step(state: ProviderState, now: float) -> tuple[ProviderState, int, list[Announcement]]:
         assert state == ProviderState()
-        after, grants = state.give(CUSTOMERS, "worker", Wish({}, {"ann": 1}), now)
+        after, grants = state.grant(CUSTOMERS, "worker", LimitRequest({}, {"ann": 1}), now)
         return after, len(grants), []
 
     done = await swap(store, "llm", step, dice=NoDice(), keys=lambda _: ["ann"])

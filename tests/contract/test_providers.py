@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast import EventKind, Status
-from holdfast.core.stages import StageStatus
-from holdfast.core.transitions import Finish, StageWrite
+from holdfast.core.jobs.stages import StageStatus
+from holdfast.core.jobs.transitions import Finish, StageWrite
 from holdfast.ports import Store
 from holdfast.ports.providers import ProviderRow
 from holdfast.ports.store import Settled

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast import stores
 from holdfast.stores.postgres.connections import SESSION
-from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.queries import Statements
 from tests.contract.conftest import SqliteFile
 from tests.contract.steps import LEASE
 
-FILES = {file.stem for file in Path(stores.__path__[0]).glob("sqlite/sql/*.sql")}
+FILES = {file.stem for file in Path(stores.__path__[0]).glob("sqlite/sql/*/*.sql")}
 
 IN_ORDER = [
     "claimable",

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import Holdfast, Job, JobFilter, JobNotFound, Status
-from holdfast.core.transitions import complete
+from holdfast.core.jobs.transitions import complete
 from holdfast.ports import Hint, HintKind, Store
 from tests.builders import a_job
 from tests.contract.steps import PATIENCE, a_claim, a_completed_job, a_failed_job, claimed, submitted
@@ -92,7 +92,7 @@ async def test_those_who_wait_learn_which_jobs_have_ended(store: Store) -> None:
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
 async def test_those_who_wait_are_told_when_a_job_ends(store: Store, end: str) -> None:
     heard: asyncio.Queue[Hint] = asyncio.Queue()
-    deafen = store.listen(heard.put_nowait)
+    unsubscribe = store.listen(heard.put_nowait)
     awaited: list[str] = []
 
     async with asyncio.timeout(PATIENCE):
@@ -107,7 +107,29 @@ async def test_those_who_wait_are_told_when_a_job_ends(store: Store, end: str) -
             hint = await heard.get()
             told = hint.subject if hint.kind is HintKind.FINISHED else ""
 
-    deafen()
+    unsubscribe()
+
+
+async def test_a_listener_hears_only_the_kinds_of_hints_that_it_asked_for(store: Store) -> None:
+    ready: asyncio.Queue[Hint] = asyncio.Queue()
+    ends: asyncio.Queue[Hint] = asyncio.Queue()
+    unsubscribe = [
+        store.listen(ready.put_nowait, (HintKind.READY, HintKind.CANCEL)),
+        store.listen(ends.put_nowait, (HintKind.FINISHED,)),
+    ]
+
+    async with asyncio.timeout(PATIENCE):
+        kinds = {(await ready.get()).kind}  # a store says by itself that it listens
+        [job] = await submitted(store, a_job())
+        await store.await_ends([job])
+        await store.settle("worker", [complete(await claimed(store), "1")])
+        while (await ends.get()).subject != job:
+            pass
+
+    kinds |= {ready.get_nowait().kind for _ in range(ready.qsize())}
+    assert kinds == {HintKind.READY}
+    for stop in unsubscribe:
+        stop()
 
 
 async def test_a_store_tells_what_a_doctor_asks(store: Store) -> None:

@@ -78,7 +78,7 @@ async def test_a_schedule_that_cannot_be_kept_is_refused(hold: Holdfast) -> None
 
     with pytest.raises(ConfigError, match="too often"):
         hold.every("10ms")
-    with pytest.raises(ConfigError, match="Not a length of time: 'now and then'"):
+    with pytest.raises(ConfigError, match="Not a duration: 'now and then'"):
         hold.every("now and then")
     with pytest.raises(ConfigError, match="no cron expression"):
         hold.cron("every morning")
@@ -107,7 +107,7 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(hold: Holdfast)
     async with hold.worker(queues=["letters", "default"], poll=0.05):
         await (await other.submit()).result(timeout=PATIENCE)
         assert (await job.read()).status is Status.QUEUED
-        [pause] = await hold.parts.store.paused_queues()
+        [pause] = await hold.runtime.store.paused_queues()
         assert (pause.queue, pause.actor, pause.reason) == ("letters", "ada", "the printer is on fire")
 
         assert await hold.resume_queue("letters", actor="ada")

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from holdfast import ErrorClass, Status
-from holdfast.core.failures import Failure
-from holdfast.core.transitions import Finish
+from holdfast.core.failures.failure import Failure
+from holdfast.core.jobs.transitions import Finish
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_job

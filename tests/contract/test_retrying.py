@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast import JobNotFound, StateRefused, Status
-from holdfast.core.stages import StageStatus
-from holdfast.core.transitions import Finish
+from holdfast.core.jobs.stages import StageStatus
+from holdfast.core.jobs.transitions import Finish
 from holdfast.ports import Store
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.conftest import DatabaseClock

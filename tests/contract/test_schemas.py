@@ -77,8 +77,8 @@ async def test_providers_queues_letters_and_clocks_are_apart(holds: tuple[Holdfa
 
     assert (await first.providers.show("model")).state == "paused"
     assert (await second.providers.show("model")).state == "closed"
-    assert await second.parts.store.paused_queues() == []
-    assert await second.parts.store.redaction_key() != await first.parts.store.redaction_key()
+    assert await second.runtime.store.paused_queues() == []
+    assert await second.runtime.store.redaction_key() != await first.runtime.store.redaction_key()
 
 
 async def test_a_failed_job_leaves_its_letter_in_its_own_schema(holds: tuple[Holdfast, Holdfast]) -> None:

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 from holdfast import Holdfast, JobFailed, JobFunction, Permanent, Redactor, Retention, Retryable, Ticket
 from holdfast.cli import app
-from holdfast.core.wording import LINE_LIMIT, STACK_LIMIT
-from holdfast.telemetry.figures import Figures
-from tests.contract.conftest import Database, Journal, SqliteFile
+from holdfast.core.failures.message import LINE_LIMIT, STACK_LIMIT
+from holdfast.telemetry.metrics import MetricRegistry
+from tests.contract.conftest import Database, Logger, SqliteFile
 from tests.contract.letters import ALL, all_failed, answered, failed, opened, remediated, tell_tickets
 from tests.contract.steps import PATIENCE
 from tests.unit.secrets_corpus import CORPUS, Secret
@@ -101,7 +101,7 @@ class World:
 
     hold: Holdfast
     database: Database
-    journal: Journal
+    logger: Logger
     archive: Path
     tickets: list[Ticket] = field(default_factory=list)
     jobs: dict[str, str] = field(default_factory=dict)
@@ -127,11 +127,11 @@ def declare(hold: Holdfast) -> JobFunction[[int, str, str], None]:
 
 
 @pytest.fixture
-async def world(database: Database, journal: Journal, tmp_path: Path) -> AsyncIterator[World]:
+async def world(database: Database, logger: Logger, tmp_path: Path) -> AsyncIterator[World]:
     """Every secret, in every way that an error can say it."""
     archive = tmp_path / "archive"
-    async with opened(database, journal, archive=str(archive), retention=MANY) as hold:
-        made = World(hold, database, journal, archive)
+    async with opened(database, logger, archive=str(archive), retention=MANY) as hold:
+        made = World(hold, database, logger, archive)
         hold.on_ticket(made.tickets.append)
         leaky = declare(hold)
         calls = [(number, way, CORPUS[number].text) for number in range(len(CORPUS)) for way in WAYS]
@@ -237,20 +237,20 @@ async def in_the_archive(world: World) -> list[str]:
 
 @pytest.mark.clause("DLQ-2")
 async def test_no_secret_can_be_read_anywhere_but_in_the_payload(world: World) -> None:
-    hold, metrics = world.hold, world.hold.parts.metrics
-    assert isinstance(metrics, Figures)
+    hold, metrics = world.hold, world.hold.runtime.metrics
+    assert isinstance(metrics, MetricRegistry)
     dossiers = [await hold.dead.show(job_id) for job_id in world.jobs]
     told = {
         "tables": await rows(world.database, TOLD),
         "letters": [f"{found} {found.sanitized_context}" for found in dossiers],
         "errors": world.raised,
         "tickets": [json.dumps(ticket.to_dict()) for ticket in world.tickets],
-        "figures": [str(key) for key in (*metrics.counts(), *metrics.spreads())],
+        "figures": [str(key) for key in (*metrics.counts(), *metrics.histograms())],
         "commands": await on_the_command_line(world),
     }
     payloads = await rows(world.database, HELD)
     told["archive"] = await in_the_archive(world)
-    told["log"] = world.journal.stream.getvalue().splitlines()
+    told["log"] = world.logger.stream.getvalue().splitlines()
 
     assert {place: found for place, texts in told.items() if (found := leaks(texts))} == {}
     assert len(told["tables"]) > 4 * len(world.jobs), "each has a letter, a step, a ticket and events"
@@ -260,9 +260,9 @@ async def test_no_secret_can_be_read_anywhere_but_in_the_payload(world: World) -
 
 @pytest.mark.clause("DLQ-3")
 async def test_what_is_sealed_in_the_archive_is_not_lost(
-    database: Database, journal: Journal, tmp_path: Path
+    database: Database, logger: Logger, tmp_path: Path
 ) -> None:
-    async with opened(database, journal, archive=str(tmp_path / "archive"), retention=MANY) as hold:
+    async with opened(database, logger, archive=str(tmp_path / "archive"), retention=MANY) as hold:
         leaky = declare(hold)
         job_id = await failed(hold, leaky, 0, "message", CORPUS[0].text)
         assert await hold.dead.archive(older_than="1us") == 1
@@ -272,9 +272,9 @@ async def test_what_is_sealed_in_the_archive_is_not_lost(
 
 
 @pytest.mark.clause("DLQ-2")
-async def test_what_a_person_writes_down_holds_no_secret_either(database: Database, journal: Journal) -> None:
+async def test_what_a_person_writes_down_holds_no_secret_either(database: Database, logger: Logger) -> None:
     """People paste what a service has said."""
-    async with opened(database, journal) as hold:
+    async with opened(database, logger) as hold:
         leaky = declare(hold)
         job_id = await failed(hold, leaky, 0, "message", "")
         for secret in CORPUS:
@@ -286,19 +286,19 @@ async def test_what_a_person_writes_down_holds_no_secret_either(database: Databa
 
     stored = await rows(database, TOLD)
     assert len(stored) > 4 * len(CORPUS)
-    assert leaks([*stored, journal.stream.getvalue()]) == {}
+    assert leaks([*stored, logger.stream.getvalue()]) == {}
 
 
 @pytest.mark.clause("DLQ-2")
 async def test_why_a_job_cannot_be_replayed_is_told_without_its_arguments(
-    database: Database, journal: Journal
+    database: Database, logger: Logger
 ) -> None:
     """A type of the application refuses a value, and quotes it."""
 
     def refuse(text: str) -> str:
         raise ValueError(f"no such thing: {text}")
 
-    async with opened(database, journal) as hold:
+    async with opened(database, logger) as hold:
 
         @hold.job("essay")
         async def essay(text: str) -> None:
@@ -306,7 +306,7 @@ async def test_why_a_job_cannot_be_replayed_is_told_without_its_arguments(
 
         async with hold.worker(poll=0.05):
             await all_failed(hold, await essay.submit_many((secret.text,) for secret in CORPUS))
-    async with opened(database, journal) as later:
+    async with opened(database, logger) as later:
 
         @later.job("essay")
         async def stricter(text: Annotated[str, AfterValidator(refuse)]) -> None: ...
@@ -323,9 +323,9 @@ async def test_a_redactor_given_to_two_stores_keeps_the_tags_of_each(tmp_path: P
     given = Redactor()
     first, second = [Holdfast(f"sqlite:///{tmp_path}/{name}.db", redactor=given) for name in ("a", "b")]
     async with first:
-        before = first.parts.redactor("ada@example.org")
+        before = first.runtime.redactor("ada@example.org")
         async with second:
-            other = second.parts.redactor("ada@example.org")
+            other = second.runtime.redactor("ada@example.org")
 
-        assert first.parts.redactor("ada@example.org") == before
+        assert first.runtime.redactor("ada@example.org") == before
     assert other != before

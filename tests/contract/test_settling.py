@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from holdfast import EventKind, Status
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.failures import ErrorClass
-from holdfast.core.stages import StageKey, StageRow, StageStatus
-from holdfast.core.transitions import Finish, cancel, complete, fail, release
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.failures.failure import ErrorClass
+from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
+from holdfast.core.jobs.transitions import Finish, cancel, complete, fail, release
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import STAGE_ARGS, a_failure, a_job, a_stage

@@ -3,23 +3,23 @@
 import pytest
 
 from holdfast import Backoff, EventKind, Holdfast, StateRefused
-from holdfast.core.jobs import MOST_SIGNALS
+from holdfast.core.jobs.job import MOST_SIGNALS
 from holdfast.ports import Store
-from holdfast.telemetry.figures import Figures
+from holdfast.telemetry.metrics import MetricRegistry
 from tests.builders import a_job
 from tests.contract.burials import changed
-from tests.contract.conftest import Database, Journal
+from tests.contract.conftest import Database, Logger
 from tests.contract.steps import a_completed_job, submitted
 
 
 @pytest.fixture
-def figures() -> Figures:
-    return Figures()
+def figures() -> MetricRegistry:
+    return MetricRegistry()
 
 
 @pytest.fixture
-def hold(database: Database, journal: Journal, figures: Figures) -> Holdfast:
-    return Holdfast(database.url, backoff=Backoff.none(), journal=journal.writer, metrics=figures)
+def hold(database: Database, logger: Logger, figures: MetricRegistry) -> Holdfast:
+    return Holdfast(database.url, backoff=Backoff.none(), logger=logger.writer, metrics=figures)
 
 
 @pytest.mark.clause("JOB-11")
@@ -38,7 +38,7 @@ async def test_the_history_names_each_signal_and_who_sent_it(store: Store) -> No
 
 
 async def test_a_signal_that_is_refused_leaves_no_trace(
-    hold: Holdfast, store: Store, journal: Journal, figures: Figures
+    hold: Holdfast, store: Store, logger: Logger, figures: MetricRegistry
 ) -> None:
     ended = await a_completed_job(store)
     before = await store.events(ended.id)
@@ -48,26 +48,26 @@ async def test_a_signal_that_is_refused_leaves_no_trace(
             await hold.signal(ended.id, "approved")
 
     assert await store.events(ended.id) == before
-    assert journal.lines("signalled") == []
+    assert logger.lines("signal sent") == []
     assert figures.value("signals_sent") == 0
 
 
 async def test_a_signal_is_logged_and_counted(
-    hold: Holdfast, store: Store, journal: Journal, figures: Figures
+    hold: Holdfast, store: Store, logger: Logger, figures: MetricRegistry
 ) -> None:
     [job_id] = await submitted(store, a_job())
 
     async with hold:
         await hold.signal(job_id, "approved", {"secret": "hunter2"}, actor="ada")
 
-    [line] = journal.lines("signalled")
+    [line] = logger.lines("signal sent")
     assert (line["job_id"], line["signal"], line["actor"], line["level"]) == (
         job_id,
         "approved",
         "ada",
         "info",
     )
-    assert "hunter2" not in journal.stream.getvalue()
+    assert "hunter2" not in logger.stream.getvalue()
     assert figures.value("signals_sent") == 1
 
 

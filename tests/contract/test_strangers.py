@@ -6,14 +6,14 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Backoff, EventKind, Holdfast, JobFilter, Retryable, Status
-from holdfast.cli.health import held_gauge
-from holdfast.core.jobs import Claim
-from holdfast.core.providers import held_for_name
-from holdfast.core.transitions import Requeue, put_aside, release
-from holdfast.core.transitions import hold as hold_back
+from holdfast.cli.process.health import held_gauge
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.transitions import Requeue, put_aside, release
+from holdfast.core.jobs.transitions import hold as hold_back
+from holdfast.core.providers.provider import held_for_name
 from holdfast.ports import Store
 from tests.builders import a_job
-from tests.contract.conftest import Database, Journal
+from tests.contract.conftest import Database, Logger
 from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted
 
 
@@ -47,7 +47,7 @@ async def test_a_worker_that_knows_the_job_takes_it_afterwards(
     async with hold.worker(poll=0.05):
         await eventually(lambda: store.get(job_id), lambda job: job.retry_after is not None)
 
-    async with Holdfast(database.url, journal=hold.parts.journal) as newer:
+    async with Holdfast(database.url, logger=hold.runtime.logger) as newer:
         newer.job("double")(double)
         async with newer.worker(poll=0.05):
             job = await newer.wait(job_id, timeout=PATIENCE)
@@ -63,7 +63,7 @@ async def test_jobs_held_for_their_name_all_go_to_the_worker_that_knows_it_and_t
     async with hold.worker(slots=50, poll=0.05):
         for job_id in ids:
             await eventually(lambda it=job_id: store.get(it), lambda job: job.held_by is not None)  # type: ignore[misc]  # bound here
-        async with Holdfast(database.url, journal=hold.parts.journal) as newer:
+        async with Holdfast(database.url, logger=hold.runtime.logger) as newer:
             newer.job("double")(double)
             async with newer.worker(slots=5, poll=0.05):
                 for job_id in ids:
@@ -87,7 +87,7 @@ async def test_a_job_let_out_for_those_who_know_its_name_is_left_to_them(store: 
 
 
 async def test_jobs_held_for_their_name_are_released_by_a_worker_that_serves_their_queue_only(
-    hold: Holdfast, store: Store, database: Database, journal: Journal
+    hold: Holdfast, store: Store, database: Database, logger: Logger
 ) -> None:
     for queue in ("default", "mail"):
         await submitted(store, a_job(name="double", queue=queue, args='{"n":21}'))
@@ -100,7 +100,7 @@ async def test_jobs_held_for_their_name_are_released_by_a_worker_that_serves_the
 
     # Holders are looked at in order, so that of the queue "default" was passed over.
     assert await store.holders() == [held_for_name("double", "default")]
-    assert [(line["queue"], line["jobs"]) for line in journal.lines("jobs released")] == [("mail", 1)]
+    assert [(line["queue"], line["jobs"]) for line in logger.lines("jobs released")] == [("mail", 1)]
 
 
 async def test_jobs_that_an_earlier_version_held_without_their_queue_are_released(
@@ -136,7 +136,7 @@ async def test_held_jobs_are_released_also_if_every_slot_is_busy(hold: Holdfast,
 
 
 async def test_no_more_held_jobs_are_released_than_the_worker_has_slots(
-    hold: Holdfast, store: Store, journal: Journal
+    hold: Holdfast, store: Store, logger: Logger
 ) -> None:
     for _ in range(9):
         await store.settle(
@@ -148,7 +148,7 @@ async def test_no_more_held_jobs_are_released_than_the_worker_has_slots(
         for job in await store.find(JobFilter()):
             await hold.wait(job.id, timeout=PATIENCE)
 
-    assert max(line["jobs"] for line in journal.lines("jobs released")) == 4
+    assert max(line["jobs"] for line in logger.lines("jobs released")) == 4
 
 
 async def test_jobs_held_for_their_name_count_as_waiting_and_for_no_provider(
@@ -174,16 +174,14 @@ async def test_unknown_jobs_do_not_keep_others_from_their_turn(hold: Holdfast, s
         assert await known.result(timeout=PATIENCE) == 6
 
 
-async def test_a_name_is_warned_of_once_with_what_to_do(
-    hold: Holdfast, store: Store, journal: Journal
-) -> None:
+async def test_a_name_is_warned_of_once_with_what_to_do(hold: Holdfast, store: Store, logger: Logger) -> None:
     ids = await submitted(store, *[a_job(name=name) for name in ("late", "early", "late", "late")])
 
     async with hold.worker(poll=0.05):
         for job_id in ids:
             await eventually(lambda it=job_id: store.get(it), lambda job: job.retry_after is not None)  # type: ignore[misc]  # bound here
 
-    warnings = journal.lines("unknown job")
+    warnings = logger.lines("job name unknown")
     assert sorted(line["name"] for line in warnings) == ["early", "late"]
     assert {line["level"] for line in warnings} == {"warning"}
     assert all("aliases=" in line["message"] for line in warnings)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import JobFilter, JobNotFound, StateRefused, Status
-from holdfast.core.jobs import Receipt
-from holdfast.core.transitions import complete
+from holdfast.core.jobs.job import Receipt
+from holdfast.core.jobs.transitions import complete
 from holdfast.ports import Store
 from tests.builders import a_job, a_stage
 from tests.contract.burials import a_letter, changed, seen

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import ConfigError, Holdfast, Job, JobFilter, Status
-from holdfast.core.jobs import Receipt
+from holdfast.core.jobs.job import Receipt
 from holdfast.ports import Hint, HintKind, Store
 from tests.builders import a_job
 from tests.contract.conftest import Database, DatabaseClock
@@ -178,14 +178,14 @@ async def test_a_priority_beyond_the_scale_is_refused_by_every_store(hold: Holdf
 
 async def test_a_hint_goes_out_with_a_submission(store: Store) -> None:
     heard: asyncio.Queue[Hint] = asyncio.Queue()
-    deafen = store.listen(heard.put_nowait)
+    unsubscribe = store.listen(heard.put_nowait)
 
     async with asyncio.timeout(20):
         while True:  # a listener that is only just connecting misses the first ones
             await store.submit([a_job(queue="mail")])
             if Hint(HintKind.READY, "mail") == await heard.get():
                 break
-    deafen()
+    unsubscribe()
 
 
 @pytest.mark.parametrize("count", [2, 600, 4_500])

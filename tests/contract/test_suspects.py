@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast import ErrorClass, Holdfast, JobCancelled, JobFailed, JobHandle, Status
-from holdfast.core.jobs import Claim
-from holdfast.core.transitions import release
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.transitions import release
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock

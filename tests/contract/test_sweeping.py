@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.core.transitions import complete
+from holdfast.core.jobs.transitions import complete
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.sweeper import BATCH, Sweeper
+from holdfast.engine.worker.maintenance import BATCH, Maintenance
 from holdfast.ports import Store
-from holdfast.telemetry.figures import Figures
-from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.logs import StructuredLogger
+from holdfast.telemetry.metrics import MetricRegistry
 from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
@@ -19,15 +19,15 @@ from tests.contract.steps import LEASE, a_claim, submitted
 SOON = timedelta(minutes=5)
 
 
-def a_sweeper(store: Store, figures: Figures) -> Sweeper:
-    quiet = StructuredJournal(level="CRITICAL")
-    return Sweeper(
+def a_sweeper(store: Store, figures: MetricRegistry) -> Maintenance:
+    quiet = StructuredLogger(level="CRITICAL")
+    return Maintenance(
         store,
         WorkerOptions(),
         asyncio.Event(),
         clock=SystemClock(),
         dice=SystemDice(),
-        journal=quiet,
+        logger=quiet,
         metrics=figures,
     )
 
@@ -36,7 +36,7 @@ def a_sweeper(store: Store, figures: Figures) -> Sweeper:
 async def test_many_deadlines_at_once_do_not_wait_for_a_poll_each_thousand(
     store: Store, clock: DatabaseClock
 ) -> None:
-    figures = Figures()
+    figures = MetricRegistry()
     sweeper = a_sweeper(store, figures)
     await submitted(store, *[a_job(deadline=SOON) for _ in range(BATCH + 1)])
     await clock.advance(SOON)
@@ -49,7 +49,7 @@ async def test_many_deadlines_at_once_do_not_wait_for_a_poll_each_thousand(
 
 
 async def test_many_ends_at_once_do_not_wait_for_a_poll_each_thousand(store: Store) -> None:
-    sweeper = a_sweeper(store, Figures())
+    sweeper = a_sweeper(store, MetricRegistry())
     parent = await a_claim(store)
     children = await submitted(store, *[a_job() for _ in range(BATCH + 1)])
     claims = await store.claim("worker", "default", limit=BATCH + 1, lease=LEASE)

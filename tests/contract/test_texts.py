@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Holdfast, HoldfastError, JobFilter, PayloadInvalid
-from holdfast.core.letters import LetterFilter
+from holdfast.core.dead_letters.letter import LetterFilter
 
 NUL, SURROGATE = "a\0b", "a\ud800b"
 ID = str(uuid4())
@@ -56,7 +56,7 @@ async def test_what_one_store_cannot_hold_is_refused_by_both(hold: Holdfast, doo
     with pytest.raises(HoldfastError, match=REFUSAL):
         await door(hold, text)
 
-    assert await hold.parts.store.paused_queues() == []
+    assert await hold.runtime.store.paused_queues() == []
 
 
 @pytest.mark.parametrize("text", [NUL, SURROGATE], ids=["nul", "surrogate"])

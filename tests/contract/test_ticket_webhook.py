@@ -15,9 +15,9 @@ import pytest
 
 from holdfast import ConfigError, Holdfast, Permanent, Retryable
 from holdfast.channels import TicketWebhook
-from holdfast.core.exhaustion import Follow
-from holdfast.core.tickets import Ticket, TicketKind
-from tests.contract.conftest import Database, DatabaseClock, FakeClock, Journal
+from holdfast.core.dead_letters.ticket import Ticket, TicketKind
+from holdfast.core.failures.escalation import Follow
+from tests.contract.conftest import Database, DatabaseClock, FakeClock, Logger
 from tests.contract.letters import A_MINUTE_LATER, failed, opened, tell_tickets
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -163,11 +163,11 @@ async def test_a_ticket_that_did_not_arrive_is_told_again_under_the_same_id(
     monkeypatch: pytest.MonkeyPatch,
     database: Database,
     clock: DatabaseClock,
-    journal: Journal,
+    logger: Logger,
 ) -> None:
     receiver.answers = ["500 Sorry"]
     with told_to(receiver, monkeypatch):
-        async with opened(database, journal) as hold:
+        async with opened(database, logger) as hold:
 
             @hold.job("grade")
             async def grade() -> None:
@@ -183,7 +183,7 @@ async def test_a_ticket_that_did_not_arrive_is_told_again_under_the_same_id(
 
     assert [json.loads(post.body)["jobId"] for post in receiver.posts] == [job_id, job_id]
     assert len({post.headers["webhook-id"] for post in receiver.posts}) == 1
-    [line] = journal.lines("ticket not told")
+    [line] = logger.lines("ticket notification failed")
     assert line["message"] == f"the webhook {host_of(receiver.url)} answered 500"
 
 
@@ -197,6 +197,6 @@ async def test_the_settings_name_one_webhook_however_often_the_parts_are_put_tog
         hold.on_ticket(heard.append)
 
     for each in (hold, twin):
-        webhook, function = each.parts.letters.hooks
+        webhook, function = each.runtime.letters.hooks
         assert isinstance(webhook, TicketWebhook)
         assert function == heard.append

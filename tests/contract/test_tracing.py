@@ -14,10 +14,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from holdfast import Backoff, Holdfast, JobFailed, JobHandle, Pattern, Permanent, Redactor, Retryable
-from holdfast.engine.parts import Parts
+from holdfast.engine.runtime import Runtime
 from holdfast.telemetry.tracing import OpenTelemetry
 from holdfast.wiring import assemble
-from tests.contract.conftest import Database, Journal
+from tests.contract.conftest import Database, Logger
 from tests.contract.steps import PATIENCE
 
 
@@ -60,8 +60,8 @@ def traces() -> Iterator[Traces]:
 
 
 @pytest.fixture
-def hold(database: Database, journal: Journal, traces: Traces) -> Holdfast:
-    def traced(*args: Any, **kwargs: Any) -> Parts:
+def hold(database: Database, logger: Logger, traces: Traces) -> Holdfast:
+    def traced(*args: Any, **kwargs: Any) -> Runtime:
         return replace(assemble(*args, **kwargs), tracer=OpenTelemetry(traces.provider))
 
     return Holdfast(
@@ -69,7 +69,7 @@ def hold(database: Database, journal: Journal, traces: Traces) -> Holdfast:
         attempts=3,
         backoff=Backoff.none(),
         redactor=Redactor(patterns=[Pattern("word", re.compile("hunter2"))]),
-        journal=journal.writer,
+        logger=logger.writer,
         assemble=traced,
     )
 
@@ -243,7 +243,7 @@ async def test_a_plain_stage_of_a_plain_job_belongs_to_its_attempt(hold: Holdfas
 
 @pytest.mark.clause("OBS-3")
 async def test_log_lines_name_the_trace_and_the_attempts_span(
-    hold: Holdfast, traces: Traces, journal: Journal
+    hold: Holdfast, traces: Traces, logger: Logger
 ) -> None:
     @hold.job("hopeless")
     async def hopeless() -> None:
@@ -254,7 +254,7 @@ async def test_log_lines_name_the_trace_and_the_attempts_span(
             job = await hopeless.submit()
         await ended(job)
 
-    [line], [attempt] = journal.lines("failed"), traces.named("hopeless")
+    [line], [attempt] = logger.lines("job failed"), traces.named("hopeless")
     assert line["traceId"] == f"{context_of(attempt).trace_id:032x}"
     assert line["spanId"] == f"{id_of(attempt):016x}"
 

@@ -18,11 +18,11 @@ from holdfast import (
     StateRefused,
     Status,
 )
-from holdfast.core.jobs import Claim
-from holdfast.core.transitions import complete, park
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.transitions import complete, park
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
-from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.queries import Statements
 from tests.builders import a_job
 from tests.contract.conftest import Database, DatabaseClock
 from tests.contract.steps import LEASE, LONG, PATIENCE, a_claim, claimed, eventually, submitted

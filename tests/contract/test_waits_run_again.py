@@ -23,12 +23,12 @@ from holdfast import (
     StoreUnavailable,
     current,
 )
-from holdfast.core.stages import StageRow, StageStatus
-from holdfast.core.transitions import Finish, complete, release
+from holdfast.core.jobs.stages import StageRow, StageStatus
+from holdfast.core.jobs.transitions import Finish, complete, release
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_job, a_stage
-from tests.contract.conftest import Database, Journal
+from tests.contract.conftest import Database, Logger
 from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ NOBODY = "nobody works on this one"
 
 async def waits_of(hold: Holdfast, job_id: str) -> dict[str, StageRow]:
     """Read what is stored of a job's waits."""
-    rows = await hold.parts.store.stages([job_id])
+    rows = await hold.runtime.store.stages([job_id])
     return {str(row.key): row for row in rows if row.key.is_wait}
 
 
@@ -47,7 +47,7 @@ async def waits_of(hold: Holdfast, job_id: str) -> dict[str, StageRow]:
 
 
 async def test_children_submitted_in_another_order_the_next_time_are_the_same_children(
-    hold: Holdfast, journal: Journal
+    hold: Holdfast, logger: Logger
 ) -> None:
     runs: Counter[int] = Counter()
     may_end = [asyncio.Event() for _ in range(3)]
@@ -76,7 +76,7 @@ async def test_children_submitted_in_another_order_the_next_time_are_the_same_ch
         assert await (await parent.submit()).result(timeout=PATIENCE) == [0, 1, 2]
 
     assert runs == {0: 1, 1: 1, 2: 1}
-    assert journal.lines("key reused with another payload") == []
+    assert logger.lines("key reused with another payload") == []
 
 
 async def test_equal_submissions_are_told_apart_by_their_order_and_those_of_other_owners_not_at_all(
@@ -134,7 +134,7 @@ async def test_code_that_swallows_the_wait_has_no_effect_afterwards(hold: Holdfa
         job = await careless.submit()
         await eventually(job.read, lambda found: found.waiting)
         assert (await other.read()).status is Status.QUEUED
-        assert (effects, await hold.parts.store.signals([other.id])) == (Counter(), [])
+        assert (effects, await hold.runtime.store.signals([other.id])) == (Counter(), [])
         assert set(await waits_of(hold, job.id)) == {"@signal go"}
         await hold.cancel(job.id)
 
@@ -401,7 +401,7 @@ async def test_a_store_that_is_away_during_a_wait_is_no_failure_of_the_job(hold:
         runs["parent"] += 1
         return await (await child.submit()).result()
 
-    hold.parts = replace(hold.parts, store=Faltering(hold.parts.store))
+    hold.runtime = replace(hold.runtime, store=Faltering(hold.runtime.store))
     async with hold.worker(poll=0.05):
         job = await parent.submit()
         assert await job.result(timeout=PATIENCE) == 1

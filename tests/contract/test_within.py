@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast, Status, WithinUnsupported
-from holdfast.core.jobs import Receipt
+from holdfast.core.jobs.job import Receipt
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import Database, SqliteFile

@@ -22,8 +22,8 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.crashpoints.blows import FAULTS, Strike
 from tests.crashpoints.every_scenario import SCENARIOS
+from tests.crashpoints.strikes import FAULTS, Strike
 from tests.crashpoints.walk import TURNS, Outcome, play, play_each, strikes_at, strikes_in_turn
 from tests.simulation.processes import Moment
 

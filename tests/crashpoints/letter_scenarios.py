@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast import Status
+from holdfast.core.dead_letters.letter import Cause, LetterFilter, LetterState
 from holdfast.core.errors import ArchiveUnavailable
-from holdfast.core.letters import Cause, LetterFilter, LetterState
-from holdfast.engine.telling import LEASE
+from holdfast.engine.dead_letters.ticket_notifier import LEASE
 from tests import invariants
 from tests.crashpoints.claims import (
     Scenarios,
@@ -37,8 +37,8 @@ ALL = LetterFilter(limit=100)
 SELDOM = timedelta(seconds=5)
 """How often clerks look: what they do in between is the same each time."""
 
-REPLAYED = Lettering(looks_every=SELDOM)
-ARCHIVED = Lettering(looks_every=SELDOM, archives=True)
+REPLAYED = Lettering(poll_interval=SELDOM)
+ARCHIVED = Lettering(poll_interval=SELDOM, archives=True)
 TOLD_AGAIN = LEASE.total_seconds()
 """Seconds after which it is another one's turn to tell of what nobody has heard."""
 
@@ -109,7 +109,7 @@ async def replay_behind_a_canary(story: Story) -> None:
 @scenario
 async def replay_by_itself(story: Story) -> None:
     """A job that has leave goes on by itself, once, from where it failed."""
-    story.has_letters(Lettering(looks_every=SELDOM, replays_after=0.0), clerks=True)
+    story.has_letters(Lettering(poll_interval=SELDOM, replays_after=0.0), clerks=True)
     job = await story.submit("mailing", 1)
     worker = story.other_worker()
     await story.ends(job)
@@ -130,8 +130,8 @@ async def replay_by_itself(story: Story) -> None:
 @scenario
 async def tell_of_tickets(story: Story) -> None:
     """A ticket counts as told when somebody has heard of it, or of another one of its group, and not before."""
-    story.has_letters(Lettering(looks_every=SELDOM, tickets_per="group"), clerks=True)
-    ears = story.world.auditor.registrar.ears
+    story.has_letters(Lettering(poll_interval=SELDOM, tickets_per="group"), clerks=True)
+    ears = story.world.auditor.dead_letter_oracle.ears
     assert ears is not None
     ears.deaf = 1.0
     story.patience = 3 * TOLD_AGAIN
@@ -149,8 +149,8 @@ async def tell_of_tickets(story: Story) -> None:
 @scenario
 async def tell_the_deaf(story: Story) -> None:
     """That a ticket is in a worker's log does not count as told, and nobody who takes over logs it without an end."""
-    story.has_letters(Lettering(looks_every=SELDOM), clerks=True)
-    ears = story.world.auditor.registrar.ears
+    story.has_letters(Lettering(poll_interval=SELDOM), clerks=True)
+    ears = story.world.auditor.dead_letter_oracle.ears
     assert ears is not None
     ears.deaf = 1.0
     story.patience = 4 * TOLD_AGAIN
@@ -198,7 +198,7 @@ async def archive_letters(story: Story) -> None:
 async def archive_in_turn(story: Story) -> None:
     """Workers take turns at archiving; one that is struck leaves the letters, or has archived them."""
     story.has_letters(
-        Lettering(looks_every=SELDOM, archives=True, kept_for=timedelta(seconds=1), letters_a_day=0),
+        Lettering(poll_interval=SELDOM, archives=True, kept_for=timedelta(seconds=1), letters_a_day=0),
         clerks=True,
     )
     jobs = await dead(story, 2, "doomed")
@@ -262,7 +262,7 @@ async def repair(letters: DeadLetters, *, actor: str) -> None:
 
 def away(story: Story) -> list[str]:
     """Name the jobs that are in the archive alone."""
-    return list(story.world.auditor.registrar.away)
+    return list(story.world.auditor.dead_letter_oracle.away)
 
 
 async def brought_back(story: Story) -> None:

@@ -59,7 +59,7 @@ async def hold_a_refused_job(story: Story) -> None:
 
     await story.worker()
     await story.until("it is held", lambda: story.seen(job).held_by is not None or story.seen(job).ended)
-    assert not story.world.auditor.lookout.calls, "a provider was called that is paused"
+    assert not story.world.auditor.provider_oracle.calls, "a provider was called that is paused"
     await story.hold.providers.resume(MODEL, actor="people")
     await story.play_out()
 
@@ -129,7 +129,7 @@ async def pause_a_provider(story: Story) -> None:
     await asyncio.sleep(2.0)
     if told:
         assert story.seen(job).held_by == MODEL
-        assert not story.world.auditor.lookout.calls, "a provider was called that is paused"
+        assert not story.world.auditor.provider_oracle.calls, "a provider was called that is paused"
     with suppress(StateRefused):
         await story.hold.providers.resume(MODEL, actor="people")
     await story.play_out()
@@ -253,7 +253,7 @@ def assert_tries(story: Story, job_id: str, stage: str, number: int) -> None:
 
 def assert_called(story: Story, provider: str, number: int, *, repeated: int = 1) -> None:
     """The provider was called this often; in a struck story no more than some calls were repeated."""
-    calls = sum(call.provider == provider for call in story.world.auditor.lookout.calls)
+    calls = sum(call.provider == provider for call in story.world.auditor.provider_oracle.calls)
     itself = story.struck_by(Fault.CANCEL) and any(cancelled_itself(row) for row in story.books.jobs)
     fits = calls == number if story.calm else calls <= number + (repeated if number else 0)
     assert fits or itself, f"{provider} was called {calls} times, for {number}"

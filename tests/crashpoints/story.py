@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast import JobFailed, StoreUnavailable
 from holdfast.stores.sqlite.times import micros
 from tests import invariants
-from tests.crashpoints.blows import NoBlow, OneBlow, Victim
-from tests.simulation.audit import Commit
+from tests.crashpoints.strikes import NoBlow, OneBlow, Victim
+from tests.simulation.auditor import Commit
 from tests.simulation.people import Memory
 from tests.simulation.processes import Fault, Injected
 from tests.simulation.world import World
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast import Holdfast, JobHandle
-    from holdfast.engine.worker import Worker
-    from tests.crashpoints.blows import Strike
-    from tests.simulation.audit import Row
+    from holdfast.engine.worker.worker import Worker
+    from tests.crashpoints.strikes import Strike
+    from tests.simulation.auditor import Row
     from tests.simulation.jobs import Jobs
     from tests.simulation.letter_jobs import Lettering
     from tests.simulation.processes import Process
@@ -185,7 +185,7 @@ class Story:
             await asyncio.sleep(step)
 
     def _everything_ended(self) -> bool:
-        if self._lettered and any(self.world.auditor.registrar.unsettled()):
+        if self._lettered and any(self.world.auditor.dead_letter_oracle.unsettled()):
             return False
         return not self.victim.asleep and all(row.ended for row in self.world.auditor.jobs.values())
 

@@ -15,7 +15,7 @@ from holdfast.ports import Store
 from holdfast.ports.letters import LetterStore
 from holdfast.ports.providers import ProviderStore
 from holdfast.stores.sqlite import store
-from tests.crashpoints.blows import Spot, Strike
+from tests.crashpoints.strikes import Spot, Strike
 from tests.crashpoints.walk import TURNS, play, play_each, strikes_at, strikes_in_turn
 from tests.simulation.processes import Fault, Moment
 

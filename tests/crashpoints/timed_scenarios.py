@@ -20,8 +20,8 @@ from tests.crashpoints.claims import (
     unless_refused,
 )
 from tests.simulation.people import SIDE
-from tests.simulation.punctual import EVERY, SECOND, TICK
 from tests.simulation.timed_jobs import GO
+from tests.simulation.timing_oracle import EVERY, SECOND, TICK
 
 if TYPE_CHECKING:
     from tests.crashpoints.story import App, Story

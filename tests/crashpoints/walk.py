@@ -9,9 +9,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from tests.crashpoints.blows import FAULTS, Spot, Strike
 from tests.crashpoints.every_scenario import SCENARIOS
 from tests.crashpoints.story import Story
+from tests.crashpoints.strikes import FAULTS, Spot, Strike
 from tests.simulation import promises
 from tests.simulation.processes import Moment
 from tests.simulation.shapes import shapes_made_once
@@ -88,7 +88,7 @@ async def _told(scenario: str, story: Story) -> list[str]:
             story.world.service.log,
             story.memory,
             story.world.seen,
-            calls=story.world.auditor.lookout.calls,
+            calls=story.world.auditor.provider_oracle.calls,
         )
     except Exception as error:
         found.append(str(error) if isinstance(error, AssertionError) else repr(error))

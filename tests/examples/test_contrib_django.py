@@ -195,7 +195,7 @@ def use():
     return connections["default"], connections["default"].connection is not None
 
 async def main():
-    used, open_then = await hold.parts.executor.run(use)
+    used, open_then = await hold.runtime.executor.run(use)
     print(open_then, used.connection is None)
 
 asyncio.run(main())

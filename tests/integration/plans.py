@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from holdfast.stores.postgres.connections import SESSION
-from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.queries import Statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

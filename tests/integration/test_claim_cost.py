@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from holdfast.core.states import Status
-from holdfast.core.transitions import Finish
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Finish
 from holdfast.stores.postgres.store import PostgresStore
 from tests.integration import crowds
 from tests.integration.plans import Plan, carry_out, connect

@@ -195,7 +195,7 @@ async def test_many_letters_are_triaged_by_a_filter_after_a_look(scene: Scene) -
     assert await scene.states() == dict.fromkeys(graded, LetterState.TRIAGED) | {charged: LetterState.NEW}
     # Without --state a filter means those that wait for the step.
     assert (again.returncode, again.stdout) == (0, "")
-    assert again.stderr == "holdfast: no letter is as the filter says; nothing was done\n"
+    assert again.stderr == "holdfast: no dead letter matches the filter; nothing was changed\n"
     assert (planned.returncode, planned.stdout, planned.stderr) == (0, "", again.stderr)
 
 
@@ -279,7 +279,7 @@ def test_what_needs_the_code_asks_for_the_application(tmp_path: Path, words: tup
     done = holdfast("dead", *words, cwd=tmp_path)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("name your application: --app MODULE:NAME\n")
+    assert done.stderr.endswith("give the application with --app MODULE:NAME\n")
 
 
 @pytest.mark.clause("OPS-1")
@@ -392,7 +392,7 @@ async def test_a_replay_goes_on_without_whoever_watches_it_until_it_is_stopped(s
     waited = scene.run("progress", token, "--wait")
 
     assert code == 130
-    assert f"plan {token} goes on by itself" in watching.output
+    assert f"plan {token} continues" in watching.output
     assert going_on == "canary"
     assert (stopped.returncode, "why\tby bob: not now" in stopped.stdout.splitlines()) == (0, True)
     assert waited.returncode == 1
@@ -504,7 +504,7 @@ async def test_many_letters_come_back_by_a_filter(scene: Scene) -> None:
     assert [(answer["done"], answer["detail"]) for answer in rest] == [(True, "restored")]
     assert (none.returncode, none.stderr) == (
         0,
-        "holdfast: no letter is as the filter says; nothing was done\n",
+        "holdfast: no dead letter matches the filter; nothing was changed\n",
     )
     assert everything.stderr == "holdfast: 1 restored\n"
     assert set(await scene.states()) == {first, second, graded}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Status
-from holdfast.cli.dev import python_files
+from holdfast.cli.commands.dev import python_files
 from tests.integration.cli_process import Running, a_process, an_application, read, submit, wait
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def test_jobs_run_with_the_code_as_it_was_saved_last(folder: Path, url: st
     with dev(cwd=folder) as worker:
         before = await wait(url, await submit(url, "sum", 1))
         a_version(folder, 1000)
-        worker.wait_for("app.py has changed; beginning again")
+        worker.wait_for("app.py has changed; restarting the worker")
         worker.wait_for("worker started")
         after = await wait(url, await submit(url, "sum", 1))
 
@@ -107,7 +107,7 @@ async def test_code_that_cannot_be_imported_is_waited_for(folder: Path, url: str
     with dev(cwd=folder) as worker:
         an_application(folder, "import")
         worker.wait_for("cannot import 'app'")
-        worker.wait_for("the worker has ended with 2; it begins again when a Python file changes")
+        worker.wait_for("the worker exited with code 2; it restarts when a Python file changes")
         a_version(folder, 1000)
         worker.wait_for("worker started")
         job = await wait(url, await submit(url, "sum", 1))

@@ -83,7 +83,7 @@ def test_a_sqlite_file_whose_folder_is_missing_fails(tmp_path: Path) -> None:
     code, checks = examined("sqlite:///absent/jobs.db", tmp_path)
 
     assert code == 1
-    assert checks["database"] == ("fail", "there is no folder for the file 'absent/jobs.db'; create it first")
+    assert checks["database"] == ("fail", "the folder of the file 'absent/jobs.db' does not exist; create it")
 
 
 async def test_a_safe_postgresql_is_well(restartable_postgres: PrivatePostgres, tmp_path: Path) -> None:
@@ -158,11 +158,11 @@ async def test_an_open_transaction_is_seen_with_its_age(postgres_server: Postgre
     await holder.execute("CREATE TABLE mine (); BEGIN; INSERT INTO mine DEFAULT VALUES")
     async with Holdfast(url) as hold:
         async with asyncio.timeout(PATIENCE):
-            while int((await hold.parts.store.facts())["oldest_snapshot_sec"]) == 0:
+            while int((await hold.runtime.store.facts())["oldest_snapshot_sec"]) == 0:
                 await asyncio.sleep(0.05)
         await holder.execute("COMMIT")
 
-        assert (await hold.parts.store.facts())["oldest_snapshot_sec"] == "0"
+        assert (await hold.runtime.store.facts())["oldest_snapshot_sec"] == "0"
     await holder.close()
 
 
@@ -221,9 +221,9 @@ def test_clients_that_retry_by_themselves_are_found(tmp_path: Path) -> None:
     _, modest = examined(url, tmp_path, "--app", "modest:hold")
 
     assert eager["sdk retries"][0] == "warn"
-    assert eager["sdk retries"][1].startswith("openai.AsyncOpenAI retries 2 times by itself")
+    assert eager["sdk retries"][1].startswith("openai.AsyncOpenAI retries 2 times")
     assert "anthropic" not in eager["sdk retries"][1]
-    assert modest["sdk retries"] == ("ok", "1 clients seen, none retries by itself")
+    assert modest["sdk retries"] == ("ok", "1 clients found, none retries")
 
 
 EAGER = """
@@ -255,9 +255,9 @@ def test_each_client_that_retries_is_told_with_its_variable_its_calls_and_its_cu
         "eager.session, of requests.Session,",
         "eager.web, of httpx.AsyncClient,",
     ]
-    assert "so that 4 attempts are up to 8 calls: make it with max_retries=0" in detail
-    assert "so that 4 attempts are up to 24 calls: make it with a transport with retries=0" in detail
-    assert "so that 4 attempts are up to 16 calls: make it with HTTPAdapter(max_retries=0)" in detail
+    assert "so that 4 attempts make up to 8 calls: make it with max_retries=0" in detail
+    assert "so that 4 attempts make up to 24 calls: make it with a transport with retries=0" in detail
+    assert "so that 4 attempts make up to 16 calls: make it with HTTPAdapter(max_retries=0)" in detail
 
 
 BOTO = """
@@ -280,11 +280,8 @@ def test_clients_of_aws_are_told_too(tmp_path: Path) -> None:
     _, checks = examined(f"sqlite:///{tmp_path}/jobs.db", tmp_path, "--app", "cloud:hold")
 
     detail = checks["sdk retries"][1]
-    assert (
-        "cloud.legacy, of botocore.S3, retries 4 times by itself, so that 2 attempts are up to 10 calls"
-        in detail
-    )
-    assert "cloud.standard, of botocore.S3, retries 2 times by itself" in detail
+    assert "cloud.legacy, of botocore.S3, retries 4 times, so that 2 attempts make up to 10 calls" in detail
+    assert "cloud.standard, of botocore.S3, retries 2 times" in detail
     assert "cloud.quiet" not in detail
     assert "total_max_attempts" in detail
 

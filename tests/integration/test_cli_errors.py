@@ -41,9 +41,9 @@ def only_line(done: subprocess.CompletedProcess[str]) -> str:
         ("app:absent", "module 'app' has no 'absent'"),
         ("app:nothing", "app:nothing is a NoneType, not a Holdfast"),
         ("app:add", "app:add is a JobFunction, not a Holdfast"),
-        ("app", "'app' names no application"),
-        (":hold", "':hold' names no application"),
-        ("app:", "'app:' names no application"),
+        ("app", "'app' is not a reference to an application"),
+        (":hold", "':hold' is not a reference to an application"),
+        ("app:", "'app:' is not a reference to an application"),
         ("..app:hold", "cannot import '..app'"),
     ],
 )

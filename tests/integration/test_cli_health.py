@@ -145,7 +145,7 @@ async def test_how_a_provider_stands_is_there_for_prometheus(url: str, tmp_path:
     await submit(url, "asking")
 
     with a_worker(*ANY_PORT, cwd=folder, settings={"DATABASE_URL": url}) as worker:
-        worker.wait_for('"event": "held"')
+        worker.wait_for('"event": "job held"')
         samples = Health(worker).samples_with('holdfast_jobs_held_total{provider="llm"}', 1)
 
     assert samples['holdfast_provider_state{provider="llm",state="paused"}'] == 1

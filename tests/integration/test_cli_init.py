@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.init import starter
+from holdfast.cli.commands.init import starter
 from tests.integration.cli_process import a_worker, holdfast, python
 
 
@@ -21,7 +21,7 @@ def test_the_files_are_listed_and_written(tmp_path: Path) -> None:
     listed = [tmp_path / line for line in done.stdout.split()]
     assert {path.name for path in listed} == set(starter())
     assert all(path.is_file() for path in listed)
-    assert "README.md has the three commands" in done.stderr
+    assert "README.md has the next three commands" in done.stderr
 
 
 def test_the_projects_own_tests_pass_and_leave_no_database(project: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_file_that_is_there_is_not_overwritten_and_nothing_is_written(name: st
     done = holdfast("init", cwd=tmp_path)
 
     assert done.returncode == 1
-    assert f"holdfast: {name} is there already, and nothing was written" in done.stderr
+    assert f"holdfast: {name} already exists; nothing was written" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text(encoding="utf-8") == "mine"
 

@@ -136,7 +136,7 @@ async def test_a_failed_job_names_its_dead_letter_and_how_to_see_it(url: str, tm
     people = holdfast(*words, cwd=tmp_path).stdout
     machine = json.loads(holdfast(*words, "--json", cwd=tmp_path).stdout)
 
-    assert f"\ndead letter\nnew; `holdfast dead show {job_id}` tells what to do next\n" in people
+    assert f"\ndead letter\nnew; `holdfast dead show {job_id}` shows what to do next\n" in people
     assert machine["dead_letter"] == {"state": "new"}
 
 
@@ -178,7 +178,7 @@ async def test_a_running_job_is_cancelled_through_its_worker(url: str, tmp_path:
         done = holdfast("jobs", "cancel", job_id, "--url", url, cwd=tmp_path)
         job = await wait(url, job_id)
 
-    assert done.stdout == f"{job_id}\tits worker was asked to stop it\n"
+    assert done.stdout == f"{job_id}\tcancellation requested from its worker\n"
     assert job.status is Status.CANCELLED
 
 
@@ -209,7 +209,7 @@ async def test_all_failed_jobs_of_a_name_are_retried_after_a_look(url: str, tmp_
     assert look.stdout.splitlines() == [f"{job_id}\twould be retried" for job_id in reversed(ids)]
     assert between == [Status.FAILED, Status.FAILED]
     assert (other.returncode, other.stdout) == (2, "")
-    assert "there is no queue 'other'; known are: default" in other.stderr
+    assert "there is no queue 'other'; known queues: default" in other.stderr
     assert json.loads(done.stdout) == [
         {"id": job_id, "done": True, "detail": "queued"} for job_id in reversed(ids)
     ]

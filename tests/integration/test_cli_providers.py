@@ -62,7 +62,7 @@ async def test_a_paused_provider_is_listed_with_who_paused_it_and_holds_its_jobs
     paused = holdfast("providers", "pause", "llm", *why, "--app", "app:hold", cwd=folder, settings=settings)
     with a_worker(cwd=folder, settings=settings) as worker:
         job_id = await submit(url, "asking")
-        worker.wait_for('"event": "held"')
+        worker.wait_for('"event": "job held"')
         people = holdfast("providers", "list", "--app", "app:hold", cwd=folder, settings=settings)
         machine = holdfast("providers", "list", "--json", cwd=folder, settings=settings)
         held = (await read(url, job_id)).held_by
@@ -92,7 +92,7 @@ async def test_a_broken_provider_is_shown_with_why_it_opened_and_a_probe_brings_
     with a_worker(cwd=folder, settings=settings) as worker:
         job_id = await submit(url, "asking")
         worker.wait_for("provider opened")
-        worker.wait_for('"event": "held"')
+        worker.wait_for('"event": "job held"')
         people = holdfast("providers", "show", "llm", "--app", "app:hold", cwd=folder, settings=settings)
         machine = holdfast("providers", "show", "llm", "--json", cwd=folder, settings=settings)
         (folder / "up").touch()
@@ -142,7 +142,7 @@ async def test_an_order_is_laid_down_for_all_workers_and_says_what_it_means(
     ("words", "code", "said"),
     [
         (("show", "nobody"), 2, "there is no provider 'nobody'; known are: llm, spare, speech"),
-        (("resume", "llm", "--actor", "ada"), 1, "nothing was laid down about provider 'llm'"),
+        (("resume", "llm", "--actor", "ada"), 1, "provider 'llm' has no override to clear"),
         (("probe", "llm", "--actor", "ada"), 1, "provider 'llm' lets calls through already"),
     ],
     ids=["unknown", "nothing to lift", "nothing to probe"],

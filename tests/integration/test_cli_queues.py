@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Holdfast, Status
-from holdfast.core import transitions
+from holdfast.core.jobs import transitions
 from tests.integration.cli_process import a_worker, an_application, apply_schema, holdfast, read, submit, wait
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ async def test_queues_are_listed_with_their_live_and_held_jobs_and_who_paused_th
 async def hold_one(url: str, queue: str) -> None:
     """Claim a job as a worker would, and have it held."""
     async with Holdfast(url) as hold:
-        store = hold.parts.store
+        store = hold.runtime.store
         [claim] = await store.claim("worker", queue, limit=1, lease=timedelta(minutes=1))
         await store.settle("worker", [transitions.hold(claim, "its breaker is open", held_by="llm")])
 
@@ -115,7 +115,7 @@ class Audit:
     debug = warning = error = info
 
 
-hold = Holdfast(journal=Audit())
+hold = Holdfast(logger=Audit())
 """
 
 
@@ -183,7 +183,7 @@ async def begun(url: str, *names: str) -> None:
     async with Holdfast(url) as hold:
         marks: dict[str, datetime] = {}
         while len(marks) < len(names):
-            _, marks = await hold.parts.store.schedule_marks(names)
+            _, marks = await hold.runtime.store.schedule_marks(names)
 
 
 async def test_looking_at_schedules_writes_nothing(tmp_path: Path) -> None:

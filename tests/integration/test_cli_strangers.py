@@ -18,8 +18,8 @@ async def test_a_job_that_no_worker_knows_is_listed_with_the_reason(tmp_path: Pa
     job_id = await submit(url, "from-tomorrow")
 
     with a_worker(cwd=tmp_path, settings={"DATABASE_URL": url, "HOLDFAST_LOG_LEVEL": "debug"}) as worker:
-        warning = json.loads(worker.wait_for("unknown job"))
-        worker.wait_for("parked")
+        warning = json.loads(worker.wait_for("job name unknown"))
+        worker.wait_for("job parked")
 
     assert (warning["name"], warning["job_id"]) == ("from-tomorrow", job_id)
     [line] = holdfast("jobs", "list", "--url", url, cwd=tmp_path).stdout.splitlines()

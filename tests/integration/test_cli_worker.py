@@ -185,7 +185,7 @@ async def test_log_lines_are_json_or_text_from_the_level_that_is_asked_for(tmp_p
         worker.signal(signal.SIGTERM)
         stopped = worker.wait_for("worker stopped")
 
-    assert completed["event"] == "completed"
+    assert completed["event"] == "job completed"
     assert completed["status"] == "completed"
     assert "[info     ] worker stopped" in stopped
     assert "\x1b" not in stopped
@@ -199,7 +199,7 @@ def test_a_worker_with_nothing_to_run_says_so(tmp_path: Path) -> None:
         code = worker.end()
 
     assert code == 0
-    assert "no job is declared" in worker.output
+    assert "no jobs declared" in worker.output
 
 
 async def test_a_running_worker_comes_back_after_its_database_did(
@@ -266,7 +266,9 @@ async def test_a_worker_that_cannot_store_what_became_of_a_job_says_so_when_it_l
 
     job = await read(url, job_id)
     assert code == 3
-    assert worker.output.splitlines()[-1].startswith("holdfast: the end of 1 attempts could not be stored")
+    assert worker.output.splitlines()[-1].startswith(
+        "holdfast: the outcomes of 1 attempts could not be stored"
+    )
     assert (job.status, job.attempt) == (Status.PROCESSING, 1)
 
 

@@ -30,7 +30,7 @@ from holdfast import (
     Sent,
     current,
 )
-from holdfast.core.classify import Classifier
+from holdfast.core.failures.classifier import Classifier
 from holdfast.providers import ChatClient, JsonGateway, SpeechClient, Transcript
 from holdfast.providers.loops import PerLoop
 from holdfast.testing import Hang as NoAnswer

@@ -229,7 +229,7 @@ def test_what_an_application_needs_is_built_and_installed_with_holdfast(tmp_path
     sh(f"{install_all} --no-deps --target {installed}", cwd=tmp_path)
 
     (tmp_path / "app.py").write_text(f"import ledger\n{(DEPLOY / 'docker/app.py').read_text()}")
-    code = "import app, holdfast; print(holdfast.__file__); print([spec.name for spec in app.hold.parts.registry])"
+    code = "import app, holdfast; print(holdfast.__file__); print([spec.name for spec in app.hold.runtime.registry])"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

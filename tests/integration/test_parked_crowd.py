@@ -13,11 +13,11 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.sweeper import BATCH, Sweeper
+from holdfast.engine.worker.maintenance import BATCH, Maintenance
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.telemetry.figures import Figures
-from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.logs import StructuredLogger
+from holdfast.telemetry.metrics import MetricRegistry
 from holdfast.testing import simulation
 from holdfast.testing.world import Inline
 from tests.integration import crowds
@@ -197,14 +197,14 @@ async def test_a_parked_crowd_holds_no_slot_and_becomes_ready_in_one_go(
 
 async def sweep_until_it_rests(store: Store) -> int:
     """Sweep as a worker does, as long as there is no pause between two sweeps; tell how often."""
-    sweeper = Sweeper(
+    sweeper = Maintenance(
         store,
         WorkerOptions(),
         asyncio.Event(),
         clock=StillClock(NOW),
         dice=Even(),
-        journal=StructuredJournal(),
-        metrics=Figures(),
+        logger=StructuredLogger(),
+        metrics=MetricRegistry(),
     )
     sweeps = 1
     while await sweeper.run_once() == 0:

@@ -143,7 +143,7 @@ async def test_a_job_is_stored_in_the_callers_own_transaction(hold: Holdfast, ds
 
 
 async def test_our_settings_hold_in_our_transactions_and_leak_into_no_other(hold: Holdfast, dsn: str) -> None:
-    connections = hold.parts.store._connections  # type: ignore[attr-defined]  # what the session is like, nobody else tells
+    connections = hold.runtime.store._connections  # type: ignore[attr-defined]  # what the session is like, nobody else tells
     async with connections.borrow() as connection:
         ours = {name: await connection.fetchval(f"SHOW {name}") for name in SESSION}
     others = await asyncio.gather(*[shown(dsn, "enable_seqscan") for _ in range(8)])
@@ -169,7 +169,7 @@ async def test_with_a_direct_address_an_idle_worker_hears_of_a_job(
 ) -> None:
     store = PostgresStore(dsn, pooled=True, direct_url=postgres_dsn)
     heard = asyncio.Event()
-    deafen = store.listen(lambda hint: heard.set() if hint.subject == "default" else None)
+    unsubscribe = store.listen(lambda hint: heard.set() if hint.subject == "default" else None)
     listening = await asyncpg.connect(postgres_dsn)
     async with asyncio.timeout(PATIENCE):
         while not await listening.fetchval(LISTENING):
@@ -178,7 +178,7 @@ async def test_with_a_direct_address_an_idle_worker_hears_of_a_job(
         await hold.job("double")(double).submit(1)
         await heard.wait()
 
-    deafen()
+    unsubscribe()
     await store.close()
     await listening.close()
 
@@ -191,7 +191,7 @@ LISTENING = (
 
 
 async def test_without_one_nobody_tries_to_listen(hold: Holdfast) -> None:
-    facts = await hold.parts.store.facts()
+    facts = await hold.runtime.store.facts()
 
     assert (facts["listens"], facts["connections_per_worker"]) == ("no", "6")
 

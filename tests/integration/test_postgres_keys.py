@@ -4,10 +4,10 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.core.jobs import Receipt
+from holdfast.core.jobs.job import Receipt
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.queries import Statements
 from tests.builders import a_job
 
 SQL = Statements("holdfast.stores.postgres")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
+from holdfast.core.dead_letters.letter import Cause, LetterState, remediate, triage, validate
+from holdfast.core.dead_letters.replay_plan import Phase, Plan
 from holdfast.core.errors import JobNotFound
-from holdfast.core.failures import ErrorClass, Failure
-from holdfast.core.letters import Cause, LetterState, remediate, triage, validate
-from holdfast.core.replays import Phase, Plan
-from holdfast.core.states import Status
-from holdfast.core.transitions import Finish, complete
+from holdfast.core.failures.failure import ErrorClass, Failure
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Finish, complete
 from holdfast.ports.store import Settled
 from holdfast.stores.postgres import purging
 from holdfast.stores.postgres.store import PostgresStore
@@ -28,7 +28,7 @@ from tests.servers import ServerMissingError, in_ci
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
-    from holdfast.core.jobs import Claim
+    from holdfast.core.jobs.job import Claim
     from tests.servers import PostgresServer
 
     Act = Callable[[PostgresStore, str], Coroutine[object, object, None]]

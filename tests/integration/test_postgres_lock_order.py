@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from holdfast.core.jobs import Claim
+from holdfast.core.jobs.job import Claim
 from holdfast.stores.postgres.store import PostgresStore
 from tests.builders import a_job
 from tests.contract.steps import LEASE, PATIENCE, submitted

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast, Status
-from holdfast.core.jobs import Claim
-from holdfast.core.transitions import Transition, complete, release
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.transitions import Transition, complete, release
 from holdfast.ports.store import Extension, Settled
 from holdfast.stores.postgres import connections
 from holdfast.stores.postgres.store import PostgresStore

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from holdfast import Holdfast, StoreUnavailable
-from holdfast.core.jobs import Receipt
+from holdfast.core.jobs.job import Receipt
 from holdfast.stores.postgres.connections import Connections, translated
 from holdfast.stores.postgres.store import PostgresStore
 from tests.acceptance.harness.proxy import Proxy

@@ -30,7 +30,7 @@ def test_the_example_fails_once_is_retried_and_prints_what_the_page_says(tmp_pat
     done = run(script)
 
     assert (done.returncode, done.stdout) == (0, printed), done.stderr
-    assert done.stderr.count('"event": "retry"') == 1
+    assert done.stderr.count('"event": "job retry scheduled"') == 1
 
 
 def test_the_commands_are_targets_of_the_makefile() -> None:

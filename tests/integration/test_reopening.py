@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import ConfigError, Holdfast, PayloadInvalid, StoreUnavailable
 from holdfast.stores.sqlite.database import BUSY_MS
-from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.logs import StructuredLogger
 
 
 def test_a_closed_holdfast_works_again_in_another_event_loop(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_an_empty_or_unprintable_key_is_refused(tmp_path: Path, options: dict[st
 async def test_a_file_whose_lock_is_held_is_waited_for_once_by_all_who_write_together(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     async with Holdfast(f"sqlite:///{path}") as hold:
-        store = hold.parts.store
+        store = hold.runtime.store
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         writes = [asyncio.create_task(store.promote(limit=1)) for _ in range(5)]
@@ -88,7 +88,7 @@ async def test_many_first_uses_open_the_store_once(tmp_path: Path) -> None:
         async def redaction_key(self) -> bytes:
             return b"k"
 
-    hold.parts = replace(hold.parts, store=Counted())  # type: ignore[arg-type]  # it is only opened
+    hold.runtime = replace(hold.runtime, store=Counted())  # type: ignore[arg-type]  # it is only opened
     await asyncio.gather(*(hold.open() for _ in range(10)))
 
     assert opened == [1]
@@ -109,8 +109,8 @@ def test_a_journal_whose_reader_has_gone_loses_lines_and_nothing_else() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w", buffering=1) as stream:
-        StructuredJournal(stream=stream).info("worker stopping")
+        StructuredLogger(stream=stream).info("worker stopping")
         with suppress(OSError):
             stream.close()
 
-    StructuredJournal(stream=stream).info("worker stopped")
+    StructuredLogger(stream=stream).info("worker stopped")

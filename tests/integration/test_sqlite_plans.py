@@ -7,12 +7,11 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.queries import Statements
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.database import connect
 
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.clause("JOB-9", "sqlite")
 
 PACKAGE = "holdfast.stores.sqlite"
 SQL = Statements(PACKAGE)
-NAMES = sorted(file.name.removesuffix(".sql") for file in resources.files(PACKAGE).joinpath("sql").iterdir())
+NAMES = sorted(SQL)
 
 FOR_PEOPLE = {
     "counts",

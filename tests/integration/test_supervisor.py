@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.cli.processes import Supervisor
-from holdfast.cli.processes_health import ProcessesHealth
-from holdfast.telemetry.logs import StructuredJournal
-from holdfast.telemetry.probes import ProbeServer, told
+from holdfast.cli.process.supervisor import ProcessSupervisor
+from holdfast.cli.process.supervisor_health import ProcessesHealth
+from holdfast.telemetry.health_server import HealthServer, json_response
+from holdfast.telemetry.logs import StructuredLogger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from holdfast.telemetry.probes import Answer
+    from holdfast.telemetry.health_server import HealthResponse
 
 PATIENCE = 30.0
 
@@ -36,7 +36,7 @@ ENDS_AT_ONCE = a_process("raise SystemExit(1)")
 FINDS_NO_WORDS = a_process("raise SystemExit(2)")
 
 
-class Told(StructuredJournal):
+class Told(StructuredLogger):
     """A journal that can be waited for."""
 
     def __init__(self) -> None:
@@ -69,56 +69,56 @@ class Pauses:
         return 0.0
 
 
-def a_supervisor(journal: Told, command: Sequence[str], *, count: int, pause: Pauses) -> Supervisor:
+def a_supervisor(logger: Told, command: Sequence[str], *, count: int, pause: Pauses) -> ProcessSupervisor:
     sockets = {str(number): f"{number}.sock" for number in range(1, count + 1)}
-    return Supervisor(sockets, journal, command=command, pause=pause)  # type: ignore[arg-type]  # nobody asks there
+    return ProcessSupervisor(sockets, logger, command=command, pause=pause)  # type: ignore[arg-type]  # nobody asks there
 
 
 async def test_processes_that_were_told_to_stop_are_not_replaced() -> None:
-    journal, pauses = Told(), Pauses()
-    supervisor = a_supervisor(journal, UNTIL_TOLD, count=2, pause=pauses)
+    logger, pauses = Told(), Pauses()
+    supervisor = a_supervisor(logger, UNTIL_TOLD, count=2, pause=pauses)
     running = asyncio.create_task(supervisor.run())
-    await journal.reach(2, "process started")
+    await logger.reach(2, "process started")
 
-    supervisor.order(signal.SIGTERM)
+    supervisor.forward_signal(signal.SIGTERM)
 
     assert await asyncio.wait_for(running, PATIENCE) == 0
     assert pauses.tries == []
 
 
 async def test_a_process_that_keeps_dying_is_replaced_after_longer_and_longer_pauses() -> None:
-    journal, pauses = Told(), Pauses()
-    supervisor = a_supervisor(journal, ENDS_AT_ONCE, count=1, pause=pauses)
+    logger, pauses = Told(), Pauses()
+    supervisor = a_supervisor(logger, ENDS_AT_ONCE, count=1, pause=pauses)
     running = asyncio.create_task(supervisor.run())
 
-    await journal.reach(4, "process started")
-    supervisor.order(signal.SIGTERM)
+    await logger.reach(4, "process started")
+    supervisor.forward_signal(signal.SIGTERM)
     await asyncio.wait_for(running, PATIENCE)
 
     assert pauses.tries[:3] == [1, 2, 3]
 
 
 async def test_a_process_that_the_machine_has_no_room_for_is_tried_again() -> None:
-    journal, pauses = Told(), Pauses()
-    supervisor = a_supervisor(journal, ["/nowhere/python"], count=1, pause=pauses)
+    logger, pauses = Told(), Pauses()
+    supervisor = a_supervisor(logger, ["/nowhere/python"], count=1, pause=pauses)
     running = asyncio.create_task(supervisor.run())
 
-    await journal.reach(3, "process not started")
-    supervisor.order(signal.SIGTERM)
+    await logger.reach(3, "process not started")
+    supervisor.forward_signal(signal.SIGTERM)
 
     assert await asyncio.wait_for(running, PATIENCE) == 0
     assert pauses.tries[:2] == [1, 2]
 
 
 async def test_what_one_process_cannot_work_with_ends_all() -> None:
-    journal = Told()
-    supervisor = a_supervisor(journal, FINDS_NO_WORDS, count=3, pause=Pauses())
+    logger = Told()
+    supervisor = a_supervisor(logger, FINDS_NO_WORDS, count=3, pause=Pauses())
 
     assert await asyncio.wait_for(supervisor.run(), PATIENCE) == 2
 
 
-def answers(answer: Answer) -> Mapping[str, Any]:
-    async def same() -> Answer:
+def answers(answer: HealthResponse) -> Mapping[str, Any]:
+    async def same() -> HealthResponse:
         return answer
 
     return {"/live": same, "/ready": same}
@@ -132,13 +132,13 @@ def sockets(tmp_path: Path) -> dict[str, Path]:
 
 @pytest.mark.clause("OBS-2")
 async def test_a_process_that_hangs_makes_all_of_them_not_live(sockets: dict[str, Path]) -> None:
-    server = ProbeServer(answers(told(HTTPStatus.OK, live=True)), journal=Told())
+    server = HealthServer(answers(json_response(HTTPStatus.OK, live=True)), logger=Told())
     await server.open_at(sockets["up"])
     with socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind(str(sockets["hanging"]))
         hanging.listen()
 
-        answer = await ProcessesHealth(sockets, patience=0.3).live()
+        answer = await ProcessesHealth(sockets, timeout=0.3).live()
 
     await server.close()
     assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
@@ -146,7 +146,7 @@ async def test_a_process_that_hangs_makes_all_of_them_not_live(sockets: dict[str
 
 
 async def test_a_process_that_is_gone_is_no_reason_to_end_all(sockets: dict[str, Path]) -> None:
-    server = ProbeServer(answers(told(HTTPStatus.OK, live=True)), journal=Told())
+    server = HealthServer(answers(json_response(HTTPStatus.OK, live=True)), logger=Told())
     await server.open_at(sockets["up"])
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(sockets["hanging"]))  # its file is left behind, and nobody listens
@@ -158,7 +158,7 @@ async def test_a_process_that_is_gone_is_no_reason_to_end_all(sockets: dict[str,
 
 
 async def test_one_process_that_takes_jobs_is_enough_to_be_ready(sockets: dict[str, Path]) -> None:
-    server = ProbeServer(answers(told(HTTPStatus.OK, ready=True)), journal=Told())
+    server = HealthServer(answers(json_response(HTTPStatus.OK, ready=True)), logger=Told())
     await server.open_at(sockets["up"])
 
     answer = await ProcessesHealth(sockets).ready()
@@ -167,6 +167,6 @@ async def test_one_process_that_takes_jobs_is_enough_to_be_ready(sockets: dict[s
     assert answer.status is HTTPStatus.OK
     assert json.loads(answer.body)["processes"] == {
         "up": {"ready": True},
-        "hanging": {"ready": False, "why": "the process is not up"},
-        "gone": {"ready": False, "why": "the process is not up"},
+        "hanging": {"ready": False, "why": "the process is not running"},
+        "gone": {"ready": False, "why": "the process is not running"},
     }

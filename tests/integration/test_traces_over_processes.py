@@ -94,7 +94,7 @@ async def test_one_trace_leads_through_another_process_over_a_retry_to_a_child_j
             job_id = (await parent.submit("why")).id
     with a_worker(cwd=folder, settings={"DATABASE_URL": url}) as worker:
         job = await wait(url, job_id)
-        retry = json.loads(worker.wait_for('"event": "retry"'))
+        retry = json.loads(worker.wait_for('"event": "job retry scheduled"'))
 
     context = request.get_span_context()
     trace_id, request_id = f"0x{context.trace_id:032x}", f"0x{context.span_id:016x}"

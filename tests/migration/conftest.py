@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.sqlfiles import migrations
+from holdfast.stores.queries import migrations
 from holdfast.stores.sqlite import schema as sqlite_schema
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.wiring.system import SystemClock

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast, StoreUnavailable
 from holdfast.stores.postgres.connections import SESSION
 from holdfast.stores.postgres.store import PostgresStore
-from tests.contract.conftest import Journal
+from tests.contract.conftest import Logger
 from tests.integration.cli_process import holdfast as command
 
 if TYPE_CHECKING:
@@ -92,16 +92,16 @@ async def test_after_its_limit_it_says_who_was_in_the_way_and_that_nothing_was_c
 
 
 @pytest.mark.usefixtures("found")
-async def test_the_log_tells_each_time_what_is_waited_for(postgres_dsn: str, journal: Journal) -> None:
-    hold = Holdfast(postgres_dsn, journal=journal.writer)
+async def test_the_log_tells_each_time_what_is_waited_for(postgres_dsn: str, logger: Logger) -> None:
+    hold = Holdfast(postgres_dsn, logger=logger.writer)
     async with asyncio.timeout(PATIENCE), a_backup(postgres_dsn) as reader:
         applying = asyncio.create_task(hold.apply_schema())
-        while not any(line["sessions"] for line in journal.lines("schema apply blocked")):
+        while not any(line["sessions"] for line in logger.lines("schema apply blocked")):
             await asyncio.sleep(0.05)
         await reader.execute("COMMIT")
         await applying
 
-    [session] = next(line["sessions"] for line in journal.lines("schema apply blocked") if line["sessions"])
+    [session] = next(line["sessions"] for line in logger.lines("schema apply blocked") if line["sessions"])
     assert "'nightly backup'" in session
     await hold.close()
 
@@ -119,12 +119,12 @@ async def test_the_command_says_what_it_waits_for_and_ends_with_a_code_of_its_ow
     await other.close()
     lines = done.stderr.splitlines()
     assert done.returncode == 3
-    assert lines[0].startswith("holdfast: waiting for ")
+    assert lines[0].startswith("holdfast: waited ")
     assert "'deploy'" in lines[-1]
     assert "nothing was changed" in lines[-1]
 
 
 @pytest.fixture
-def journal() -> Journal:
+def logger() -> Logger:
     """What a Holdfast logs."""
-    return Journal()
+    return Logger()

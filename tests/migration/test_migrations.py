@@ -10,7 +10,7 @@ import pytest
 from holdfast import SchemaError
 from holdfast.ports import SchemaState
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.versions import MIN_COMPATIBLE
+from holdfast.stores.schema_version import MIN_COMPATIBLE
 from tests.builders import a_job
 from tests.migration.conftest import Place, Release, Scripts, SqlitePlace, as_on_sqlite
 

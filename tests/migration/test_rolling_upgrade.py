@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from holdfast import Holdfast, Status
-from holdfast.core import transitions
+from holdfast.core.jobs import transitions
 from tests.acceptance.harness.pacing import until
 from tests.migration.conftest import Place, PostgresPlace, SqlitePlace
 from tests.migration.earlier import ROOT, NoHistoryError, code_before
@@ -305,7 +305,7 @@ async def a_held_order(url: str) -> str:
         async def order(number: int) -> int:
             return number
 
-        job, store = await order.submit(HELD), hold.parts.store
+        job, store = await order.submit(HELD), hold.runtime.store
         [claim] = await store.claim("tester", "new", limit=1, lease=timedelta(minutes=1))
         await store.settle("tester", [transitions.hold(claim, "its breaker is open", held_by="llm")])
         return job.id
@@ -315,7 +315,7 @@ async def let_out(url: str, job_id: str) -> bool:
     """Let a job out that must still be held; whether it was."""
     async with Holdfast(url) as hold:
         held_by = (await hold.read(job_id)).held_by
-        return held_by == "llm" and await hold.parts.store.let_out("llm", limit=1) == 1
+        return held_by == "llm" and await hold.runtime.store.let_out("llm", limit=1) == 1
 
 
 async def left_by_old_workers(url: str) -> str:
@@ -327,7 +327,7 @@ async def left_by_old_workers(url: str) -> str:
 
         job = await refuse.submit()
         await hold.wait(job.id, timeout=PATIENCE)
-        return (await hold.parts.store.letter(job.id)).failure.message.removeprefix("ValueError: ")
+        return (await hold.runtime.store.letter(job.id)).failure.message.removeprefix("ValueError: ")
 
 
 async def families(url: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.core.errors import SchemaError, SchemaMissing, SchemaTooNew, SchemaTooOld
 from holdfast.ports import SchemaState
-from holdfast.stores.versions import MIN_COMPATIBLE, ensure_fit
+from holdfast.stores.schema_version import MIN_COMPATIBLE, ensure_fit
 from tests.migration.conftest import Place, PostgresPlace, Release
 from tests.migration.test_migrations import ADDITION, apply, with_next
 

@@ -7,20 +7,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.transitions import Requeue, release
-from holdfast.engine import attempt, worker
-from holdfast.engine.attempt import Interruption
-from holdfast.engine.keeper import Keeper
-from holdfast.engine.lost_claims import LostClaims
+from holdfast.core.jobs.transitions import Requeue, release
+from holdfast.engine.execution import attempt
+from holdfast.engine.execution.attempt import Interruption
 from holdfast.engine.registry import JobSpec
-from holdfast.engine.settling import Settler
-from holdfast.engine.suspects import Suspects
-from holdfast.engine.sweeper import Sweeper
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker import worker
+from holdfast.engine.worker.lease_keeper import LeaseKeeper
+from holdfast.engine.worker.lost_claims import LostClaims
+from holdfast.engine.worker.maintenance import Maintenance
+from holdfast.engine.worker.quarantine import Quarantine
+from holdfast.engine.worker.settler import Settler
+from holdfast.engine.worker.worker import Worker
 from tests.planted.planting import Bug, Swap
 
 if TYPE_CHECKING:
-    from holdfast.core.jobs import Claim
+    from holdfast.core.jobs.job import Claim
 
 
 _START = Worker._start
@@ -28,7 +29,7 @@ _START = Worker._start
 
 async def _extend_nothing(self: Any) -> None:
     self.extended_at = self._clock.monotonic()
-    await self._hear_cancellations()
+    await self._read_cancel_requests()
 
 
 async def _keep_until_the_first_error(self: Any, _: Any) -> None:
@@ -49,19 +50,19 @@ async def _sweep_until_the_first_error(self: Any, _: Any) -> None:
         await asyncio.Event().wait()
 
 
-def _all_that_lost_a_worker(self: Any, claims: list[Claim]) -> list[Claim]:
-    return [claim for claim in claims if claim.suspect and self._registry.get(claim.name) is not None]
+def _all_that_lost_a_worker(self: Any, claim: Claim) -> bool:
+    return claim.suspect and self._registry.get(claim.name) is not None
 
 
 async def _start_suspects_later(self: Any, claims: list[Claim], asked_at: float) -> None:
     async def later() -> int:
         return 0
 
-    self._start_suspects = later
+    self._start_quarantined = later
     try:
         await _START(self, claims, asked_at)
     finally:
-        del self._start_suspects
+        del self._start_quarantined
 
 
 async def _sleep_for_an_hour(self: Any) -> None:
@@ -80,7 +81,7 @@ async def _sleep(worker: Any, seconds: float) -> None:
 
 
 async def _wait_for_a_hint(self: Any) -> None:
-    await self._news.wait()
+    await self._wake.wait()
 
 
 async def _lease_until_an_instant_of_mine(self: Any, queue: str, room: int) -> list[Claim]:
@@ -106,12 +107,12 @@ async def _give_nothing_back(self: Any, held: Any) -> None:
 
 
 async def _begin_what_was_read(self: Any) -> int:
-    await self._state_reader.read([suspect.attempt.claim for suspect in self._suspects._waiting])
+    await self._state_reader.read([suspect.attempt.claim for suspect in self._quarantine._waiting])
     started: int = await _START_SUSPECTS(self)
     return started
 
 
-_START_SUSPECTS = Worker._start_suspects
+_START_SUSPECTS = Worker._start_quarantined
 
 
 def _holds_nothing_back(self: Any) -> bool:
@@ -127,7 +128,7 @@ BUGS = (
         "no-extension",
         "Ninety seconds are enough for every job.",
         ("JOB-5",),
-        (Swap(Keeper, "run_once", _extend_nothing),),
+        (Swap(LeaseKeeper, "run_once", _extend_nothing),),
     ),
     Bug(
         "workers-clock-decides",
@@ -139,7 +140,7 @@ BUGS = (
         "keeper-gives-up",
         "If the store is away, there is nothing to extend.",
         ("JOB-5",),
-        (Swap(Keeper, "run", _keep_until_the_first_error),),
+        (Swap(LeaseKeeper, "run", _keep_until_the_first_error),),
     ),
     Bug(
         "lost-claims-run-out",
@@ -152,13 +153,13 @@ BUGS = (
         "sweeper-gives-up",
         "An error ends the sweep.",
         ("JOB-4",),
-        (Swap(Sweeper, "run", _sweep_until_the_first_error),),
+        (Swap(Maintenance, "run", _sweep_until_the_first_error),),
     ),
     Bug(
         "reclaim-at-once-after-an-outage",
         "The store is back, and these leases are over.",
         ("JOB-5",),
-        (Swap(Sweeper, "_holds_reclaiming_back", _holds_nothing_back),),
+        (Swap(Maintenance, "_holds_reclaiming_back", _holds_nothing_back),),
         simulated=False,
     ),
     Bug(
@@ -202,13 +203,13 @@ BUGS = (
         "suspects-in-company",
         "A lost worker is bad luck.",
         ("JOB-10",),
-        (Swap(Suspects, "among", lambda self, claims: []),),
+        (Swap(Quarantine, "takes", lambda self, claim: False),),
     ),
     Bug(
         "cancelled-suspect-put-back",
         "Whoever lost a worker waits for its turn, also if it is to be cancelled.",
         ("JOB-10",),
-        (Swap(Suspects, "among", _all_that_lost_a_worker),),
+        (Swap(Quarantine, "takes", _all_that_lost_a_worker),),
     ),
     Bug(
         "suspects-wait-for-the-poll",
@@ -220,7 +221,7 @@ BUGS = (
         "suspects-read-before-they-begin",
         "What a job needs is read when it is claimed; then it waits for its turn.",
         ("JOB-10",),
-        (Swap(Worker, "_start_suspects", _begin_what_was_read),),
+        (Swap(Worker, "_start_quarantined", _begin_what_was_read),),
     ),
     Bug(
         "crashes-for-ever",

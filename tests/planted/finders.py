@@ -18,7 +18,7 @@ from tests.simulation.simulation import simulate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tests.crashpoints.blows import Strike
+    from tests.crashpoints.strikes import Strike
     from tests.crashpoints.walk import Outcome as Walked
 
 BLOWS = 4

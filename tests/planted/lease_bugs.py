@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.jobs import Claim
-from holdfast.core.states import Status
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.states import Status
 from holdfast.ports.store import Extension
 from holdfast.stores.rows import TIMEOUT
 from holdfast.stores.sqlite import schema, store

@@ -5,16 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import replays, wording
-from holdfast.core.archiving import dump_manifest, manifest_name, manifest_of, pack, seal_record
+from holdfast.core.dead_letters import replay_plan
+from holdfast.core.dead_letters.archive_format import (
+    dump_manifest,
+    encrypt_record,
+    manifest_name,
+    manifest_of,
+    pack,
+)
+from holdfast.core.dead_letters.letter import LetterFilter, LetterState
+from holdfast.core.dead_letters.replay_plan import Move, Phase, Plan, Standing, is_due, start
 from holdfast.core.errors import ArchiveUnavailable
-from holdfast.core.letters import LetterFilter, LetterState
-from holdfast.core.replays import Move, Phase, Plan, Standing, is_due, start
-from holdfast.engine import archivist, automatic, desk, restoring
-from holdfast.engine.archivist import Archivist
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.automatic import AutoReplayer
-from holdfast.engine.telling import BATCH, LEASE, Teller
+from holdfast.core.failures import message
+from holdfast.engine.dead_letters import archiver, auto_replayer, restorer, service
+from holdfast.engine.dead_letters.archiver import Archiver
+from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
+from holdfast.engine.dead_letters.ticket_notifier import BATCH, LEASE, TicketNotifier
+from holdfast.engine.execution.attempt import Attempt
 from holdfast.stores.sqlite import letters
 from holdfast.stores.sqlite.replaying import bring_back
 from tests.planted.planting import Bug, Schema, Sql, Swap
@@ -24,13 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from datetime import datetime
 
-    from holdfast.core.letters import Letter
-    from holdfast.core.replays import AutoReplay
-    from holdfast.core.tickets import Ticket
+    from holdfast.core.dead_letters.letter import Letter
+    from holdfast.core.dead_letters.replay_plan import AutoReplay
+    from holdfast.core.dead_letters.ticket import Ticket
     from holdfast.ports.letters import Seen
 
-_CALL = Teller._call
-_LINE = wording.line
+_CALL = TicketNotifier._call
+_LINE = message.one_line
 _NOT_REPLAYED = "   AND letter.state <> 'replaying'\n"
 _NOT_PLANNED = "   AND NOT EXISTS (SELECT 1 FROM holdfast_plans WHERE token = letter.plan AND running = 1)\n"
 
@@ -83,9 +90,9 @@ async def _those_that_went_before(self: Any, name: str, _: AutoReplay) -> AsyncI
 async def _told_and_then_tell(self: Any) -> float:
     rows = await self._store.take_tickets(limit=BATCH, lease=LEASE)
     await self._store.tickets_told([row.id for row in rows])
-    for ticket in await self._worded(rows):
-        await self._tell(ticket)
-    return float(self._options.looks_every.total_seconds() * (0.5 + self._dice.roll()))
+    for ticket in await self._render_tickets(rows):
+        await self._notify(ticket)
+    return float(self._options.poll_interval.total_seconds() * (0.5 + self._dice.roll()))
 
 
 async def _heard_by_somebody(self: Any, hook: Any, ticket: Ticket) -> None:
@@ -112,7 +119,7 @@ async def _delete_and_then_archive(self: Any, seen: Sequence[Seen]) -> list[Seen
 async def _do_without_a_manifest(self: Any, records: Sequence[Mapping[str, Any]]) -> None:
     sealer = await self._sealer()
     now = await self._store.now()
-    packed = pack([seal_record(record, sealer.seal) for record in records])
+    packed = pack([encrypt_record(record, sealer.seal) for record in records])
     await self._archive().put(manifest_of(packed, [], at=now).name, packed.data)
 
 
@@ -120,15 +127,15 @@ async def _archived_or_not(self: Any, seen: Sequence[Seen]) -> list[Seen]:
     try:
         await self._put(await self._store.letter_records([job_id for job_id, _ in seen]))
     except ArchiveUnavailable:
-        self._journal.warning("archive failed")
+        self._logger.warning("archive failed")
     return list(seen)
 
 
 async def _put_and_believe(self: Any, records: Sequence[Mapping[str, Any]]) -> None:
     sealer = await self._sealer()
     now = await self._store.now()
-    packed = pack([seal_record(record, sealer.seal) for record in records])
-    entries = [archivist._entry(record["letter"]) for record in records]
+    packed = pack([encrypt_record(record, sealer.seal) for record in records])
+    entries = [archiver._entry(record["letter"]) for record in records]
     manifest = manifest_of(packed, entries, at=now)
     await self._archive().put(manifest.name, packed.data)
     await self._archive().put(manifest_name(manifest.name), dump_manifest(manifest, sealer.seal))
@@ -180,7 +187,7 @@ BUGS = (
         "redact-after-truncation",
         "A short text is redacted faster.",
         ("DLQ-2",),
-        (Swap(wording, "line", _cut_and_then_redact),),
+        (Swap(message, "one_line", _cut_and_then_redact),),
         simulated=False,
     ),
     Bug(
@@ -194,19 +201,19 @@ BUGS = (
         "stale-plan-accepted",
         "It was validated, so it is valid.",
         ("OPS-2",),
-        (Swap(desk, "start", _start_anyway),),
+        (Swap(service, "start", _start_anyway),),
     ),
     Bug(
         "canary-ignored",
         "They are going to be replayed anyway.",
         ("OPS-2",),
-        (Swap(replays, "_canary", _skip_the_canary),),
+        (Swap(replay_plan, "_canary", _skip_the_canary),),
     ),
     Bug(
         "canary-trusted",
         "The canary flies, so the others can follow.",
         ("OPS-2",),
-        (Swap(replays, "_canary", _trust_the_canary),),
+        (Swap(replay_plan, "_canary", _trust_the_canary),),
     ),
     Bug(
         "stages-lost-at-replay",
@@ -219,7 +226,7 @@ BUGS = (
         "It passes, some time or other.",
         (),
         (
-            Swap(automatic, "is_due", _again_and_again),
+            Swap(auto_replayer, "is_due", _again_and_again),
             Swap(
                 AutoReplayer,
                 "_due_letters",
@@ -231,7 +238,7 @@ BUGS = (
         "told-before-it-is-heard",
         "Mark it first, or somebody else tells of it as well.",
         ("DLQ-4",),
-        (Swap(Teller, "run_once", _told_and_then_tell),),
+        (Swap(TicketNotifier, "run_once", _told_and_then_tell),),
     ),
     Bug(
         "children-again-with-every-generation",
@@ -243,31 +250,31 @@ BUGS = (
         "told-to-the-deaf",
         "The hook was called, and what it makes of it is its own affair.",
         ("DLQ-4",),
-        (Swap(Teller, "_call", _heard_by_somebody),),
+        (Swap(TicketNotifier, "_call", _heard_by_somebody),),
     ),
     Bug(
         "deleted-before-it-is-archived",
         "We have it in memory, so the row can go.",
         ("DLQ-3",),
-        (Swap(Archivist, "_put_away", _delete_and_then_archive),),
+        (Swap(Archiver, "_archive_file", _delete_and_then_archive),),
     ),
     Bug(
         "deleted-without-a-manifest",
         "The records are there; whoever wants them will find them.",
         ("DLQ-3",),
-        (Swap(Archivist, "_put", _do_without_a_manifest),),
+        (Swap(Archiver, "_put", _do_without_a_manifest),),
     ),
     Bug(
         "deleted-whatever-the-archive-says",
         "An error is logged, and the table gets no longer.",
         ("DLQ-3",),
-        (Swap(Archivist, "_put_away", _archived_or_not),),
+        (Swap(Archiver, "_archive_file", _archived_or_not),),
     ),
     Bug(
         "archive-not-read-back",
         "It was written, so it can be read.",
         ("DLQ-3",),
-        (Swap(Archivist, "_put", _put_and_believe),),
+        (Swap(Archiver, "_put", _put_and_believe),),
     ),
     Bug(
         "archived-while-it-is-replayed",
@@ -283,7 +290,7 @@ BUGS = (
         "an-old-letter-is-restored",
         "There is one in the archive; take it.",
         ("DLQ-3",),
-        (Swap(restoring, "_age", _whichever),),
+        (Swap(restorer, "_age", _whichever),),
     ),
     Bug(
         "generation-restarts-at-restore",

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.stores.sqlfiles import Statements
+from holdfast.stores.queries import Statements
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.submitting import SQL
 

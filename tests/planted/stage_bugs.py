@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import transitions
 from holdfast.core.errors import StageFailed
-from holdfast.engine import stages
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.settling import Outcome
-from holdfast.engine.stages import Stages
+from holdfast.core.jobs import transitions
+from holdfast.engine.execution import stages
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.stages import Stages
+from holdfast.engine.worker.settler import AttemptOutcome
 from tests.planted.planting import Bug, Sql, Swap
 
 if TYPE_CHECKING:
-    from holdfast.core.backoff import RetryPolicy
-    from holdfast.core.failures import Failure
-    from holdfast.core.stages import StageKey
-    from holdfast.core.transitions import StageWrite
+    from holdfast.core.failures.backoff import RetryPolicy
+    from holdfast.core.failures.failure import Failure
+    from holdfast.core.jobs.stages import StageKey
+    from holdfast.core.jobs.transitions import StageWrite
     from holdfast.engine.registry import StageSpec
 
 
 async def _write_later(self: Any, change: StageWrite) -> None:
-    self._tools.settler._gatherer.post(Outcome(change, change.attempt, 0.0))
+    self._runtime.settler._batcher.post(AttemptOutcome(change, change.attempt, 0.0))
 
 
 def _remember_nothing(self: Any, stages: Any, signals: Any) -> None:

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import VersionRefused
-from holdfast.core.idempotency import Earlier, stand_in
-from holdfast.core.jobs import Receipt, Submission
+from holdfast.core.jobs.idempotency import Earlier, stand_in
+from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.face import jobs
 from holdfast.face.current import Current
 from holdfast.stores.sqlite import store, submitting

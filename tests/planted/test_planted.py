@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker.worker import Worker
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.submitting import SQL
 from tests.planted.bugs import BUGS, planted

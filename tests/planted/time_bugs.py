@@ -6,15 +6,15 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.transitions import Finish, time_out
-from holdfast.engine import attempt
-from holdfast.engine.sweeper import Sweeper
-from holdfast.engine.worker import Worker
+from holdfast.core.jobs.transitions import Finish, time_out
+from holdfast.engine.execution import attempt
+from holdfast.engine.worker.maintenance import Maintenance
+from holdfast.engine.worker.worker import Worker
 from holdfast.stores.sqlite import schema
 from tests.planted.planting import Bug, Sql, Swap
 
 if TYPE_CHECKING:
-    from holdfast.core.jobs import Claim
+    from holdfast.core.jobs.job import Claim
 
 _IS_LATE = "coalesce(job.deadline_at <= :now, false) AND want.value ->> 2 <> 'cancelled' AS late"
 _SIGNALLED = "job.signals > want.seen OR "
@@ -31,7 +31,7 @@ def _without_notices() -> list[tuple[int, str]]:
 async def _hear_pauses_once(self: Any) -> None:
     if self.paused is None:
         self.paused = frozenset(pause.queue for pause in await self._store.paused_queues())
-        self._news.set()
+        self._wake_worker.set()
 
 
 async def _count_by_my_clock(self: Any, queue: str, room: int) -> list[Claim]:
@@ -152,6 +152,6 @@ BUGS = (
         "pauses-heard-at-the-start",
         "Ask once which queues are paused; the question costs a query.",
         (),
-        (Swap(Sweeper, "_hear_pauses", _hear_pauses_once),),
+        (Swap(Maintenance, "_read_paused_queues", _hear_pauses_once),),
     ),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import failures
-from holdfast.core.backoff import RetryPolicy
-from holdfast.core.failures import MEANINGS, ErrorClass, Meaning
+from holdfast.core.failures import failure as failures
+from holdfast.core.failures.backoff import RetryPolicy
+from holdfast.core.failures.failure import MEANINGS, ErrorClass, Meaning
 from tests.planted.planting import Bug, Swap
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.failures import ErrorClass, Failure
-from holdfast.core.stages import StageKey, StageRow, StageStatus
-from holdfast.engine.context import CURRENT
-from holdfast.engine.waits import TIMED_OUT, Waits
+from holdfast.core.failures.failure import ErrorClass, Failure
+from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
+from holdfast.engine.execution.context import CURRENT
+from holdfast.engine.execution.suspension import TIMED_OUT, Suspension
 from holdfast.face import jobs
 from holdfast.face.current import current
 from tests.planted.planting import Bug, Swap
@@ -16,7 +16,7 @@ from tests.planted.planting import Bug, Swap
 if TYPE_CHECKING:
     from datetime import timedelta
 
-_healthy_hearing = Waits._heard
+_healthy_hearing = Suspension._take_signal
 
 
 def _known_by_its_order(name: str, owner: str, mark: str) -> str | None:
@@ -38,7 +38,7 @@ async def _leave_the_signal(self: Any, place: StageKey, name: str, timeout: time
         for row in self._stages.stored.values()
         if row.key.name == f"@signal {name}"
     }
-    self._unheard = _Left(signal for signal in self._unheard if signal.number not in taken)
+    self._untaken_signals = _Left(signal for signal in self._untaken_signals if signal.number not in taken)
     return await _healthy_hearing(self, place, name, timeout)
 
 
@@ -58,12 +58,12 @@ BUGS = (
         "signal-left-for-the-next",
         "What a wait took is in the store; whoever waits beside it will see that.",
         (),
-        (Swap(Waits, "_heard", _leave_the_signal),),
+        (Swap(Suspension, "_take_signal", _leave_the_signal),),
     ),
     Bug(
         "time-over-and-not-written",
         "If the time is over now, it will be over the next time as well.",
         (),
-        (Swap(Waits, "_ran_out", _say_that_the_time_is_over),),
+        (Swap(Suspension, "_time_out", _say_that_the_time_is_over),),
     ),
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.simulation.audit import Row
+    from tests.simulation.auditor import Row
 
 LOST = "lease lost"
 """The reason in the event of a job that was reclaimed."""

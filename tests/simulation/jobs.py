@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from holdfast import Backoff, BadResponse, ErrorClass, Holdfast, current
-from tests.simulation.failings import Expected
 from tests.simulation.letter_jobs import Lettering, declare_mailing
 from tests.simulation.ports import POISON
 from tests.simulation.provided_jobs import ProvidedJobs, Providing, declare_provided
+from tests.simulation.service_failures import Expected
 from tests.simulation.timed_jobs import (
     TimedJobs,
     declare_braid,

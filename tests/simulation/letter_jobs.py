@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast import AutoReplay, ErrorClass, current
-from holdfast.core.retention import Retention
-from tests.simulation.failings import Expected
+from holdfast.core.dead_letters.retention import Retention
+from tests.simulation.service_failures import Expected
 
 if TYPE_CHECKING:
     import random
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast import Holdfast, JobFunction
-    from holdfast.core.tickets import Ticket
+    from holdfast.core.dead_letters.ticket import Ticket
     from holdfast.engine.options import TicketsPer
     from tests.simulation.witness import Witness
 
@@ -43,7 +43,7 @@ UNHEARD = ("refuses", "hangs", "answer lost")
 class Lettering:
     """How letters are looked after, the same by all processes of a world."""
 
-    looks_every: timedelta = timedelta(seconds=1)
+    poll_interval: timedelta = timedelta(seconds=1)
     archives: bool = False
     kept_for: timedelta | None = None
     most_letters: int | None = None
@@ -60,7 +60,7 @@ class Lettering:
     def drawn(cls, chance: random.Random) -> Lettering:
         """Leave it to chance."""
         return cls(
-            looks_every=timedelta(seconds=chance.choice((0.5, 2.0))),
+            poll_interval=timedelta(seconds=chance.choice((0.5, 2.0))),
             archives=chance.random() < 0.7,
             kept_for=chance.choice((None, timedelta(seconds=30))),
             most_letters=chance.choice((None, 2, 5)),

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast import JobNotFound, StateRefused, StoreUnavailable
+from holdfast.core.dead_letters.letter import Cause, LetterFilter, LetterState
 from holdfast.core.errors import ArchiveDamaged, ArchiveUnavailable
-from holdfast.core.letters import Cause, LetterFilter, LetterState
 from tests.simulation.processes import Injected
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast import Holdfast
+    from tests.simulation.dead_letter_oracle import DeadLetterOracle
     from tests.simulation.people import Memory
-    from tests.simulation.registrar import Registrar
 
 ALL = LetterFilter(limit=1_000)
 REFUSALS = (StateRefused, JobNotFound, ArchiveUnavailable)
@@ -31,14 +31,14 @@ class Operators:
         hold: Holdfast,
         memory: Memory,
         chance: random.Random,
-        registrar: Registrar,
+        dead_letter_oracle: DeadLetterOracle,
         complain: Callable[[str], None],
     ) -> None:
         self._hold = hold
         self._dead = hold.dead
         self._memory = memory
         self._chance = chance
-        self._registrar = registrar
+        self._registrar = dead_letter_oracle
         self._complain = complain
 
     async def live(self, stop: asyncio.Event) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.simulation.failings import LASTING, PASSING, Failing
-from tests.simulation.lookout import Ended
+from tests.simulation.provider_oracle import Ended
+from tests.simulation.service_failures import LASTING, PASSING, Failing
 
 if TYPE_CHECKING:
     import random

@@ -11,10 +11,10 @@ from tests.simulation.files import File
 from tests.simulation.processes import Injected
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from holdfast.core.stages import StageRow
-    from holdfast.ports import Executor, Hint, Store
+    from holdfast.core.jobs.stages import StageRow
+    from holdfast.ports import Executor, Hint, HintKind, Store
     from tests.simulation.processes import Process
 
 T = TypeVar("T")
@@ -65,9 +65,9 @@ class GuardedStore:
             self._die()
         return rows
 
-    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
+    def listen(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
         """Pass on the hints that do not get lost."""
-        return self._store.listen(lambda hint: None if self._loses() else hear(hint))
+        return self._store.listen(lambda hint: None if self._loses() else hear(hint), kinds)
 
 
 class GuardedExecutor:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from holdfast.testing.virtual import VirtualLoop
+    from holdfast.testing.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 

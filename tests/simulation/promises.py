@@ -8,21 +8,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import ErrorClass, Status
-from holdfast.core.stages import RESTARTED, StageKey
+from holdfast.core.jobs.stages import RESTARTED, StageKey
 from tests import invariants
-from tests.simulation import spared, verdicts
+from tests.simulation import attempt_charges, verdicts
 from tests.simulation.account import LOST
-from tests.simulation.failings import PASSING
 from tests.simulation.jobs import BUDGET, CHILD, STRIDES
 from tests.simulation.letter_jobs import MAIL, MAIL_BUDGET
+from tests.simulation.service_failures import PASSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from holdfast_simulator import Entry
     from tests.invariants import World
-    from tests.simulation.lookout import Call
     from tests.simulation.people import Memory
+    from tests.simulation.provider_oracle import Call
     from tests.simulation.verdicts import Skipped
     from tests.simulation.witness import Seen
 
@@ -88,8 +88,8 @@ def broken(
         lambda: parents_tell_of_their_childrens_results(world),
         lambda: what_was_signalled_is_stored_once(world, memory),
         lambda: what_was_accepted_completed_and_was_followed_once(world, memory),
-        lambda: spared.trials_were_paid_by_nobody(world, calls),
-        lambda: spared.calls_were_paid_by_their_jobs(world, calls),
+        lambda: attempt_charges.trials_were_paid_by_nobody(world, calls),
+        lambda: attempt_charges.calls_were_paid_by_their_jobs(world, calls),
     ]
     if seen is not None:
         checks += [

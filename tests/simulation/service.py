@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.testing.world import EPOCH
 from holdfast_simulator import Entry
-from tests.simulation.failings import LASTING, PASSING, Failing, answered
+from tests.simulation.service_failures import LASTING, PASSING, Failing, answered
 
 if TYPE_CHECKING:
     import random

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from holdfast.config import load_settings
-from holdfast.engine.shapes import Shape
+from holdfast.engine.signature import Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-_SHAPES: dict[tuple[str, str], Shape] = {}
+_SHAPES: dict[tuple[str, str], Signature] = {}
 
 
 def shapes_made_once() -> AbstractContextManager[Any]:
     """Spare every process the making of its jobs' shapes: they never change, and take much of the time."""
 
-    def shape(function: Callable[..., Any], *, what: str) -> Shape:
+    def shape(function: Callable[..., Any], *, what: str) -> Signature:
         place = (what, function.__qualname__)
         if place not in _SHAPES:
-            _SHAPES[place] = Shape(function, what=what)
+            _SHAPES[place] = Signature(function, what=what)
         return _SHAPES[place]
 
-    return mock.patch("holdfast.face.declaring.Shape", shape)
+    return mock.patch("holdfast.face.declaring.Signature", shape)
 
 
 def settings_read_once() -> AbstractContextManager[Any]:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from unittest import mock
 
 from holdfast import StoreUnavailable
+from holdfast.engine.worker.garbage_collector import GARBAGE_COLLECTOR
 from tests import invariants
 from tests.simulation import promises
 from tests.simulation.faults import SeededFaults
@@ -255,7 +256,9 @@ class Simulation:
     def _operators(self, process: Process) -> Operators:
         hold, _ = self._application(process)
         chance = random.Random(self.world.chance.random())
-        return Operators(hold, self._memory, chance, self.world.auditor.registrar, self.world.violate)
+        return Operators(
+            hold, self._memory, chance, self.world.auditor.dead_letter_oracle, self.world.violate
+        )
 
     def _people(self, process: Process) -> People:
         hold, jobs = self._application(process)
@@ -306,11 +309,11 @@ class Simulation:
         self.world.service.failing = self.world.service.lasting = 0.0
         for outage in self.world.outages.values():
             outage.calm = True
-        registrar = self.world.auditor.registrar
-        if registrar.ears is not None:
-            registrar.ears.deaf = 0.0
-        if registrar.vault is not None:
-            registrar.vault.failing = 0.0
+        dead_letter_oracle = self.world.auditor.dead_letter_oracle
+        if dead_letter_oracle.ears is not None:
+            dead_letter_oracle.ears.deaf = 0.0
+        if dead_letter_oracle.simulated_archive is not None:
+            dead_letter_oracle.simulated_archive.failing = 0.0
         for process in self._processes:
             if process.name.startswith("people"):
                 self._stop[process].set()
@@ -343,7 +346,9 @@ class Simulation:
 
     def _unsettled(self) -> str | None:
         """Name something that clerks still have to do."""
-        return next(self.world.auditor.registrar.unsettled(), None) if self._memory.lettered else None
+        return (
+            next(self.world.auditor.dead_letter_oracle.unsettled(), None) if self._memory.lettered else None
+        )
 
     async def _tell(self, listeners: list[str]) -> None:
         """Give those a signal who wait for one: without it they would wait for ever, and rightly so."""
@@ -368,7 +373,7 @@ class Simulation:
         if self.world.clock.set_back:
             books = promises.by_number(books)
         world = self.world
-        log, skipped, calls = world.service.log, world.clock.skipped, world.auditor.lookout.calls
+        log, skipped, calls = world.service.log, world.clock.skipped, world.auditor.provider_oracle.calls
         for broken in promises.broken(books, log, self._memory, world.seen, skipped=skipped, calls=calls):
             world.violate(broken)
 
@@ -378,14 +383,14 @@ class Simulation:
             keeper.cancel()
         for process in self._processes:
             process.crash()
-        self._faults.calm, registrar = True, self.world.auditor.registrar
-        assert registrar.vault is not None
-        registrar.vault.failing = 0.0
+        self._faults.calm, dead_letter_oracle = True, self.world.auditor.dead_letter_oracle
+        assert dead_letter_oracle.simulated_archive is not None
+        dead_letter_oracle.simulated_archive.failing = 0.0
         process = self.world.process("people", self._faults)
-        restoring = process.start(self._operators(process).restore_all(sorted(registrar.away)))
+        restoring = process.start(self._operators(process).restore_all(sorted(dead_letter_oracle.away)))
         self.world.loop.run_until_complete(restoring)
-        if registrar.away:
-            self.world.violate(f"deleted, and not restored: {sorted(registrar.away)}")
+        if dead_letter_oracle.away:
+            self.world.violate(f"deleted, and not restored: {sorted(dead_letter_oracle.away)}")
 
 
 def _place(error: Exception) -> str:
@@ -418,7 +423,7 @@ def unheard_dead() -> Iterator[None]:
     gc.disable()
     gc.freeze()  # what is there already need not be gone through at the end; workers would undo that
     sys.unraisablehook = lambda _: None
-    with warnings.catch_warnings(), mock.patch("holdfast.engine.worker.gc"):
+    with warnings.catch_warnings(), mock.patch.object(GARBAGE_COLLECTOR, "relaxed", nullcontext):
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
             yield

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Status
-from holdfast.core.providers import held_for_name
-from holdfast.core.transitions import hold as hold_back
-from tests.crashpoints.blows import NoBlow
+from holdfast.core.jobs.transitions import hold as hold_back
+from holdfast.core.providers.provider import held_for_name
+from tests.crashpoints.strikes import NoBlow
 from tests.simulation.world import World
 
 POLL = 5.0
@@ -31,7 +31,7 @@ async def seconds_until_it_runs(world: World, *, after: float) -> float:
 
     async with hold, hold.worker(queues=["mail"], poll=POLL):
         await asyncio.sleep(after)
-        store = hold.parts.store
+        store = hold.runtime.store
         handle = await from_tomorrow.submit()
         [claim] = await store.claim("old", "mail", limit=1, lease=timedelta(seconds=90))
         await store.settle("old", [hold_back(claim, "unknown", held_by=held_for_name(claim.name, "mail"))])

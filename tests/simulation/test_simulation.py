@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.failings import LASTING, PASSING
 from tests.simulation.letter_jobs import UNHEARD
-from tests.simulation.vault import WAYS
+from tests.simulation.service_failures import LASTING, PASSING
+from tests.simulation.simulated_archive import WAYS
 
 SEEDS = int(os.environ.get("HOLDFAST_SIM_SEEDS", "200"))
 FIRST = int(os.environ.get("HOLDFAST_SIM_FIRST", "1"))

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import JobCancelled, JobFailed, JobNotFound, ResultTimeout, SignalTimeout
-from tests.simulation.punctual import EVERY, SECOND, TICK
+from tests.simulation.timing_oracle import EVERY, SECOND, TICK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast import ErrorClass, current
-from holdfast.engine.context import CURRENT
-from holdfast.engine.unwinding import Interrupted
-from tests.simulation.failings import Expected
-from tests.simulation.lookout import Caller, Ended
+from holdfast.engine.execution.context import CURRENT
+from holdfast.engine.execution.interrupts import Interrupted
+from tests.simulation.provider_oracle import Caller, Ended
+from tests.simulation.service_failures import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.simulation.audit import Auditor, Row
+    from tests.simulation.auditor import Auditor, Row
     from tests.simulation.clocks import MachineClock
 
 T = TypeVar("T")

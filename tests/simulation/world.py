@@ -13,27 +13,27 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import ErrorClass, Holdfast
-from holdfast.core.classify import Classifier
+from holdfast.core.failures.classifier import Classifier
 from holdfast.core.redaction import Redactor
 from holdfast.engine.options import LetterOptions
-from holdfast.engine.parts import Parts
+from holdfast.engine.runtime import Runtime
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.times import micros
-from holdfast.telemetry.figures import Figures
-from holdfast.testing.virtual import VirtualLoop
+from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.testing.virtual_loop import VirtualLoop
 from holdfast.testing.world import Inline, SeededDice, SeededIds, VirtualClock
-from tests.simulation.audit import Auditor, Commit
+from tests.simulation.auditor import Auditor, Commit
 from tests.simulation.clocks import MachineClock
-from tests.simulation.failings import Expected
 from tests.simulation.jobs import BUDGET, QUICK, Jobs, Outside, declare, read
 from tests.simulation.letter_jobs import NEVER, Ears, Lettering
-from tests.simulation.lookout import Ended
 from tests.simulation.outages import Outages, ended_by
 from tests.simulation.ports import GuardedExecutor, GuardedStore, as_store
 from tests.simulation.processes import Crashed, Process, admits, new_task
 from tests.simulation.provided_jobs import NAMES, TIMEOUT
+from tests.simulation.provider_oracle import Ended
 from tests.simulation.service import Service
-from tests.simulation.vault import Hatch, Vault, Wax
+from tests.simulation.service_failures import Expected
+from tests.simulation.simulated_archive import Hatch, SimulatedArchive, Wax
 from tests.simulation.witness import Seen, Witness
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from holdfast.core.tickets import Ticket
+    from holdfast.core.dead_letters.ticket import Ticket
     from tests.simulation.processes import Injector
     from tests.simulation.provided_jobs import Providing
     from tests.simulation.service import Reply
@@ -74,9 +74,9 @@ class World:
         self._commits, self._commits_at = 0, -1.0
         self.violations: list[str] = []
         self.auditor = Auditor(self.path, self.violate, time=self.loop.time)
-        self.auditor.untroubled = self.auditor.lookout.untroubled = self._untroubled
-        self.auditor.punctual.attentive = self._somebody_works
-        self.auditor.punctual.knows = self._works
+        self.auditor.untroubled = self.auditor.provider_oracle.untroubled = self._untroubled
+        self.auditor.timing_oracle.attentive = self._somebody_works
+        self.auditor.timing_oracle.knows = self._works
         self.seen = Seen()
         self.store_is_away = False
         """Whether every call to the store fails, whichever process makes it."""
@@ -99,17 +99,17 @@ class World:
 
     def has_providers(self, providing: Providing, chance: random.Random) -> None:
         """Have all processes that begin from now on declare providers."""
-        self.auditor.lookout.providing = providing
+        self.auditor.provider_oracle.providing = providing
         for name in NAMES:
             self.outages[name] = Outages(random.Random(chance.random()), self.struck, time=self.loop.time)
 
     def has_letters(self, lettering: Lettering, chance: random.Random) -> None:
         """Have all processes that begin from now on look after dead letters."""
-        self.lettering, registrar = lettering, self.auditor.registrar
-        registrar.per_group = lettering.tickets_per == "group"
-        registrar.ears = Ears(random.Random(chance.random()), self.struck, deaf=lettering.deaf)
+        self.lettering, dead_letter_oracle = lettering, self.auditor.dead_letter_oracle
+        dead_letter_oracle.per_group = lettering.tickets_per == "group"
+        dead_letter_oracle.ears = Ears(random.Random(chance.random()), self.struck, deaf=lettering.deaf)
         if lettering.archives:
-            registrar.vault = Vault(
+            dead_letter_oracle.simulated_archive = SimulatedArchive(
                 random.Random(chance.random()), self.struck, self.violate, failing=lettering.failing
             )
 
@@ -155,7 +155,7 @@ class World:
         die = partial(self._die, process)
         sign = process.name.split(":")[1]
         call = partial(self._call, process, witness)
-        providing = self.auditor.lookout.providing
+        providing = self.auditor.provider_oracle.providing
         outside = Outside(post, die, witness, sign, self.recurs, call, providing, self.lettering)
         return hold, declare(hold, outside)
 
@@ -174,14 +174,14 @@ class World:
         return reply.given()
 
     async def _hear(self, process: Process, ticket: Ticket) -> None:
-        ears = self.auditor.registrar.ears
+        ears = self.auditor.dead_letter_oracle.ears
         assert ears is not None
         await process.call("hook", partial(ears.hear, ticket), error=ConnectionResetError)
 
     async def _call(self, process: Process, witness: Witness, provider: str, key: str | None = None) -> None:
         """Call the service behind a provider, and fail as its client does."""
-        lookout, began, ended = self.auditor.lookout, self.loop.time(), Ended.NOTHING
-        call = lookout.begins(provider, witness.calls(process.name), key)
+        provider_oracle, began, ended = self.auditor.provider_oracle, self.loop.time(), Ended.NOTHING
+        call = provider_oracle.begins(provider, witness.calls(process.name), key)
         try:
             failing = await process.call(
                 "service.post", self.outages[provider].answer, error=ConnectionResetError
@@ -198,7 +198,7 @@ class World:
         finally:
             if process.alive:
                 witness.saw_call_end(ended)
-                lookout.ends(call, ended)
+                provider_oracle.ends(call, ended)
 
     def turn_clock(self, seconds: float) -> None:
         """Set the machine's clock forward, or back: from now on all leases and waits are judged by that."""
@@ -232,7 +232,7 @@ class World:
 
     def _assemble(
         self, process: Process, skew: timedelta, loses_hint: Callable[[], bool], settings: Any, **given: Any
-    ) -> Parts:
+    ) -> Runtime:
         def executor(point: str, **more: Any) -> GuardedExecutor:
             return GuardedExecutor(Inline(), process, point=point, **more)
 
@@ -243,7 +243,7 @@ class World:
             reading=executor("sqlite.read"),
         )
         redactor = Redactor()
-        return Parts(
+        return Runtime(
             store=as_store(
                 GuardedStore(
                     store,
@@ -261,22 +261,22 @@ class World:
             dice=SeededDice(random.Random(self.chance.random())),
             ids=SeededIds(partial(next, self._serial), worker=process.name),
             executor=executor("handler"),
-            journal=TracingJournal(process, self.note),
-            metrics=Figures(),
+            logger=TracingJournal(process, self.note),
+            metrics=MetricRegistry(),
         )
 
     def _letters(self, process: Process, hooks: list[Any]) -> LetterOptions:
         if self.lettering is None:
-            return LetterOptions(looks_every=NEVER)
-        vault = self.auditor.registrar.vault
+            return LetterOptions(poll_interval=NEVER)
+        simulated_archive = self.auditor.dead_letter_oracle.simulated_archive
         return LetterOptions(
             code_version="1",
             retention=self.lettering.retention,
             tickets_per=self.lettering.tickets_per,
             hooks=hooks,
-            archive=None if vault is None else Hatch(vault, process),
+            archive=None if simulated_archive is None else Hatch(simulated_archive, process),
             sealer_of=lambda _: Wax(),
-            looks_every=self.lettering.looks_every,
+            poll_interval=self.lettering.poll_interval,
         )
 
     def _committed(self, process: Process) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from holdfast.core.failures import Failure
+from holdfast.core.failures.failure import Failure
 from tests.stateful.model import START
 
 

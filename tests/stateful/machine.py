@@ -15,13 +15,13 @@ import hypothesis
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.jobs import Job, JobFilter
+from holdfast.core.jobs.job import Job, JobFilter
 from tests import invariants
-from tests.stateful import acts
-from tests.stateful.acts import ALL, LEASES, WORKERS
-from tests.stateful.alike import comparable, difference
+from tests.stateful import actions
+from tests.stateful.actions import ALL, LEASES, WORKERS
 from tests.stateful.conftest import Bench
-from tests.stateful.happenings import happenings
+from tests.stateful.equivalence import comparable, difference
+from tests.stateful.outcomes import happenings
 from tests.stateful.scene import Act, Scene, act
 
 TICK = timedelta(milliseconds=1)
@@ -41,7 +41,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.agreed = True
         bench.wipe()
 
-    @initialize(first=acts.to_begin_with())
+    @initialize(first=actions.to_begin_with())
     def begin(self, first: Act) -> None:
         """Begin with a job that somebody has claimed, so that there is always a lease to write under."""
         self.do(first)
@@ -49,7 +49,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     # One rule for everybody: of several, Hypothesis leaves out half in each example, and a day without
     # submitters, without workers or without time is a day on which little happens.
-    @rule(act=acts.of_anybody())
+    @rule(act=actions.of_anybody())
     def step(self, act: Act) -> None:
         self.do(act)
         self.compare()

@@ -17,13 +17,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.core.errors import JobNotFound, KeyReused, StateRefused, VersionRefused
-from holdfast.core.failures import deadline_passed
-from holdfast.core.jobs import Claim, Event, EventKind, Job, JobFilter, Receipt, Signal, Submission
-from holdfast.core.providers import shown
-from holdfast.core.stages import StageKey, StageRow, StageStatus
-from holdfast.core.states import Status, allowed
-from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
-from holdfast.ports.store import Extension, Pause, Promotion, Refusal, Settled
+from holdfast.core.failures.failure import deadline_passed
+from holdfast.core.jobs.job import Claim, Event, EventKind, Job, JobFilter, Receipt, Signal, Submission
+from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
+from holdfast.core.jobs.states import Status, allowed
+from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
+from holdfast.core.providers.provider import holder_label
+from holdfast.ports.store import Extension, Pause, Promotion, Settled, SubmissionRefusal
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -57,7 +57,9 @@ class Model:
     lost_workers: dict[str, datetime] = field(default_factory=dict)
     """Workers that were lost with a suspect, and when; they are remembered for an hour."""
 
-    def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
+    def submit(
+        self, batch: Sequence[Submission], *, again: bool = False
+    ) -> list[Receipt | SubmissionRefusal]:
         """Decide on each submission in turn: one may stand in for those behind it."""
         answers = [
             Receipt(item.id) if again and item.id in self.jobs else self._answered(item) for item in batch
@@ -67,7 +69,7 @@ class Model:
             self._tell(job_id, EventKind.WARNING, reason="key reused with another payload")
         return answers
 
-    def _answered(self, item: Submission) -> Receipt | Refusal:
+    def _answered(self, item: Submission) -> Receipt | SubmissionRefusal:
         """Find the job that stands for *item* already, by its key and then by its version, or make one."""
         earlier = self.keys.get(_by_key(item)) if item.key is not None else None
         if earlier is not None:
@@ -78,13 +80,13 @@ class Model:
             if item.version == latest:
                 return self._stand_in(item, known[latest])
             if item.version < latest or not item.rerun:
-                return Refusal(VersionRefused())
+                return SubmissionRefusal(VersionRefused())
         return self._made(item)
 
-    def _stand_in(self, item: Submission, earlier: str) -> Receipt | Refusal:
+    def _stand_in(self, item: Submission, earlier: str) -> Receipt | SubmissionRefusal:
         differs = self.fingerprints[earlier] != item.fingerprint
         if differs and item.strict_keys:
-            return Refusal(KeyReused())
+            return SubmissionRefusal(KeyReused())
         return Receipt(earlier, existing=True, payload_differs=differs)
 
     def _made(self, item: Submission) -> Receipt:
@@ -564,7 +566,7 @@ def _why(change: Requeue) -> dict[str, Any]:
     if change.reason is not None:
         meta["reason"] = change.reason
     if change.held_by is not None:
-        meta["held_by"] = shown(change.held_by)
+        meta["held_by"] = holder_label(change.held_by)
     if change.event is EventKind.RETRY and change.delay is not None:
         meta["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return meta

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from holdfast.core.jobs import Claim, Submission
-from holdfast.core.stages import StageStatus
-from holdfast.core.states import Status
-from holdfast.core.transitions import Transition
+from holdfast.core.jobs.job import Claim, Submission
+from holdfast.core.jobs.stages import StageStatus
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Transition
 from tests.stateful.brief import brief
 from tests.stateful.model import Model
 

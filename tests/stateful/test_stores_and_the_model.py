@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.core.jobs import Claim
-from holdfast.core.transitions import Transition
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.transitions import Transition
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.stateful.conftest import Bench, SqliteBench

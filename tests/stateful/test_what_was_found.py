@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.core.jobs import EventKind, Receipt, Submission
-from holdfast.core.stages import StageStatus
-from holdfast.core.states import Status
-from holdfast.core.transitions import Finish, Requeue, release
-from holdfast.ports.store import Promotion, Refusal
+from holdfast.core.jobs.job import EventKind, Receipt, Submission
+from holdfast.core.jobs.stages import StageStatus
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Finish, Requeue, release
+from holdfast.ports.store import Promotion, SubmissionRefusal
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.steps import a_claim, claimed, submitted
 from tests.stateful.conftest import Bench
@@ -106,5 +106,5 @@ def test_a_key_set_free_in_a_batch_counts_for_all_that_come_after(bench: Bench) 
 
     answers = bench.ask(bench.store.submit(batch))
 
-    assert [isinstance(answer, Refusal) for answer in answers] == [True, False, False, True]
+    assert [isinstance(answer, SubmissionRefusal) for answer in answers] == [True, False, False, True]
     assert answers[1:3] == [Receipt(batch[1].id), Receipt(batch[1].id, existing=True)]

@@ -23,7 +23,7 @@ from holdfast import (
     current,
 )
 from holdfast.testing import inline, simulation
-from holdfast.testing.twins import PASSED_ON
+from holdfast.testing.lending import PASSED_ON
 
 hold = Holdfast("sqlite:////a/folder/that/does/not/exist/jobs.db", attempts=3, backoff=Backoff.constant(300))
 log: list[Any] = []

@@ -144,7 +144,7 @@ def test_a_test_that_waits_for_what_no_recurring_job_brings_is_stuck() -> None:
 
 async def test_inline_what_is_due_in_the_time_that_is_skipped_runs_in_order() -> None:
     with inline(hold, start=NOON + timedelta(minutes=10)) as ended:
-        clock.append(hold.parts.clock.now)
+        clock.append(hold.runtime.clock.now)
         job = await sleeper.submit()
 
     names = [job.name for job in ended]

@@ -16,7 +16,7 @@ import pytest
 from holdfast import Backoff, ConfigError, ErrorClass, Holdfast, JobFailed, ResultTimeout, Status
 from holdfast.face.sync import Portal
 from holdfast.testing import Simulation, Stuck, simulated, simulation
-from holdfast.testing.twins import PASSED_ON
+from holdfast.testing.lending import PASSED_ON
 
 NOWHERE = "sqlite:////a/folder/that/does/not/exist/jobs.db"
 """Whoever opened this database, and not that of a simulation, would fail."""
@@ -584,7 +584,7 @@ async def test_a_job_that_waits_for_ever_holds_up_nobody_else(sim: Simulation) -
 
 
 def test_a_worker_that_breaks_ends_the_test() -> None:
-    class Journal:
+    class Logger:
         verbose = False
 
         def debug(self, event: str, **fields: Any) -> None:
@@ -592,7 +592,7 @@ def test_a_worker_that_breaks_ends_the_test() -> None:
 
         info = warning = error = debug
 
-    broken = Holdfast(NOWHERE, journal=Journal())
+    broken = Holdfast(NOWHERE, logger=Logger())
 
     @simulated(broken)
     async def waits(sim: Simulation) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core.failures import ErrorClass, Failure
-from holdfast.core.letters import Cause, Letter, LetterState
+from holdfast.core.dead_letters.letter import Cause, Letter, LetterState
+from holdfast.core.failures.failure import ErrorClass, Failure
 
 JOB_ID = "01900000-0000-7000-8000-00000000000a"
 FIRST = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.backoff import CEILING, Backoff, RetryPolicy
 from holdfast.core.durations import duration
-from holdfast.core.failures import ErrorClass, Failure
+from holdfast.core.failures.backoff import CEILING, Backoff, RetryPolicy
+from holdfast.core.failures.failure import ErrorClass, Failure
 
 ATTEMPTS = st.integers(min_value=1, max_value=10_000)
 ROLLS = st.floats(min_value=0, max_value=1)
@@ -135,17 +135,17 @@ def test_no_backoff_is_no_wait() -> None:
         (lambda: Backoff.exponential(jitter=1.5), "Jitter"),
         (lambda: Backoff.exponential(jitter=-0.1), "Jitter"),
         (lambda: Backoff.additive(jitter=301), "Jitter"),
-        (lambda: Backoff.full_jitter(initial="soon"), "length of time"),
+        (lambda: Backoff.full_jitter(initial="soon"), "duration"),
         (lambda: Backoff.constant(-1), "negative"),
         (lambda: Backoff.exponential(factor=float("inf")), "factor"),
         (lambda: Backoff(timedelta(0), below=1.1), "from 0 to 1, not 1.1"),
         (lambda: Backoff(timedelta(0), above=1.1), "from 0 to 1, not 1.1"),
-        (lambda: Backoff(timedelta(0), ceiling=timedelta(seconds=-1)), "cannot be negative"),
-        (lambda: Backoff(timedelta(seconds=-1)), "cannot be negative"),
+        (lambda: Backoff(timedelta(0), ceiling=timedelta(seconds=-1)), "must not be negative"),
+        (lambda: Backoff(timedelta(seconds=-1)), "must not be negative"),
         (lambda: Backoff(301), "starts between 0 s and its ceiling of 300 s, not at 301 s"),
-        (lambda: Backoff("soon"), "Not a length of time: 'soon'"),
-        (lambda: Backoff(True), "Not a length of time: True"),
-        (lambda: Backoff(timedelta(0), extra=timedelta(seconds=-1)), "cannot be negative"),
+        (lambda: Backoff("soon"), "Not a duration: 'soon'"),
+        (lambda: Backoff(True), "Not a duration: True"),
+        (lambda: Backoff(timedelta(0), extra=timedelta(seconds=-1)), "must not be negative"),
         (lambda: Backoff(0, extra="301s"), "Jitter lies between 0 s and the ceiling of 300 s, not at 301 s"),
         (lambda: RetryPolicy(0, Backoff.none()), "at least one attempt"),
         (lambda: RetryPolicy(1.5, Backoff.none()), "at least one attempt"),  # type: ignore[arg-type]  # the point

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from holdfast.engine.gathering import Gatherer
+from holdfast.engine.batcher import Batcher
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.testing.world import Inline
 
@@ -21,7 +21,7 @@ async def test_what_was_posted_is_written_all_the_same() -> None:
         written.extend(batch)
         return [None] * len(batch)
 
-    gatherer = Gatherer(write, limit=10, name="test")
+    gatherer = Batcher(write, limit=10, name="test")
     gatherer.post(1)
     cancel_all_others()
 
@@ -37,7 +37,7 @@ async def test_a_later_post_takes_along_what_was_left() -> None:
         written.extend(batch)
         return batch
 
-    gatherer = Gatherer(write, limit=10, name="test")
+    gatherer = Batcher(write, limit=10, name="test")
     gatherer.post(1)
     cancel_all_others()
     await asyncio.sleep(0)
@@ -86,7 +86,7 @@ async def test_a_question_that_joins_a_cancelled_write_is_answered() -> None:
     async def write(batch: list[int]) -> list[int]:
         return batch
 
-    gatherer = Gatherer(write, limit=10, name="test")
+    gatherer = Batcher(write, limit=10, name="test")
     gatherer.post(1)
     cancel_all_others()
 

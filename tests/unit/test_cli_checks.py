@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.cli.checks import (
+from holdfast.cli.doctor.checks import (
     Client,
     Health,
     of_backlog,
@@ -17,7 +17,7 @@ from holdfast.cli.checks import (
     of_pauses,
     of_schema,
     of_store,
-    of_strangers,
+    of_unknown_jobs,
     of_writing,
 )
 from holdfast.ports import Depth, SchemaState
@@ -166,9 +166,7 @@ def test_clients_that_retry_by_themselves_are_named() -> None:
     check = of_clients(clients, attempts=5)
 
     assert check.health is Health.WARN
-    assert check.detail.startswith(
-        "openai.OpenAI retries 2 times by itself, so that 5 attempts are up to 15 calls:"
-    )
+    assert check.detail.startswith("openai.OpenAI retries 2 times, so that 5 attempts make up to 15 calls:")
     assert "anthropic" not in check.detail
     assert "botocore" not in check.detail
     assert of_clients(clients[1:], attempts=5).health is Health.OK
@@ -179,12 +177,12 @@ def test_a_client_that_retries_is_named_by_its_variable_with_what_to_write_inste
 
     check = of_clients([client], attempts=2)
 
-    assert check.detail.startswith("shop.web.session, of requests.Session, retries 3 times by itself")
+    assert check.detail.startswith("shop.web.session, of requests.Session, retries 3 times")
     assert "up to 8 calls: make it with HTTPAdapter(max_retries=0)" in check.detail
 
 
 def test_jobs_under_names_that_nobody_declares_are_named() -> None:
-    check = of_strangers(["old", "known", "old"], ["known", "renamed"])
+    check = of_unknown_jobs(["old", "known", "old"], ["known", "renamed"])
 
     assert (check.health, "old;" in check.detail) == (Health.WARN, True)
-    assert of_strangers(["known"], ["known"]).health is Health.OK
+    assert of_unknown_jobs(["known"], ["known"]).health is Health.OK

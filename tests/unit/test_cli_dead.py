@@ -9,13 +9,13 @@ from typer.main import get_command
 
 from holdfast import ConfigError, Holdfast
 from holdfast.cli import app
-from holdfast.cli.answers import about
-from holdfast.cli.checks import Health, Letters, of_archive, of_letters
-from holdfast.cli.dead_view import COMMANDS
-from holdfast.cli.health import letters_gauge
-from holdfast.cli.selecting import selected
-from holdfast.cli.target import USUAL, Given
-from holdfast.core.letters import NEXT, LetterFilter, LetterState
+from holdfast.cli.doctor.checks import Health, Letters, of_archive, of_letters
+from holdfast.cli.options.app_loader import DEFAULT_APPLICATION, Target
+from holdfast.cli.options.letter_selection import build_selection
+from holdfast.cli.process.health import letters_gauge
+from holdfast.cli.results import with_job_id
+from holdfast.cli.views.dead_letters import COMMANDS
+from holdfast.core.dead_letters.letter import NEXT, LetterFilter, LetterState
 
 FEW = Letters(total=12, open=3, pages=0, overdue=False, hooks=1)
 
@@ -45,7 +45,7 @@ def test_an_archive_that_cannot_be_used_is_a_warning_that_says_what_to_do() -> N
     unreachable = of_archive("the bucket is not there; make it", can_seal=True)
     assert (unreachable.health, unreachable.detail) == (
         Health.WARN,
-        "the bucket is not there; make it. What cannot be archived is kept",
+        "the bucket is not there; make it. Letters that cannot be archived are kept",
     )
     assert "holdfast[archive]" in of_archive(None, can_seal=False).detail
 
@@ -60,51 +60,51 @@ def test_letters_are_counted_by_their_state_whatever_their_jobs_are_named() -> N
 
 def test_nobody_means_all_letters_without_saying_so() -> None:
     with pytest.raises(ConfigError, match="--all"):
-        selected()
+        build_selection()
 
-    assert selected(everything=True).job_ids == ()
+    assert build_selection(everything=True).job_ids == ()
 
 
 def test_whoever_names_no_letter_is_told_each_option_of_a_filter_as_it_is_typed() -> None:
     with pytest.raises(ConfigError) as refusal:
-        selected()
+        build_selection()
 
     groups: Any = get_command(app)
     for name in ("dead", "groups"):
         groups = groups.commands[name]
-    typed = [option for parameter in groups.params for option in parameter.opts]
-    of_a_filter = [option for option in typed if option not in ("--limit", "--app", "--url", "--json")]
+    options = [option for parameter in groups.params for option in parameter.opts]
+    of_a_filter = [option for option in options if option not in ("--limit", "--app", "--url", "--json")]
     assert f"any of {', '.join(of_a_filter[:-1])} or {of_a_filter[-1]}, or --all" in str(refusal.value)
 
 
 @pytest.mark.parametrize("more", [{"everything": True}, {"name": "grade"}, {"escalated": True}])
 def test_ids_and_a_filter_exclude_each_other(more: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="exclude each other"):
-        selected(job_ids=["01900000-0000-7000-8000-00000000000a"], **more)
+    with pytest.raises(ConfigError, match="cannot be combined"):
+        build_selection(job_ids=["01900000-0000-7000-8000-00000000000a"], **more)
 
 
 def test_an_id_counts_once_in_whatever_case_it_is_written() -> None:
     written = "01900000-0000-7000-8000-00000000000a"
 
-    assert selected(job_ids=[written, written.upper()]).job_ids == (written,)
+    assert build_selection(job_ids=[written, written.upper()]).job_ids == (written,)
 
 
 def test_a_filter_means_letters_that_wait_for_the_step_unless_it_names_others() -> None:
-    plain = selected(name="grade").usually(LetterState.NEW)
-    named = selected(state=[LetterState.CLOSED]).usually(LetterState.NEW)
+    plain = build_selection(name="grade").with_default_states(LetterState.NEW)
+    named = build_selection(state=[LetterState.CLOSED]).with_default_states(LetterState.NEW)
 
-    assert plain.wanted.states == (LetterState.NEW,)
-    assert named.wanted.states == (LetterState.CLOSED,)
-    assert named.wanted.escalated is None
+    assert plain.letter_filter.states == (LetterState.NEW,)
+    assert named.letter_filter.states == (LetterState.CLOSED,)
+    assert named.letter_filter.escalated is None
 
 
 def test_a_selection_by_ids_is_a_filter_without_states() -> None:
     both = ("01900000-0000-7000-8000-00000000000a", "01900000-0000-7000-8000-00000000000b")
 
-    chosen = selected(job_ids=list(both)).usually(LetterState.NEW).as_filter()
+    found = build_selection(job_ids=list(both)).with_default_states(LetterState.NEW).as_filter()
 
-    assert isinstance(chosen, LetterFilter)
-    assert (chosen.job_ids, chosen.states) == (both, None)
+    assert isinstance(found, LetterFilter)
+    assert (found.job_ids, found.states) == (both, None)
 
 
 @pytest.mark.parametrize("state", COMMANDS)
@@ -128,19 +128,25 @@ def test_every_state_but_the_last_ones_says_what_to_type_next() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words", "typed"),
+    ("target", "words", "command_line"),
     [
-        (Given("app:hold"), "dead plan ID", "holdfast dead plan ID --app app:hold"),
-        (Given(), "dead plan ID", "holdfast dead plan ID --app MODULE:NAME"),
-        (Given(url="sqlite:///x.db"), "dead plan ID", "holdfast dead plan ID --app MODULE:NAME"),
-        (Given(), "dead restore --list", "holdfast dead restore --list --app MODULE:NAME"),
-        (Given(), "dead triage ID", "holdfast dead triage ID"),
-        (Given("app:hold"), "dead triage ID", "holdfast dead triage ID --app app:hold"),
-        (Given(url="sqlite:///a b.db"), "dead triage ID", "holdfast dead triage ID --url 'sqlite:///a b.db'"),
+        (Target("app:hold"), "dead plan ID", "holdfast dead plan ID --app app:hold"),
+        (Target(), "dead plan ID", "holdfast dead plan ID --app MODULE:NAME"),
+        (Target(url="sqlite:///x.db"), "dead plan ID", "holdfast dead plan ID --app MODULE:NAME"),
+        (Target(), "dead restore --list", "holdfast dead restore --list --app MODULE:NAME"),
+        (Target(), "dead triage ID", "holdfast dead triage ID"),
+        (Target("app:hold"), "dead triage ID", "holdfast dead triage ID --app app:hold"),
+        (
+            Target(url="sqlite:///a b.db"),
+            "dead triage ID",
+            "holdfast dead triage ID --url 'sqlite:///a b.db'",
+        ),
     ],
 )
-def test_what_to_type_next_works_on_the_same_store_when_typed(given: Given, words: str, typed: str) -> None:
-    assert given.typed(words) == typed
+def test_what_to_type_next_works_on_the_same_store_when_typed(
+    target: Target, words: str, command_line: str
+) -> None:
+    assert target.command_line(words) == command_line
 
 
 @pytest.mark.parametrize(
@@ -152,27 +158,27 @@ def test_what_to_type_next_works_on_the_same_store_when_typed(given: Given, word
     ],
 )
 def test_what_to_type_next_repeats_no_password(url: str) -> None:
-    assert Given(url=url).typed("dead close ID") == "holdfast dead close ID --url …"
+    assert Target(url=url).command_line("dead close ID") == "holdfast dead close ID --url …"
 
 
 def test_what_to_type_next_repeats_an_address_without_a_password() -> None:
     url = "postgresql://ada@db.example:5432/jobs"
 
-    assert Given(url=url).typed("dead close ID") == f"holdfast dead close ID --url {url}"
+    assert Target(url=url).command_line("dead close ID") == f"holdfast dead close ID --url {url}"
 
 
 def test_whoever_has_an_application_anyway_need_not_name_it() -> None:
-    token = USUAL.set(lambda: Holdfast("sqlite:///x.db"))
+    token = DEFAULT_APPLICATION.set(lambda: Holdfast("sqlite:///x.db"))
     try:
-        assert Given().typed("dead plan ID") == "holdfast dead plan ID"
-        assert Given(url="sqlite:///y.db").typed("dead plan ID").endswith("--app MODULE:NAME")
+        assert Target().command_line("dead plan ID") == "holdfast dead plan ID"
+        assert Target(url="sqlite:///y.db").command_line("dead plan ID").endswith("--app MODULE:NAME")
     finally:
-        USUAL.reset(token)
+        DEFAULT_APPLICATION.reset(token)
 
 
 def test_a_line_about_a_job_names_it_once() -> None:
-    assert about("7f", "somebody was quicker") == "job 7f: somebody was quicker"
-    assert about("7f", "job 7f is new") == "job 7f is new"
+    assert with_job_id("7f", "somebody was quicker") == "job 7f: somebody was quicker"
+    assert with_job_id("7f", "job 7f is new") == "job 7f is new"
 
 
 @pytest.mark.parametrize("state", LetterState)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.main import get_command
 
-from holdfast.cli import app, checks
+from holdfast.cli import app
+from holdfast.cli.doctor import checks
 from holdfast.config import Settings, variables_of
 
 if TYPE_CHECKING:

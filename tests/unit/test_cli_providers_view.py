@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from holdfast import Breaker, ProviderEvent, ProviderStatus
-from holdfast.cli.providers_view import Listed, Whole, as_json, show, show_list, told
-from holdfast.core.limits import Limits, Rate
-from holdfast.core.providers import ProviderSpec
+from holdfast.cli.views.providers import (
+    ProviderDetails,
+    ProviderListing,
+    as_json,
+    describe_event,
+    show,
+    show_list,
+)
+from holdfast.core.providers.limits import Limits, Rate
+from holdfast.core.providers.provider import ProviderSpec
 
 NOW = datetime(2026, 3, 2, 9, 32, 27, tzinfo=UTC)
 
@@ -51,10 +58,13 @@ def happened(kind: str, **meta: Any) -> ProviderEvent:
             happened("opened", cause="failures", seconds=30.0, calls=20),
             "too many of 20 calls were slow; trials after 30s",
         ),
-        (happened("opened", cause="limited", seconds=7.25), "it asked to be left alone; trials after 7.25s"),
+        (
+            happened("opened", cause="limited", seconds=7.25),
+            "the provider asked for a pause; trials after 7.25s",
+        ),
         (
             happened("opened", cause="blocked", seconds=300.0),
-            "it refuses every call, until a person does something; trials after 5m",
+            "the provider refuses all calls until an operator acts; trials after 5m",
         ),
         (happened("closed", cause="failures", seconds=250.4), "after 4m10s"),
         (happened("tried", cause="failures", outcome="success"), "the trial succeeded"),
@@ -70,11 +80,11 @@ def happened(kind: str, **meta: Any) -> ProviderEvent:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_happened_to_a_provider_is_told_in_words(event: ProviderEvent, words: str) -> None:
-    assert told(event) == words
+    assert describe_event(event) == words
 
 
 def test_in_a_pipe_a_provider_is_one_line_with_instants(capsys: pytest.CaptureFixture[str]) -> None:
-    show_list(Listed([OPEN], NOW))
+    show_list(ProviderListing([OPEN], NOW))
 
     assert capsys.readouterr().out.split("\t") == [
         "llm",
@@ -91,7 +101,9 @@ def test_in_a_pipe_a_provider_is_one_line_with_instants(capsys: pytest.CaptureFi
 def test_a_provider_is_shown_with_its_declaration_its_holders_and_its_history(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show(Whole(OPEN, SPEC, {"llm": 9_980, "llm (limit)": 9}, [happened("resumed", actor="ada")], NOW))
+    show(
+        ProviderDetails(OPEN, SPEC, {"llm": 9_980, "llm (limit)": 9}, [happened("resumed", actor="ada")], NOW)
+    )
 
     lines = capsys.readouterr().out.splitlines()
     fields = dict(line.split("\t") for line in lines[: lines.index("")])
@@ -114,14 +126,14 @@ def test_a_provider_is_shown_with_its_declaration_its_holders_and_its_history(
 
 
 def test_a_program_gets_lengths_in_seconds() -> None:
-    found = as_json(Whole(OPEN, SPEC, {}, [], NOW))["declaration"]
+    found = as_json(ProviderDetails(OPEN, SPEC, {}, [], NOW))["declaration"]
 
     assert (found["timeout"], found["rate"]) == (0.5, "50/s")
     assert (found["breaker"]["cooldown"], found["breaker"]["slow_after"]) == (30.0, 90.0)
 
 
 def test_what_is_declared_elsewhere_is_shown_without_limits(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Whole(OPEN, None, {}, [], NOW))
+    show(ProviderDetails(OPEN, None, {}, [], NOW))
 
     assert "declared\tno" in capsys.readouterr().out.splitlines()
-    assert as_json(Whole(OPEN, None, {}, [], NOW))["declaration"] is None
+    assert as_json(ProviderDetails(OPEN, None, {}, [], NOW))["declaration"] is None

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import ProviderStatus
-from holdfast.cli import providers_view, queues, schedules
-from holdfast.cli.jobs_view import HISTORY, Listed, Whole, show, show_list
-from holdfast.cli.tables import moment, show_table
-from holdfast.core.jobs import Event, EventKind, Job
-from holdfast.core.states import Status
-from holdfast.core.transitions import FOR_EVER
+from holdfast.cli.commands import queues, schedules
+from holdfast.cli.views import providers as view
+from holdfast.cli.views.jobs import HISTORY, JobDetails, JobListing, show, show_list
+from holdfast.cli.views.table import moment, show_table
+from holdfast.core.jobs.job import Event, EventKind, Job
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import FOR_EVER
 from holdfast.wiring.system import SystemIds
 from tests.builders import a_failure
 
@@ -66,13 +67,13 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     return shown
 
 
-def listed(reason: str | None = None, *, waits: timedelta | None = None, **fields: Any) -> Listed:
+def listed(reason: str | None = None, *, waits: timedelta | None = None, **fields: Any) -> JobListing:
     retry_after = None if waits is None else NOW + waits
     job = replace(PLAIN, id=IDS.job_id(), retry_after=retry_after)
-    return Listed(replace(job, **fields), reason)
+    return JobListing(replace(job, **fields), reason)
 
 
-def everything() -> list[Listed]:
+def everything() -> list[JobListing]:
     """Jobs that have something to say in every column."""
     common: dict[str, Any] = {
         "queue": "reports",
@@ -103,13 +104,13 @@ def test_ids_states_and_headings_are_whole(
     assert {"id", "status", "name", "why"} <= set(heading.split())
     assert set(rule) == {"─"}
     assert all(len(line) <= width for line in lines)
-    begun = [row.split()[:2] for row in rows if row[:1] not in (" ", "n")]
+    begun = [row.split()[:2] for row in rows if not row.startswith((" ", "columns omitted"))]
     assert begun == [[job.id, job.status] for job, _, _ in found]
 
 
 def left_out(lines: list[str]) -> set[str]:
     """The columns that there was no room for, as the last line names them."""
-    _, said, names = lines[-1].partition("no room for: ")
+    _, said, names = lines[-1].partition("columns omitted: ")
     return set(names.split(", ")) if said else set()
 
 
@@ -141,7 +142,7 @@ def test_a_list_without_jobs_says_so(
     lines = on_a_terminal(lambda: show_list([], NOW, with_deadline=False), width=160)
 
     assert lines == []
-    assert capsys.readouterr().err == "holdfast: there is no such job\n"
+    assert capsys.readouterr().err == "holdfast: no jobs found\n"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_a_list_without_jobs_says_so(
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_why_a_job_does_not_run_is_said_in_words(
-    on_a_terminal: Callable[..., list[str]], found: Listed, why: str
+    on_a_terminal: Callable[..., list[str]], found: JobListing, why: str
 ) -> None:
     lines = on_a_terminal(lambda: show_list([found], NOW, with_deadline=False), width=160)
 
@@ -176,7 +177,7 @@ def test_a_held_job_is_shown_with_who_holds_it_and_why(capsys: pytest.CaptureFix
     job = replace(PLAIN, retry_after=NOW + FOR_EVER, held_by="llm")
     events = [Event(EventKind.HELD, NOW, {"reason": why}) for why in ("it was down", "its breaker is open")]
 
-    show(Whole(job, [], events, []))
+    show(JobDetails(job, [], events, []))
 
     fields = dict(line.split("\t", 1) for line in capsys.readouterr().out.splitlines() if "\t" in line)
     assert fields["held_by"] == "llm: its breaker is open"
@@ -241,11 +242,9 @@ A_PROVIDER = ProviderStatus(
 def test_a_provider_list_fits_into_eighty_columns_and_names_what_there_was_no_room_for(
     on_a_terminal: Callable[..., list[str]],
 ) -> None:
-    lines = on_a_terminal(
-        lambda: providers_view.show_list(providers_view.Listed([A_PROVIDER], NOW)), width=80
-    )
+    lines = on_a_terminal(lambda: view.show_list(view.ProviderListing([A_PROVIDER], NOW)), width=80)
 
-    names = {column.name for column in providers_view.COLUMNS}
+    names = {column.name for column in view.COLUMNS}
     assert set(lines[0].split()) | left_out(lines) == names
     assert {"provider", "state", "held", "until", "reason"} <= set(lines[0].split())
     assert all(len(line) <= 80 for line in lines)
@@ -256,7 +255,7 @@ def test_of_a_provider_that_waits_for_nothing_but_a_job_trials_begin_now(
 ) -> None:
     tried = replace(A_PROVIDER, state="half-open", until=NOW, actor=None, reason=None)
 
-    lines = on_a_terminal(lambda: providers_view.show_list(providers_view.Listed([tried], NOW)), width=80)
+    lines = on_a_terminal(lambda: view.show_list(view.ProviderListing([tried], NOW)), width=80)
 
     assert lines[2].split() == ["speech-to-text", "half-open", "3d7h", "ago", "11/20", "10000", "now"]
 
@@ -264,7 +263,7 @@ def test_of_a_provider_that_waits_for_nothing_but_a_job_trials_begin_now(
 def test_a_list_of_providers_that_are_well_is_short(on_a_terminal: Callable[..., list[str]]) -> None:
     well = ProviderStatus("llm", True, "closed", 0, 0.0, 0, 0, 0)
 
-    lines = on_a_terminal(lambda: providers_view.show_list(providers_view.Listed([well], NOW)), width=80)
+    lines = on_a_terminal(lambda: view.show_list(view.ProviderListing([well], NOW)), width=80)
 
     assert [line.split() for line in (lines[0], lines[2])] == [
         ["provider", "state", "held"],

@@ -39,7 +39,7 @@ def test_one_that_waits_is_refused_and_closed() -> None:
         finally:
             closed.append("closed")
 
-    with pytest.raises(RuntimeError, match=r"waits.* waits for something, and nobody here wakes it$"):
+    with pytest.raises(RuntimeError, match=r"waits.* waits for something that never wakes it here$"):
         run_here(waits())
 
     assert closed == ["closed"]

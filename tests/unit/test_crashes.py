@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.core.crashes import company, lost_too_often, out_of_runs
-from holdfast.core.failures import ErrorClass
-from holdfast.core.jobs import Claim
+from holdfast.core.failures.failure import ErrorClass
+from holdfast.core.jobs.crashes import company, lost_too_often, out_of_runs
+from holdfast.core.jobs.job import Claim
 from tests.builders import a_failure
 
 

@@ -55,7 +55,7 @@ def test_a_module_with_stages_can_be_reloaded() -> None:
 
     importlib.reload(module)
 
-    assert module.send.spec is importlib.import_module("shared_hold").hold.parts.registry.stages["send"]
+    assert module.send.spec is importlib.import_module("shared_hold").hold.runtime.registry.stages["send"]
 
 
 def test_two_functions_of_one_module_cannot_share_a_name(hold: Holdfast) -> None:
@@ -147,7 +147,7 @@ def test_a_longest_wait_is_declared_with_a_job_a_stage_or_a_provider(hold: Holdf
 
     model = hold.provider("model", max_wait=hour)
 
-    registry = hold.parts.registry
+    registry = hold.runtime.registry
     declared = registry.get("report")
     assert declared is not None
     assert (declared.policy.max_wait, declared.policy.backoff) == (hour, half)
@@ -168,7 +168,7 @@ def test_a_backoff_that_waits_longer_than_its_job_or_stage_allows_is_refused(
 
 @pytest.mark.parametrize("max_wait", ["299s", "366d", "soon"])
 def test_a_longest_wait_that_cannot_be_is_refused(hold: Holdfast, max_wait: str) -> None:
-    refusals = r"max_wait= raises the limit of 300 s|Not a length of time"
+    refusals = r"max_wait= raises the limit of 300 s|Not a duration"
 
     for declare in (hold.job, hold.stage):
         with pytest.raises(ConfigError, match=refusals):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.evidence import links, names, read, request_id
+from holdfast.core.failures.evidence import links, names, read, request_id
 
 
 class ServiceError(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.durations import duration
-from holdfast.core.frames import MOST_FRAMES, _literals, place, told, without_literals
+from holdfast.core.failures.frames import MOST_FRAMES, _literals, place, render, without_literals
 
 
 def caught(act: Callable[[], object]) -> BaseException:
@@ -46,7 +46,7 @@ def test_frames_of_the_standard_library_are_counted() -> None:
     def parse() -> object:
         return json.loads("{")
 
-    lines = told(caught(parse))
+    lines = render(caught(parse))
 
     assert [line.split(":")[0].strip() for line in lines] == [
         "tests/unit/test_frames.py",
@@ -55,13 +55,13 @@ def test_frames_of_the_standard_library_are_counted() -> None:
 
 
 def test_frames_of_this_library_are_counted() -> None:
-    assert told(caught(lambda: duration("later")))[-1].strip().endswith("of other libraries")
+    assert render(caught(lambda: duration("later")))[-1].strip().endswith("of other libraries")
 
 
 def test_one_frame_is_counted_as_one() -> None:
     library = defined("def act(call): call()", file=f"{INSTALLED}/lib/a.py", module="lib.a")
 
-    lines = told(caught(lambda: library(fail)))
+    lines = render(caught(lambda: library(fail)))
 
     assert lines[1] == "  … 1 frame of other libraries"
     assert "in fail" in lines[2]
@@ -71,7 +71,7 @@ def test_frames_without_an_end_are_told_from_the_inside() -> None:
     def dig() -> None:
         dig()
 
-    lines = told(caught(dig))
+    lines = render(caught(dig))
 
     assert len(lines) == MOST_FRAMES
 
@@ -109,10 +109,12 @@ def an_installed_job() -> Callable[[], Any]:
 
 def test_an_application_that_was_installed_is_known_by_the_first_frame_after_the_librarys() -> None:
     job = an_installed_job()
-    error = caught(defined("def act(): job()", file="a.py", module="holdfast.engine.attempt", job=job))
+    error = caught(
+        defined("def act(): job()", file="a.py", module="holdfast.engine.execution.attempt", job=job)
+    )
 
     assert place(error) == "shop.jobs:act"
-    assert told(error) == [
+    assert render(error) == [
         "  … 1 frame of other libraries",
         "  shop/jobs.py:1 in act",
         "  … 1 frame of other libraries",
@@ -123,7 +125,7 @@ def test_what_a_library_met_and_handled_within_itself_is_not_taken_for_the_appli
     error = caught(an_installed_job())
 
     assert place(error) == ""
-    assert told(error) == ["  … 2 frames of other libraries"]
+    assert render(error) == ["  … 2 frames of other libraries"]
 
 
 def test_an_error_that_was_never_raised_or_only_in_libraries_has_no_place() -> None:
@@ -148,7 +150,7 @@ def test_an_error_that_was_never_raised_or_only_in_libraries_has_no_place() -> N
 def test_a_file_is_named_below_the_folder_it_was_imported_from(file: str, module: str, short: str) -> None:
     act = defined("def act(): raise LookupError", file=file, module=module)
 
-    assert told(caught(act)) == [f"  {short}:1 in act"]
+    assert render(caught(act)) == [f"  {short}:1 in act"]
 
 
 @pytest.mark.clause("DLQ-2")
@@ -192,7 +194,9 @@ def test_a_template_and_a_very_long_file_are_told_without_source(tmp_path: Any) 
     long.write_text(source + "\n" * 10_000)
     plain.write_text(source)
 
-    lines = [told(caught(defined(source, file=str(file), module="shop"))) for file in (template, long, plain)]
+    lines = [
+        render(caught(defined(source, file=str(file), module="shop"))) for file in (template, long, plain)
+    ]
 
     assert lines == [
         ["  mail.html:1 in act"],

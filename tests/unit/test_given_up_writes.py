@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import StoreUnavailable
-from holdfast.engine.gathering import Gatherer
+from holdfast.engine.batcher import Batcher
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.wiring.threads import Threads
 
@@ -96,7 +96,7 @@ async def test_what_comes_after_a_cancelled_batch_is_written_all_the_same() -> N
             await asyncio.Event().wait()
         return batch
 
-    gatherer = Gatherer(write, limit=10, name="gatherer under test")
+    gatherer = Batcher(write, limit=10, name="gatherer under test")
     first = asyncio.create_task(gatherer.ask(1))
     await asyncio.wait_for(under_way.wait(), PATIENCE)
     second = asyncio.create_task(gatherer.ask(2))
@@ -114,7 +114,7 @@ async def test_a_gatherer_that_gives_up_leaves_no_task_behind() -> None:
         await asyncio.Event().wait()
         return batch
 
-    gatherer = Gatherer(write, limit=10, name="gatherer under test")
+    gatherer = Batcher(write, limit=10, name="gatherer under test")
     gatherer.post(1)
     await asyncio.sleep(0)
     asked = asyncio.create_task(gatherer.ask(2))

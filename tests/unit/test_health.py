@@ -8,18 +8,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.cli.health import (
+from holdfast.cli.process.health import (
     MOST_QUEUES,
     OTHER_QUEUES,
-    Recent,
-    Seen,
-    gate_gauges,
+    CachedReading,
+    ProviderReading,
+    breaker_gauges,
     held_gauge,
     queue_gauges,
 )
-from holdfast.core import breakers
-from holdfast.core.breakers import Cause, Command, Gate, Order, Shut
-from holdfast.core.providers import held_for_limit
+from holdfast.core.providers import breaker
+from holdfast.core.providers.breaker import BreakerState, OpenCause, OpenPeriod, Override, OverrideKind
+from holdfast.core.providers.provider import held_for_limit
 from holdfast.ports import Depth
 
 
@@ -75,45 +75,49 @@ def test_queues_by_the_thousand_do_not_become_series_by_the_thousand() -> None:
     assert (("mine", "ready"), 7) in gauges["queue_depth"]
 
 
-OPEN = Gate(shut=Shut(Cause.FAILURES, since=10.0, until=40.0, failed=11, seen=20))
+OPEN = BreakerState(open_period=OpenPeriod(OpenCause.FAILURES, since=10.0, until=40.0, failed=11, seen=20))
 
 
 @pytest.mark.clause("OBS-2")
 @pytest.mark.parametrize(
     ("gate", "state"),
     [
-        (Gate(), "closed"),
+        (BreakerState(), "closed"),
         (OPEN, "open"),
-        (replace(OPEN, order=Order(Command.PAUSE, "ada", "", at=20.0)), "paused"),
+        (replace(OPEN, override=Override(OverrideKind.PAUSE, "ada", "", at=20.0)), "paused"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_provider_is_in_one_state_and_in_no_other(gate: Gate, state: str) -> None:
-    readings = dict(gate_gauges({"llm": Seen(gate, 30.0)})["provider_state"])
+def test_a_provider_is_in_one_state_and_in_no_other(gate: BreakerState, state: str) -> None:
+    readings = dict(breaker_gauges({"llm": ProviderReading(gate, 30.0)})["provider_state"])
 
-    assert readings == {("llm", each): float(each == state) for each in breakers.STATES}
+    assert readings == {("llm", each): float(each == state) for each in breaker.STATES}
 
 
 @pytest.mark.parametrize(
     ("gate", "seconds"),
     [
-        (Gate(), 0.0),
+        (BreakerState(), 0.0),
         (OPEN, 20.0),
-        (Gate(order=Order(Command.OPEN, "ada", "", at=25.0)), 5.0),
-        (replace(OPEN, order=Order(Command.PAUSE, "ada", "", at=25.0)), 20.0),
-        (replace(OPEN, order=Order(Command.OBSERVE, "ada", "", at=25.0)), 0.0),
+        (BreakerState(override=Override(OverrideKind.OPEN, "ada", "", at=25.0)), 5.0),
+        (replace(OPEN, override=Override(OverrideKind.PAUSE, "ada", "", at=25.0)), 20.0),
+        (replace(OPEN, override=Override(OverrideKind.OBSERVE, "ada", "", at=25.0)), 0.0),
     ],
     ids=["closed", "open", "forced open", "paused while it was open", "observed"],
 )
-def test_a_provider_is_shut_for_as_long_as_calls_have_been_turned_away(gate: Gate, seconds: float) -> None:
-    assert gate_gauges({"llm": Seen(gate, 30.0)})["provider_shut_for_seconds"] == [(("llm",), seconds)]
+def test_a_provider_is_shut_for_as_long_as_calls_have_been_turned_away(
+    gate: BreakerState, seconds: float
+) -> None:
+    assert breaker_gauges({"llm": ProviderReading(gate, 30.0)})["provider_shut_for_seconds"] == [
+        (("llm",), seconds)
+    ]
 
 
 def test_the_failure_rate_is_of_the_window_or_of_the_calls_that_shut_it() -> None:
-    calls = tuple(breakers.Seen(0.0, failed, slow=False) for failed in (True, False, False, False))
-    gates = {"fresh": Gate(), "closed": Gate(seen=calls), "open": OPEN}
+    calls = tuple(breaker.RecordedCall(0.0, failed, slow=False) for failed in (True, False, False, False))
+    gates = {"fresh": BreakerState(), "closed": BreakerState(seen=calls), "open": OPEN}
 
-    gauges = gate_gauges({name: Seen(gate, 30.0) for name, gate in gates.items()})
+    gauges = breaker_gauges({name: ProviderReading(gate, 30.0) for name, gate in gates.items()})
 
     assert dict(gauges["provider_failure_rate"]) == {("fresh",): 0.0, ("closed",): 0.25, ("open",): 0.55}
 
@@ -129,7 +133,7 @@ def test_held_jobs_are_counted_for_their_provider_whichever_limit_it_is() -> Non
 async def test_those_who_ask_at_the_same_time_share_one_answer() -> None:
     watch = Watch()
     question = Question(watch)
-    recent = Recent(question, keep=1.0, clock=watch)
+    recent = CachedReading(question, keep=1.0, clock=watch)
 
     answers = await asyncio.gather(*[recent.get() for _ in range(50)])
 
@@ -138,7 +142,7 @@ async def test_those_who_ask_at_the_same_time_share_one_answer() -> None:
 
 async def test_an_answer_is_kept_for_its_time_and_then_asked_for_again() -> None:
     watch = Watch()
-    recent = Recent(Question(watch), keep=1.0, clock=watch)
+    recent = CachedReading(Question(watch), keep=1.0, clock=watch)
 
     first = await recent.get()
     watch.seconds += 0.9
@@ -151,7 +155,7 @@ async def test_an_answer_is_kept_for_its_time_and_then_asked_for_again() -> None
 
 async def test_what_takes_long_to_answer_is_asked_the_more_seldom() -> None:
     watch = Watch()
-    recent = Recent(Question(watch, takes=2.0), keep=1.0, clock=watch)
+    recent = CachedReading(Question(watch, takes=2.0), keep=1.0, clock=watch)
 
     first = await recent.get()
     watch.seconds += 39.0
@@ -164,7 +168,7 @@ async def test_what_takes_long_to_answer_is_asked_the_more_seldom() -> None:
 
 async def test_a_client_that_leaves_does_not_take_the_answer_from_the_others() -> None:
     watch = Watch()
-    recent = Recent(Question(watch), keep=1.0, clock=watch)
+    recent = CachedReading(Question(watch), keep=1.0, clock=watch)
     impatient, patient = asyncio.create_task(recent.get()), asyncio.create_task(recent.get())
     await asyncio.sleep(0)
 

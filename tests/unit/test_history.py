@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.history import StageMark, history
-from holdfast.core.jobs import Event, EventKind, Job
-from holdfast.core.stages import StageKey, StageStatus
-from holdfast.core.states import Status
+from holdfast.core.jobs.history import StageMark, history
+from holdfast.core.jobs.job import Event, EventKind, Job
+from holdfast.core.jobs.stages import StageKey, StageStatus
+from holdfast.core.jobs.states import Status
 from tests.builders import a_failure
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast.core.errors import KeyReused, VersionRefused
-from holdfast.core.idempotency import Earlier, admit_version, misused, stand_in
-from holdfast.core.jobs import Receipt, Submission
-from holdfast.core.payload import fingerprint
+from holdfast.core.jobs.idempotency import Earlier, admit_version, misused, stand_in
+from holdfast.core.jobs.job import Receipt, Submission
+from holdfast.core.strict_json import fingerprint
 from tests.builders import a_job
 
 SAME, OTHER = '{"text":"a"}', '{"text":"b"}'

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.lease_guard import MOST_LEASES, LeaseGuard
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.worker.lease_guard import MOST_LEASES, LeaseGuard
 
 if TYPE_CHECKING:
-    from holdfast.engine.keeper import Keeper
-    from holdfast.ports import Clock, Journal
+    from holdfast.engine.worker.lease_keeper import LeaseKeeper
+    from holdfast.ports import Clock, Logger
 
 LEASE = 6.0
 
@@ -34,14 +34,12 @@ class Scene:
         self.keeper = SimpleNamespace(extended_at=self.now)
         self.guard = LeaseGuard(
             "worker",
-            cast("Keeper", self.keeper),
+            cast("LeaseKeeper", self.keeper),
             self,
             self.held,
             lease=timedelta(seconds=LEASE),
             clock=cast("Clock", SimpleNamespace(monotonic=lambda: self.now)),
-            journal=cast(
-                "Journal", SimpleNamespace(**dict.fromkeys(("debug", "warning", "error"), self._log))
-            ),
+            logger=cast("Logger", SimpleNamespace(**dict.fromkeys(("debug", "warning", "error"), self._log))),
         )
 
     def extend(self, worker: str, *, lease: timedelta) -> int:

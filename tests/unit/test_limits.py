@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.limits import (
+from holdfast.core.providers.limits import (
     AHEAD,
     LEASE,
-    OUT_EVERY,
+    LIMIT_RELEASE_EVERY,
     SLACK,
-    Desk,
     Grant,
+    LimitAllocator,
+    LimitRequest,
     Limits,
     Quota,
     Rate,
     Share,
-    Wish,
-    share_out,
-    worth_letting_out,
+    reallocate_share,
+    releasable,
 )
 
 NOW = 1_000.0
@@ -45,8 +45,8 @@ class Fleet:
         """Have a worker exchange; what it is given, it uses."""
         using = self.using.setdefault(worker, Counter())
         wanted = {"": waiting} if isinstance(waiting, int) else waiting
-        desk = Desk(worker, self.now, self.limits, self.key_limits, self.quota, dict(self.keys))
-        grants = desk.give(Wish(dict(using), wanted))
+        desk = LimitAllocator(worker, self.now, self.limits, self.key_limits, self.quota, dict(self.keys))
+        grants = desk.allocate(LimitRequest(dict(using), wanted))
         self.quota = desk.quota
         self.keys = {key: quota for key, quota in desk.keys.items() if not quota.idle(self.now)}
         using.update(grant.key for grant in grants)
@@ -110,7 +110,7 @@ def test_a_rate_is_read_as_people_write_it(text: str, calls: int, seconds: float
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"Not a rate|Not a length of time"):
+    with pytest.raises(ValueError, match=r"Not a rate|Not a duration"):
         Rate.of(text)
 
 
@@ -245,7 +245,7 @@ def test_shares_become_as_even_as_whole_numbers_allow(limit: int, wishes: dict[s
     shares: Mapping[str, Share] = {}
     for _ in range(3):
         for worker, wanted in wishes.items():
-            shares = share_out(shares, limit, worker, using=0, wanted=wanted, now=NOW)
+            shares = reallocate_share(shares, limit, worker, using=0, requested=wanted, now=NOW)
 
     calls = {worker: share.calls for worker, share in shares.items()}
     assert sum(calls.values()) == min(limit, sum(wishes.values())), "nothing lies idle that somebody wants"
@@ -318,10 +318,10 @@ def test_a_share_that_stays_as_it_is_is_renewed_in_good_time_and_not_each_time()
 def test_a_worker_has_the_places_of_its_share_while_its_lease_runs() -> None:
     quota, four = Quota(shares={"a": Share(3, 5, NOW)}), Limits(concurrency=4)
 
-    assert quota.places(four, "a", NOW - 1) == 3
-    assert quota.places(four, "a", NOW) == 0
-    assert quota.places(four, "b", NOW - 1) == 0
-    assert quota.places(NO_LIMITS, "a", NOW - 1) == 0
+    assert quota.slots(four, "a", NOW - 1) == 3
+    assert quota.slots(four, "a", NOW) == 0
+    assert quota.slots(four, "b", NOW - 1) == 0
+    assert quota.slots(NO_LIMITS, "a", NOW - 1) == 0
     assert (quota.demand(NOW - 1), quota.demand(NOW)) == (5, 0)
 
 
@@ -329,8 +329,8 @@ def test_a_worker_has_the_places_of_its_share_while_its_lease_runs() -> None:
 def test_a_worker_that_has_more_than_its_fair_part_begins_nothing_new() -> None:
     quota = Quota(shares={"a": Share(4, 9, NOW + 1), "b": Share(0, 9, NOW + 1)})
 
-    assert quota.places(Limits(concurrency=4), "a", NOW) == 2
-    assert quota.places(Limits(concurrency=4), "b", NOW) == 0, "until the other has ended two"
+    assert quota.slots(Limits(concurrency=4), "a", NOW) == 2
+    assert quota.slots(Limits(concurrency=4), "b", NOW) == 0, "until the other has ended two"
 
 
 def test_a_share_that_is_lent_for_too_long_is_from_a_clock_that_went_back() -> None:
@@ -443,8 +443,8 @@ def test_keys_that_nobody_uses_any_more_are_forgotten(key_limits: Limits) -> Non
 
 def test_a_key_is_remembered_while_it_may_still_be_ahead_of_its_rate() -> None:
     assert not Quota(next_at=NOW).idle(NOW + SLACK / 2)
-    assert not Quota(out_at=NOW).idle(NOW)
-    assert Quota(next_at=NOW, out_at=NOW).idle(NOW + 2 * SLACK)
+    assert not Quota(release_at=NOW).idle(NOW)
+    assert Quota(next_at=NOW, release_at=NOW).idle(NOW + 2 * SLACK)
 
 
 @pytest.mark.parametrize(
@@ -465,24 +465,24 @@ def test_a_key_is_remembered_while_it_may_still_be_ahead_of_its_rate() -> None:
     ],
 )
 def test_as_many_are_let_out_as_can_begin_soon(limits: Limits, quota: Quota, count: int) -> None:
-    assert worth_letting_out(limits, quota, NOW, most=100)[1] == count
+    assert releasable(limits, quota, NOW, limit=100)[1] == count
 
 
 def test_those_who_are_out_have_a_while_to_ask_for_their_share_before_others_follow() -> None:
     limits = Limits(concurrency=4)
-    quota, _ = worth_letting_out(limits, Quota(), NOW, most=100)
+    quota, _ = releasable(limits, Quota(), NOW, limit=100)
 
-    assert worth_letting_out(limits, quota, NOW + OUT_EVERY - 0.001, most=100) == (quota, 0)
-    assert worth_letting_out(limits, quota, NOW + OUT_EVERY, most=100)[1] == 8
+    assert releasable(limits, quota, NOW + LIMIT_RELEASE_EVERY - 0.001, limit=100) == (quota, 0)
+    assert releasable(limits, quota, NOW + LIMIT_RELEASE_EVERY, limit=100)[1] == 8
 
 
 def test_a_letting_out_that_is_further_off_than_they_are_was_noted_by_a_clock_that_went_back() -> None:
-    noted = Quota(out_at=NOW + 3_600)
+    noted = Quota(release_at=NOW + 3_600)
 
-    quota, count = worth_letting_out(Limits(concurrency=4), noted, NOW, most=100)
+    quota, count = releasable(Limits(concurrency=4), noted, NOW, limit=100)
 
-    assert (count, quota.out_at) == (8, NOW + OUT_EVERY)
+    assert (count, quota.release_at) == (8, NOW + LIMIT_RELEASE_EVERY)
 
 
 def test_letting_nobody_out_is_not_worth_a_note() -> None:
-    assert worth_letting_out(Limits(concurrency=4), Quota(), NOW, most=0) == (Quota(), 0)
+    assert releasable(Limits(concurrency=4), Quota(), NOW, limit=0) == (Quota(), 0)

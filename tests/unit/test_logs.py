@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.telemetry.logs import StructuredJournal
+from holdfast.telemetry.logs import StructuredLogger
 
 
 @contextmanager
@@ -38,18 +38,18 @@ class Kept(logging.Handler):
 def test_lines_go_to_a_logger_that_the_application_has_configured(capsys: pytest.CaptureFixture[str]) -> None:
     kept = Kept()
     with handlers(kept):
-        StructuredJournal().warning("failed", job_id="1", name="grade", queue="default", message="no luck")
+        StructuredLogger().warning("job failed", job_id="1", name="grade", queue="default", message="no luck")
 
     [record] = kept.records
-    fields = {"event": "failed", "job_id": "1", "name": "grade", "queue": "default", "message": "no luck"}
+    fields = {"event": "job failed", "job_id": "1", "name": "grade", "queue": "default", "message": "no luck"}
     assert (record.name, record.levelname, vars(record)["holdfast"]) == ("holdfast", "WARNING", fields)
-    assert record.getMessage() == "failed job_id=1 name=grade queue=default message='no luck'"
+    assert record.getMessage() == "job failed job_id=1 name=grade queue=default message='no luck'"
     assert capsys.readouterr() == ("", "")
 
 
 def test_without_a_handler_lines_are_json_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     with handlers():
-        StructuredJournal().info("worker started", slots=2)
+        StructuredLogger().info("worker started", slots=2)
 
     line = json.loads(capsys.readouterr().err)
     assert (line["event"], line["slots"], line["level"]) == ("worker started", 2, "info")
@@ -58,12 +58,12 @@ def test_without_a_handler_lines_are_json_on_standard_error(capsys: pytest.Captu
 def test_lines_do_not_change_their_place_when_a_library_configures_logging_on_the_way() -> None:
     kept, stream = Kept(), io.StringIO()
     with handlers():
-        journal = StructuredJournal(level="DEBUG", stream=None)
+        logger = StructuredLogger(level="DEBUG", stream=None)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.stderr", stream)
-            journal.info("worker started")
+            logger.info("worker started")
             with handlers(kept):
-                journal.info("worker stopped")
+                logger.info("worker stopped")
 
     assert kept.records == []
     assert len(stream.getvalue().splitlines()) == 2
@@ -72,7 +72,7 @@ def test_lines_do_not_change_their_place_when_a_library_configures_logging_on_th
 def test_a_stream_that_was_given_has_the_lines_whatever_is_configured() -> None:
     kept, stream = Kept(), io.StringIO()
     with handlers(kept):
-        StructuredJournal(stream=stream).info("worker started")
+        StructuredLogger(stream=stream).info("worker started")
 
     assert kept.records == []
     assert "worker started" in stream.getvalue()
@@ -85,20 +85,20 @@ def test_a_stream_that_was_given_has_the_lines_whatever_is_configured() -> None:
 def test_both_levels_decide_what_is_logged(own: str, root: int, verbose: bool) -> None:
     kept = Kept()
     with handlers(kept, level=root):
-        journal = StructuredJournal(level=own)
-        journal.debug("completed")
-        journal.error("worker broken")
+        logger = StructuredLogger(level=own)
+        logger.debug("job completed")
+        logger.error("worker failed")
 
-        assert journal.verbose is verbose
+        assert logger.verbose is verbose
     assert len(kept.records) == 1 + verbose
 
 
 def test_a_stack_is_below_the_line_in_whatever_format() -> None:
     stack, plain, own = 'File "app.py", line 3, in grade', io.StringIO(), io.StringIO()
     with handlers(logging.StreamHandler(plain)):
-        StructuredJournal().warning("failed", job_id="1", stack=stack)
-    StructuredJournal(stream=own, as_json=False).warning("failed", job_id="1", stack=stack)
+        StructuredLogger().warning("job failed", job_id="1", stack=stack)
+    StructuredLogger(stream=own, as_json=False).warning("job failed", job_id="1", stack=stack)
 
-    assert plain.getvalue() == f"failed job_id=1\n{stack}\n"
+    assert plain.getvalue() == f"job failed job_id=1\n{stack}\n"
     assert own.getvalue().splitlines()[-1] == stack
     assert len(own.getvalue().splitlines()) == 2

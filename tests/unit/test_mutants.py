@@ -32,16 +32,16 @@ SEEN = [
     ],
 )
 def test_a_mutant_is_killed_only_if_a_test_failed(code: int | None, outcome: Outcome) -> None:
-    note = json.dumps({"exit_code_by_key": {"holdfast.core.hints.x__until__mutmut_2": code}})
+    note = json.dumps({"exit_code_by_key": {"holdfast.core.failures.retry_after.x__until__mutmut_2": code}})
 
     [mutant] = mutants_in(note)
 
-    assert mutant == Mutant("holdfast.core.hints.x__until__mutmut_2", outcome)
-    assert (mutant.module, mutant.function) == ("hints", "holdfast.core.hints.x__until")
+    assert mutant == Mutant("holdfast.core.failures.retry_after.x__until__mutmut_2", outcome)
+    assert (mutant.module, mutant.function) == ("retry_after", "holdfast.core.failures.retry_after.x__until")
 
 
 def test_a_method_belongs_to_the_module_of_its_class() -> None:
-    assert Mutant("holdfast.core.backoff.xǁBackoffǁdelay__mutmut_3", "killed").module == "backoff"
+    assert Mutant("holdfast.core.failures.backoff.xǁBackoffǁdelay__mutmut_3", "killed").module == "backoff"
 
 
 def test_one_that_ran_out_of_time_does_not_count_as_killed() -> None:
@@ -71,6 +71,6 @@ def test_the_last_line_is_for_programs() -> None:
 
 
 def test_every_module_of_the_core_has_tests_of_its_name() -> None:
-    modules = {module.stem for module in (ROOT / CORE).glob("*.py")} - {"__init__"}
+    modules = {module.stem for module in (ROOT / CORE).rglob("*.py")} - {"__init__"}
 
     assert chosen_tests() == [f"tests/unit/test_{module}.py" for module in sorted(modules)]

@@ -24,8 +24,8 @@ import pytest
 import requests
 import urllib3
 
-from holdfast.core.classify import Classifier
-from holdfast.core.failures import ErrorClass, Failure, Scope, Sent, Verdict
+from holdfast.core.failures.classifier import Classifier
+from holdfast.core.failures.failure import ErrorClass, Failure, Scope, Sent, Verdict
 from tests.unit.loopback import Act, answer, closed_port, hang_up, raw, reset, service, stay_silent, truncate
 
 pytestmark = [pytest.mark.clause("FAIL-5"), pytest.mark.clause("FAIL-1")]

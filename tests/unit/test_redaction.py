@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.patterns import Pattern
 from holdfast.core.redaction import FAILED, LEFT_OUT, LONGEST, EachOnce, Redactor, printable
+from holdfast.core.secret_patterns import Pattern
 from tests.unit.secrets_corpus import ARMOUR, BODY, CORPUS, END, HEX, WORD, Secret
 
 KEY = b"the key of one store"

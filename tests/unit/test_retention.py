@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.retention import Retention
+from holdfast.core.dead_letters.retention import Retention
 
 
 @pytest.mark.clause("DLQ-3")
@@ -29,7 +29,7 @@ def test_nothing_is_kept_for_no_time_at_all(name: str, length: timedelta) -> Non
     lengths: dict[str, Any] = {name: length}
 
     with pytest.raises(
-        ValueError, match=f"retention of {name} must be longer than nothing; None keeps|cannot be negative"
+        ValueError, match=f"retention of {name} must be positive; None keeps|must not be negative"
     ):
         Retention(**lengths)
 
@@ -67,5 +67,5 @@ def test_lengths_are_written_as_everywhere() -> None:
     assert Retention("7d", finished=86_400, keys=timedelta(days=2)) == Retention(
         timedelta(days=7), finished=timedelta(days=1), keys=timedelta(days=2)
     )
-    with pytest.raises(ValueError, match="Not a length of time: 'soon'"):
+    with pytest.raises(ValueError, match="Not a duration: 'soon'"):
         Retention(letters="soon")

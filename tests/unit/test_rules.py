@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.failures import MEANINGS, ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
-from holdfast.core.rules import TABLE, rule
+from holdfast.core.failures.failure import MEANINGS, ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
+from holdfast.core.failures.rules import TABLE, rule
 
 
 @pytest.mark.parametrize("error_class", ErrorClass)

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from holdfast.core.errors import ConfigError
-from holdfast.core.schedules import GRACE, MOST, Missed, Schedule, every
+from holdfast.core.jobs.schedules import GRACE, MOST, Missed, Schedule, every
 from holdfast.wiring.cron import cron
 
 NOON = datetime(2030, 6, 1, 12, tzinfo=UTC)

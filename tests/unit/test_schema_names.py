@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import ConfigError, Holdfast
 from holdfast.stores.postgres.naming import LONGEST, Namespace
-from holdfast.stores.sqlfiles import Statements, migrations
+from holdfast.stores.queries import Statements, migrations
 
 PACKAGE = "holdfast.stores.postgres"
 LOCK_NUMBER = re.compile(r"lock\s*\(\s*(\d+)")

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.core.errors import StageMismatch
-from holdfast.core.stages import CallHash, StageKey, StageRow, StageStatus, ensure_same
+from holdfast.core.jobs.stages import CallHash, StageKey, StageRow, StageStatus, ensure_same
 
 
 @pytest.mark.parametrize(

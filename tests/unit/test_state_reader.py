@@ -7,14 +7,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.jobs import Claim
-from holdfast.engine.patience import Patience
-from holdfast.engine.state_reader import FIRST_DELAY, LONGEST_DELAY, REMEMBERED, StateReader
-from holdfast.testing.virtual import VirtualLoop
+from holdfast.core.jobs.job import Claim
+from holdfast.engine.store_retry import StoreRetry
+from holdfast.engine.worker.state_reader import FIRST_DELAY, LONGEST_DELAY, REMEMBERED, StateReader
+from holdfast.testing.virtual_loop import VirtualLoop
 from holdfast.testing.world import SeededDice, VirtualClock
 
 if TYPE_CHECKING:
-    from holdfast.ports import Journal, Store
+    from holdfast.ports import Logger, Store
 
 WITHIN = timedelta(seconds=10)
 
@@ -52,14 +52,14 @@ class Scene:
     def __init__(self, store: HeavyStore) -> None:
         self.loop = VirtualLoop()
         clock = VirtualClock(self.loop)
-        self.journal = Lines()
+        self.logger = Lines()
         self.reader = StateReader(
             "worker",
             cast("Store", store),
-            Patience(clock, SeededDice(Random(1))),
+            StoreRetry(clock, SeededDice(Random(1))),
             within=WITHIN,
             clock=clock,
-            journal=cast("Journal", self.journal),
+            logger=cast("Logger", self.logger),
             describe=str,
         )
 
@@ -86,8 +86,8 @@ def test_a_job_that_takes_too_long_is_left_out_and_its_neighbours_are_read() -> 
 
     assert found == {"one", "two"}
     assert seconds <= 2 * WITHIN.total_seconds()
-    assert scene.journal.lines == [
-        ("claims dropped", {"worker": "worker", "jobs": 1, "message": "no answer within 10 s"})
+    assert scene.logger.lines == [
+        ("claims released", {"worker": "worker", "jobs": 1, "message": "no answer within 10 s"})
     ]
 
 

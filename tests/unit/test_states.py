@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.states import Status, allowed, mermaid
+from holdfast.core.jobs.states import Status, allowed, mermaid
 
 STEPS = {
     ("queued", "processing"),

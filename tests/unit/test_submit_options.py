@@ -41,7 +41,7 @@ def test_options_add_up(greet: JobFunction[[str], str]) -> None:
 
     both = of_ada.options(key="k1", priority=5)
 
-    submission = both._submission(both.spec.shape.dump_args(("you",), {}))
+    submission = both._submission(both.spec.signature.dump_args(("you",), {}))
     assert (submission.owner, submission.key, submission.priority) == ("ada", "k1", 5)
 
 

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.cli.systemd import Systemd
-from holdfast.telemetry.probes import Answer, told
+from holdfast.cli.process.systemd import Systemd
+from holdfast.telemetry.health_server import HealthResponse, json_response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +27,11 @@ class Probe:
         self._statuses = list(statuses)
         self.spent = asyncio.Event()
 
-    async def __call__(self) -> Answer:
+    async def __call__(self) -> HealthResponse:
         if not self._statuses:
             self.spent.set()
             await asyncio.Event().wait()
-        return told(self._statuses.pop(0))
+        return json_response(self._statuses.pop(0))
 
 
 @pytest.fixture(params=["in a folder", "abstract"])
@@ -63,7 +63,7 @@ async def test_it_is_told_of_readiness_once_and_of_life_as_often_as_there_is_any
     systemd = Systemd({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30"})
     ready, live = Probe(BAD, GOOD), Probe(GOOD, BAD, BAD, GOOD, BAD)
 
-    async with systemd.informed(live=live, ready=ready), asyncio.timeout(20):
+    async with systemd.notifying(live=live, ready=ready), asyncio.timeout(20):
         await live.spent.wait()
 
     assert heard(line) == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
@@ -73,7 +73,7 @@ async def test_a_process_that_is_not_ready_says_nothing(address: str, line: sock
     systemd = Systemd({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30"})
     ready, live = Probe(BAD), Probe(GOOD)
 
-    async with systemd.informed(live=live, ready=ready), asyncio.timeout(20):
+    async with systemd.notifying(live=live, ready=ready), asyncio.timeout(20):
         await ready.spent.wait()
 
     assert heard(line) == []
@@ -87,14 +87,14 @@ async def test_a_word_that_nobody_took_is_said_again(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.setblocking(False)
 
-        async def ready() -> Answer:
+        async def ready() -> HealthResponse:
             nonlocal asked
             asked += 1
             if asked == 2:
                 line.bind(address)  # nobody was listening before
-            return told(GOOD)
+            return json_response(GOOD)
 
-        async with systemd.informed(live=live, ready=ready), asyncio.timeout(20):
+        async with systemd.notifying(live=live, ready=ready), asyncio.timeout(20):
             await live.spent.wait()
 
         assert heard(line) == ["READY=1"]
@@ -114,7 +114,7 @@ async def test_without_a_watchdog_of_its_own_a_process_says_only_that_it_is_up(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(address)
         line.setblocking(False)
-        async with Systemd({"NOTIFY_SOCKET": address, **watchdog}).informed(live=live, ready=Probe(GOOD)):
+        async with Systemd({"NOTIFY_SOCKET": address, **watchdog}).notifying(live=live, ready=Probe(GOOD)):
             while not (words := heard(line)):
                 await asyncio.sleep(0)
 
@@ -128,7 +128,7 @@ async def test_without_a_watchdog_of_its_own_a_process_says_only_that_it_is_up(
 async def test_without_systemd_nobody_is_asked(environment: dict[str, str]) -> None:
     never = Probe()
 
-    async with Systemd(environment).informed(live=never, ready=never):
+    async with Systemd(environment).notifying(live=never, ready=never):
         await asyncio.sleep(0)
 
     assert not never.spent.is_set()

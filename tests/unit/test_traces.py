@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.traces import ids
+from holdfast.core.jobs.traces import ids
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.failures import ErrorClass, Failure, deadline_passed
-from holdfast.core.jobs import Claim, EventKind
-from holdfast.core.states import Status
-from holdfast.core.transitions import (
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.failures.failure import ErrorClass, Failure, deadline_passed
+from holdfast.core.jobs.job import Claim, EventKind
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import (
     AttemptEnd,
     Finish,
     Requeue,

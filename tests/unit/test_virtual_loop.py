@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.testing.virtual import Stuck, VirtualLoop
+from holdfast.testing.virtual_loop import Stuck, VirtualLoop
 
 T = TypeVar("T")
 

@@ -21,11 +21,11 @@ def test_lengths_are_written_as_everywhere() -> None:
 @pytest.mark.parametrize(
     ("length", "complaint"),
     [
-        ("soon", "Not a length of time: 'soon'"),
-        (True, "Not a length of time: True"),
-        (timedelta(seconds=-1), "cannot be negative"),
+        ("soon", "Not a duration: 'soon'"),
+        (True, "Not a duration: True"),
+        (timedelta(seconds=-1), "must not be negative"),
         (timedelta.max, "at most 36,500 days"),
-        (float("nan"), "a number with an end"),
+        (float("nan"), "must be finite"),
     ],
 )
 def test_what_is_no_length_is_refused_as_everywhere(name: str, length: Any, complaint: str) -> None:
@@ -37,5 +37,5 @@ def test_what_is_no_length_is_refused_as_everywhere(name: str, length: Any, comp
 def test_a_worker_that_would_hold_nothing_or_never_rest_is_refused(name: str) -> None:
     lengths: dict[str, Any] = {name: 0}
 
-    with pytest.raises(ConfigError, match=f"{name} must be longer than nothing"):
+    with pytest.raises(ConfigError, match=f"{name} must be positive"):
         WorkerOptions(**lengths)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.core.archiving import ensure_name, ensure_size
+from holdfast.core.dead_letters.archive_format import ensure_name, ensure_size
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavailable
 from holdfast.ports.world import Executor
 

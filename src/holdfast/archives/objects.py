@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from holdfast.core.archiving import ensure_name, ensure_size
+from holdfast.core.dead_letters.archive_format import ensure_name, ensure_size
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavailable, ConfigError
 from holdfast.ports.world import Executor
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.channels.webhook import Webhook
-from holdfast.core.tickets import Ticket
+from holdfast.core.dead_letters.ticket import Ticket
 from holdfast.ports.world import Clock
 
 

@@ -1,4 +1,4 @@
-"""The command line: run workers, look at jobs, keep the database in order."""
+"""The command line: run workers, inspect and repair jobs, manage the database."""
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -6,9 +6,20 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import dead, dev, doctor, init, jobs, providers, queues, schedules, schema, worker
-from holdfast.cli.exits import run_command
-from holdfast.cli.target import USUAL
+from holdfast.cli.commands import (
+    dead_letters,
+    dev,
+    doctor,
+    init,
+    jobs,
+    providers,
+    queues,
+    schedules,
+    schema,
+    worker,
+)
+from holdfast.cli.exit_codes import run_command
+from holdfast.cli.options.app_loader import DEFAULT_APPLICATION
 from holdfast.face import Holdfast
 
 app = typer.Typer(
@@ -23,15 +34,15 @@ app.command("dev")(dev.run)
 app.command("init")(init.run)
 app.command("doctor")(doctor.run)
 app.add_typer(jobs.app, name="jobs")
-app.add_typer(dead.app, name="dead")
+app.add_typer(dead_letters.app, name="dead")
 app.add_typer(providers.app, name="providers")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(schema.app, name="schema")
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"holdfast {version('holdfast')}")
         raise typer.Exit
 
@@ -40,21 +51,21 @@ def _show_version(wanted: bool) -> None:
 def _holdfast(
     shown: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Run workers, look at jobs, and keep their database in order."""
+    """Run workers, inspect and repair jobs, and manage their database."""
 
 
 def main(
-    words: Sequence[str] | None = None,
+    args: Sequence[str] | None = None,
     *,
-    called: str | None = None,
-    usual: Callable[[], Holdfast] = Holdfast,
+    prog_name: str | None = None,
+    default: Callable[[], Holdfast] = Holdfast,
 ) -> None:
-    """Run the command that *words* name, else the process's own arguments, and leave with its exit code.
+    """Run the command that *args* name, by default the arguments of the process, and exit with its code.
 
-    *called* is what people type to get here, and *usual* gives what a command works on that is told nothing.
+    *prog_name* is the name in usage messages. *default* makes the Holdfast of a command without --app and --url.
     """
-    USUAL.set(usual)
-    run_command(app, words, called=called)
+    DEFAULT_APPLICATION.set(default)
+    run_command(app, args, prog_name=prog_name)

@@ -19,4 +19,4 @@ def run_here(coroutine: Coroutine[Any, Any, T]) -> T:
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # what the coroutine returned
     coroutine.close()
-    raise RuntimeError(f"{coroutine!r} waits for something, and nobody here wakes it")
+    raise RuntimeError(f"{coroutine!r} waits for something that never wakes it here")

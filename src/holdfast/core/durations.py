@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: `90`, `"90s"`, `"1m30s"`, `timedelta(seconds=90)`, and instants.
+"""Durations as people write them: `90`, `"90s"`, `"1m30s"`, `timedelta(seconds=90)`, and instants.
 
 What passes here can be added to the present time, stored by every store, and read back.
 """
@@ -6,11 +6,11 @@ What passes here can be added to the present time, stored by every store, and re
 import re
 from datetime import UTC, datetime, timedelta
 
-Length = timedelta | float | str
-"""What the library accepts wherever it asks for a length: a number means seconds."""
+Duration = timedelta | float | str
+"""What the library accepts wherever it takes a duration: a number means seconds."""
 
 LONGEST = timedelta(days=36_500)
-"""The longest length: with it, no sum with the present time leaves the range of a store."""
+"""The longest duration: with it, no sum with the present time leaves the range of a store."""
 
 FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """The range of instants: within that of `datetime`, whatever time zone one is given in."""
@@ -19,11 +19,11 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0
 _PART = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ns|us|µs|ms|s|m|h|d)")
 
 
-def duration(value: Length) -> timedelta:
-    """Return *value* as a length of time, zero or longer.
+def duration(value: Duration) -> timedelta:
+    """Return *value* as a duration, zero or longer.
 
     A number counts seconds. Text is one number with its unit (`ms`, `s`, `m`, `h`, `d`) or several
-    in a row. Raises `ValueError` for anything else, a negative length and one above 36,500 days included.
+    in a row. Raises `ValueError` for anything else, a negative duration and one above 36,500 days included.
 
     >>> duration("1h30m")
     datetime.timedelta(seconds=5400)
@@ -31,22 +31,22 @@ def duration(value: Length) -> timedelta:
     True
     """
     if isinstance(value, timedelta):
-        length = value
+        result = value
     elif isinstance(value, str):
-        length = _from_seconds(_spelled(value), value)
+        result = _from_seconds(_parse(value), value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        length = _from_seconds(value, value)
+        result = _from_seconds(value, value)
     else:
-        raise ValueError(_unclear(value))  # noqa: TRY004 - one exception for everything that is no length
+        raise ValueError(_unclear(value))  # noqa: TRY004 - one exception for everything that is no duration
 
-    if length < timedelta(0):
-        raise ValueError(f"A length of time cannot be negative, but {value!r} is")
-    if length > LONGEST:
-        raise ValueError(f"A length of time is at most {LONGEST.days:,} days, but {value!r} is more")
-    return length
+    if result < timedelta(0):
+        raise ValueError(f"A duration must not be negative, but {value!r} is")
+    if result > LONGEST:
+        raise ValueError(f"A duration is at most {LONGEST.days:,} days, but {value!r} is more")
+    return result
 
 
-def read_lengths(fields: object, *names: str) -> None:
+def parse_durations(fields: object, *names: str) -> None:
     """Replace these fields of a frozen dataclass, given in any form, by their `timedelta`; `None` stays.
 
     Raises `ValueError` as `duration` does.
@@ -58,7 +58,7 @@ def read_lengths(fields: object, *names: str) -> None:
 
 
 def instant_in_utc(instant: datetime) -> datetime:
-    """Give *instant* in UTC. Raises `ValueError` for one without a time zone, or at an end of the calendar.
+    """Return *instant* in UTC. Raises `ValueError` for one without a time zone, or at an end of the calendar.
 
     >>> instant_in_utc(datetime.fromisoformat("2030-01-01T12:00:00+02:00"))
     datetime.datetime(2030, 1, 1, 10, 0, tzinfo=datetime.timezone.utc)
@@ -73,7 +73,7 @@ def instant_in_utc(instant: datetime) -> datetime:
     return instant.astimezone(UTC)
 
 
-def _spelled(text: str) -> float:
+def _parse(text: str) -> float:
     compact = text.strip().lower().replace(" ", "")
     parts = _PART.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:
@@ -85,8 +85,8 @@ def _from_seconds(seconds: float, value: object) -> timedelta:
     try:
         return timedelta(seconds=seconds)
     except (OverflowError, ValueError):
-        raise ValueError(f"A length of time has to be a number with an end, but {value!r} is not") from None
+        raise ValueError(f"A duration must be finite, but {value!r} is not") from None
 
 
 def _unclear(value: object) -> str:
-    return f"Not a length of time: {value!r}. Write seconds as a number, or text such as '250ms', '30s', '5m', '1h30m', '3d'"
+    return f"Not a duration: {value!r}. Write seconds as a number, or text such as '250ms', '30s', '5m', '1h30m', '3d'"

@@ -9,14 +9,14 @@ HoldfastError
  |    +-- MediaInvalid
  |    +-- PolicyRejected
  |
- |   raised to whoever submits
+ |   raised by a submission
  +-- SubmitError
  |    +-- PayloadInvalid
  |    +-- PayloadTooLarge
  |    +-- KeyReused
  |    +-- VersionRefused
  |
- |   raised to whoever asks about a job
+ |   raised by a call about a job
  +-- JobNotFound
  |    +-- LetterNotFound
  +-- JobFailed
@@ -31,7 +31,7 @@ HoldfastError
  +-- StageFailed
  +-- StageMismatch
  |
- |   raised to whoever sets it up
+ |   raised by setup
  +-- ConfigError
  |    +-- PayloadSealed
  +-- WithinUnsupported
@@ -51,8 +51,8 @@ What a handler raises never reaches the worker: it becomes a `Failure`, which is
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.core.durations import LONGEST, Length, duration
-from holdfast.core.failures import ErrorClass, Failure, PublicCode
+from holdfast.core.durations import LONGEST, Duration, duration
+from holdfast.core.failures.failure import ErrorClass, Failure, PublicCode
 
 
 class HoldfastError(Exception):
@@ -64,7 +64,7 @@ class Retryable(HoldfastError):
 
     *after* is the least time to wait: seconds, text such as `"10s"`, or a `timedelta`; nothing means none. Raises
     `ValueError` for anything else. The attempts of the job's policy still bound the retries, and its ceiling the wait:
-    a `timedelta` of any length may be passed on as a service asked for it.
+    a `timedelta` of any size may be passed on as a service asked for it.
 
     >>> Retryable("the index is being rebuilt", after=30).wait
     datetime.timedelta(seconds=30)
@@ -77,7 +77,7 @@ class Retryable(HoldfastError):
         message: str = "",
         *,
         error_class: ErrorClass | None = None,
-        after: Length | None = None,
+        after: Duration | None = None,
     ) -> None:
         super().__init__(message)
         self.error_class = error_class or self.default_class
@@ -175,7 +175,7 @@ class VersionRefused(SubmitError):
 
 
 class JobNotFound(HoldfastError):
-    """There is no such job for this owner: never submitted, purged, or somebody else's."""
+    """There is no such job for this owner: never submitted, purged, or of another owner."""
 
 
 class JobFailed(HoldfastError):
@@ -215,7 +215,7 @@ class SignalTimeout(HoldfastError, TimeoutError):
 class StateRefused(HoldfastError):
     """The job is in a state that the asked-for change does not start from, and nothing was changed.
 
-    Read the job again: somebody else may have been quicker.
+    Read the job again: another caller may have been faster.
     """
 
 
@@ -300,7 +300,7 @@ class StepRefused(StateRefused):
 class PlanStale(StateRefused):
     """What was planned is not how things stand any more.
 
-    Plan the replay again: the dry run tells what has changed.
+    Plan the replay again: the dry run shows what has changed.
     """
 
 

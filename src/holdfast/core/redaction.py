@@ -5,9 +5,9 @@ through a `Redact` first, which bounds the text before it looks for secrets: the
 characters and for one of a gigabyte. `beginning` and `_last_lines` say why the cut leaves no half of a secret.
 
 A `Redactor` finds secrets and personal data by their shape and puts a tag in their place: what it was, and a short
-keyed hash by which equal values can be told to be equal. Without the key nobody can find out the value by trying.
+keyed hash by which equal values can be recognised. Without the key the value cannot be found by trying.
 Text is also read as it would be after unescaping, up to four times over: what a URL or a JSON string within a JSON
-string hides from a pattern, it does not hide from whoever reads the log.
+string hides from a pattern, it does not hide from a reader of the log.
 """
 
 import hmac
@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.core.patterns import PATTERNS, Pattern
+from holdfast.core.secret_patterns import PATTERNS, Pattern
 
 __all__ = ["FAILED", "LEFT_OUT", "LONGEST", "EachOnce", "Pattern", "Redact", "Redactor", "printable"]
 
@@ -134,7 +134,7 @@ class Redactor:
         return {name: self._scalar(value) for name, value in known if _is_scalar(value)}
 
     def payload_hash(self, text: str) -> str:
-        """Give a keyed hash by which equal payloads can be told to be equal.
+        """Return a keyed hash by which equal payloads can be recognised.
 
         >>> Redactor(b"k").payload_hash('{"essay":"Once"}')
         'd5fef17e040353a2'
@@ -180,8 +180,8 @@ class Redactor:
             plain = str(value)
         except ValueError:  # Python writes no number of more than 4,300 digits
             return FAILED
-        told = self.beginning(plain, CONTEXT_LIMIT)
-        return value if told == plain and not isinstance(value, str) else told[:CONTEXT_LIMIT]
+        redacted = self.beginning(plain, CONTEXT_LIMIT)
+        return value if redacted == plain and not isinstance(value, str) else redacted[:CONTEXT_LIMIT]
 
     def _hash(self, value: str) -> str:
         return hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256").hex()
@@ -220,7 +220,7 @@ def _last_lines(text: str) -> str:
     """Return the last lines of a long *text*, from one on which no secret goes on that began before.
 
     A value ends with its line, or with the lines indented below it; only armoured keys go on in lines of their own.
-    Where no line begins at the margin, as in JSON, nothing tells whether a part of it belongs to a secret: none is kept.
+    Where no line begins at the margin, as in JSON, nothing shows whether a part of it belongs to a secret: none is kept.
     """
     begins = _TOP_LEVEL_LINE.search(text, len(text) - _TAIL)
     if begins is None:

@@ -60,7 +60,7 @@ _KINDS = {
 
 
 def kind_of(connection: Any) -> Kind:
-    """Tell whose *connection* it is, subclasses included. Raises `WithinUnsupported` for anything else.
+    """Return the kind of *connection*, subclasses included. Raises `WithinUnsupported` for anything else.
 
     >>> import sqlite3
     >>> kind_of(sqlite3.connect(":memory:"))
@@ -73,10 +73,10 @@ def kind_of(connection: Any) -> Kind:
     raise WithinUnsupported(f"within= got {type(connection).__name__}; it takes {ACCEPTED}")
 
 
-def wrong_database(kind: Kind, wanted: str) -> WithinUnsupported:
+def wrong_database(kind: Kind, expected: str) -> WithinUnsupported:
     """Say that a connection leads to another kind of database than the one with the jobs."""
     return WithinUnsupported(
-        f"within= got {kind.value}, and the jobs are in {wanted}; pass a connection to the database of the jobs"
+        f"within= got {kind.value}, and the jobs are in {expected}; pass a connection to the database of the jobs"
     )
 
 

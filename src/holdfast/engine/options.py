@@ -1,48 +1,48 @@
-"""How a worker behaves, and what becomes of dead letters."""
+"""The options of a worker, and of the services for dead letters."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.core.durations import Length, read_lengths
+from holdfast.core.dead_letters.retention import Retention
+from holdfast.core.dead_letters.ticket import Ticket
+from holdfast.core.durations import Duration, parse_durations
 from holdfast.core.errors import ConfigError
-from holdfast.core.retention import Retention
-from holdfast.core.tickets import Ticket
 from holdfast.ports.archive import Archive, Sealer
 
 Hook = Callable[[Ticket], Awaitable[None] | None]
-"""Whom a ticket is told to: a function, plain or async. It hears of a ticket at least once."""
+"""A function, plain or async, that is called with each ticket at least once."""
 
 TicketsPer = Literal["letter", "group"]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """Slots, queues and the lengths of time a worker lives by."""
+    """Slots, queues and durations of a worker."""
 
     slots: int = 100
     queues: Sequence[str] | Mapping[str, int] = ("default",)
-    """In the order in which they are served; or with weights, by which chance decides who is served first."""
+    """In the order in which they are claimed from; or with weights, which make it random."""
     lease: timedelta = timedelta(seconds=90)
     grace: timedelta = timedelta(seconds=30)
     poll: timedelta = timedelta(seconds=1)
 
-    if TYPE_CHECKING:  # lengths are given in any form, and read as timedelta
+    if TYPE_CHECKING:  # durations are given in any form, and read as timedelta
 
         def __init__(
             self,
             slots: int = ...,
             queues: Sequence[str] | Mapping[str, int] = ...,
-            lease: Length = ...,
-            grace: Length = ...,
-            poll: Length = ...,
+            lease: Duration = ...,
+            grace: Duration = ...,
+            poll: Duration = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        """Refuse a worker that would run nothing, or never rest."""
+        """Raise `ConfigError` for options with which a worker would run nothing, or never rest."""
         try:
-            read_lengths(self, "lease", "grace", "poll")
+            parse_durations(self, "lease", "grace", "poll")
         except ValueError as error:
             raise ConfigError(str(error)) from None
         if not isinstance(self.slots, int) or self.slots < 1:
@@ -55,7 +55,7 @@ class WorkerOptions:
             raise ConfigError(f"queues={dict(self.queues)!r} has a weight below one; leave such a queue out")
         for name, length in (("lease", self.lease), ("poll", self.poll)):
             if not length:
-                raise ConfigError(f"{name} must be longer than nothing, for example 1s")
+                raise ConfigError(f"{name} must be positive, for example 1s")
 
 
 def _no_sealer(_: bytes) -> Sealer:
@@ -66,21 +66,21 @@ def _no_sealer(_: bytes) -> Sealer:
 
 @dataclass(frozen=True, slots=True)
 class LetterOptions:
-    """What becomes of dead letters."""
+    """Options of the services for dead letters."""
 
     code_version: str = ""
-    """Which version of the application this is, if it has said so."""
+    """The version of the application; empty if it is not configured."""
     retention: Retention = field(default_factory=Retention)
     tickets_per: TicketsPer = "letter"
     hooks: list[Hook] = field(default_factory=list)
     archive: Archive | None = None
     sealer_of: Callable[[bytes], Sealer] = _no_sealer
-    """Makes the sealer of the archive, of the store's own key if no other was given."""
-    looks_every: timedelta = timedelta(seconds=2)
-    """How often a worker looks for plans and tickets."""
+    """Makes the sealer of the archive, from the store's own key if no other is configured."""
+    poll_interval: timedelta = timedelta(seconds=2)
+    """How often a worker polls for replay plans and tickets."""
 
     def named_archive(self) -> Archive:
-        """Give the archive. Raises `ConfigError` if none was named."""
+        """Return the archive. Raises `ConfigError` if none is configured."""
         if self.archive is None:
             raise ConfigError(
                 "there is no archive; name a folder or a bucket: Holdfast(archive=…) or HOLDFAST_ARCHIVE_URL"

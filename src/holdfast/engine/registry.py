@@ -1,22 +1,22 @@
-"""What a process can run: the jobs and stages that were declared in it."""
+"""The registry: the jobs, stages, schedules and providers that are declared in this process."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-from holdfast.core.backoff import RetryPolicy
-from holdfast.core.crashes import FAILED_RUNS_PER_ATTEMPT, lost_too_often
+from holdfast.core.dead_letters.replay_plan import AutoReplay
 from holdfast.core.errors import ConfigError
-from holdfast.core.exhaustion import USUAL, Table
-from holdfast.core.jobs import Claim
-from holdfast.core.providers import ProviderSpec
-from holdfast.core.replays import AutoReplay
-from holdfast.core.schedules import Schedule
-from holdfast.engine.shapes import Shape
+from holdfast.core.failures.backoff import RetryPolicy
+from holdfast.core.failures.escalation import DEFAULT_TABLE, Table
+from holdfast.core.jobs.crashes import FAILED_RUNS_PER_ATTEMPT, lost_too_often
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.schedules import Schedule
+from holdfast.core.providers.provider import ProviderSpec
+from holdfast.engine.signature import Signature
 
 OnDeadline = Literal["cancel", "finish"]
-"""What becomes of a handler that runs when its job's deadline passes: it is cancelled, or finishes for a late result."""
+"""What happens to a function that runs at its job's deadline: it is cancelled, or finishes for a late result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class StageSpec:
 
     name: str
     function: Callable[..., Any]
-    shape: Shape
+    signature: Signature
     policy: RetryPolicy
     is_async: bool
     timeout: timedelta | None = None
@@ -38,7 +38,7 @@ class JobSpec:
 
     name: str
     function: Callable[..., Any]
-    shape: Shape
+    signature: Signature
     policy: RetryPolicy
     queue: str
     priority: int
@@ -47,14 +47,14 @@ class JobSpec:
     timeout: timedelta | None = None
     deadline: timedelta | None = None
     on_deadline: OnDeadline = "cancel"
-    exhaustion: Table = field(default_factory=lambda: USUAL)
-    """What follows when it has no attempt left."""
+    exhaustion: Table = field(default_factory=lambda: DEFAULT_TABLE)
+    """What follows, per error class, when it has no attempt left."""
     auto_replay: AutoReplay | None = None
     max_failed_runs: int | None = None
     on_accept: list[Any] = field(default_factory=list)
     """The job that is submitted when a late result is accepted; at most one."""
     stages: dict[str, StageSpec] = field(default_factory=dict)
-    """Those that the job is known to run, by name."""
+    """The stages that the job is known to run, by name."""
     _budgets: set[int] = field(default_factory=set)
 
     def saw_stage(self, stage: StageSpec) -> None:
@@ -66,8 +66,8 @@ class JobSpec:
     def crash_budget(self) -> int:
         """How many claims in a row may end in a lost worker.
 
-        A crash leaves no note of the stage it happened in, so the largest budget of the job and
-        its stages stands; a stage that is reached checks its own.
+        A crash does not record the stage it happened in, so the largest budget of the job and its stages applies; a
+        stage that is reached checks its own.
         """
         return max(self.policy.attempts, *self._budgets, 1)
 
@@ -79,25 +79,27 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Recurring:
-    """A job that is submitted by itself."""
+    """A job with a schedule, which the scheduler submits."""
 
     job: JobSpec
     schedule: Schedule
 
 
 class Registry:
-    """Jobs by name, those that recur, and the providers that they call."""
+    """Jobs and stages by name, recurring jobs, and providers."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobSpec] = {}
-        self._aliases: dict[str, JobSpec] = {}
+        self._by_name: dict[str, JobSpec] = {}
+        self.get: Callable[[str], JobSpec | None] = self._by_name.get
+        """Finds a job by its name or an alias; `None` if it is not declared here."""
         self.recurring: list[Recurring] = []
         self.providers: dict[str, ProviderSpec] = {}
         self.stages: dict[str, StageSpec] = {}
-        """All stages by name; a job is known to run some of them before it does."""
+        """All declared stages, by name."""
 
     def add_provider(self, provider: ProviderSpec) -> None:
-        """Declare a provider. A name means one thing in a process."""
+        """Declare a provider. Raises `ConfigError` if the name is taken."""
         if provider.name in self.providers:
             raise ConfigError(
                 f"a provider named {provider.name!r} is declared twice; give one of them another name"
@@ -105,7 +107,7 @@ class Registry:
         self.providers[provider.name] = provider
 
     def backups_of(self, name: str) -> Iterator[ProviderSpec]:
-        """Give the backup of a provider, the backup's, and so on, each once."""
+        """Yield the backup of a provider, the backup's backup, and so on, each once."""
         seen, spec = {name}, self.providers.get(name)
         while spec is not None and spec.backup is not None and spec.backup not in seen:
             seen.add(spec.backup)
@@ -113,7 +115,7 @@ class Registry:
             yield spec
 
     def ensure_backups(self) -> None:
-        """Refuse a backup that is declared nowhere: it would be missed when it is needed."""
+        """Raise `ConfigError` if a backup is not declared: it would be missing when it is needed."""
         for provider in self.providers.values():
             if provider.backup is not None and provider.backup not in self.providers:
                 raise ConfigError(
@@ -122,7 +124,7 @@ class Registry:
                 )
 
     def add_stage(self, spec: StageSpec) -> None:
-        """Declare a stage. Stored results are found by the stage's name, so a name belongs to one function.
+        """Declare a stage. Results are stored under the stage's name, so a name belongs to one function.
 
         A function that is defined again, by a reloaded module or in a function that is called often, is the same stage.
         """
@@ -135,29 +137,25 @@ class Registry:
         self.stages[spec.name] = spec
 
     def add(self, spec: JobSpec) -> None:
-        """Declare a job. A name means one thing in a process."""
+        """Declare a job. Raises `ConfigError` if its name or an alias is taken."""
         for name in (spec.name, *spec.aliases):
             if self.get(name) is not None:
                 raise ConfigError(f"a job named {name!r} is declared twice; give one of them another name")
         if not -32_768 <= spec.priority <= 32_767:
             raise ConfigError(f"priority of job {spec.name!r} must be between -32768 and 32767")
         self._jobs[spec.name] = spec
-        self._aliases |= dict.fromkeys(spec.aliases, spec)
+        self._by_name |= dict.fromkeys([spec.name, *spec.aliases], spec)
 
     def recur(self, spec: JobSpec, schedule: Schedule) -> None:
-        """Have a job submitted by itself. A schedule is known by its name."""
+        """Declare that a job recurs. Raises `ConfigError` if the schedule's name is taken."""
         if any(other.schedule.name == schedule.name for other in self.recurring):
             raise ConfigError(
                 f"a schedule named {schedule.name!r} is declared twice; give one of them a name"
             )
         self.recurring.append(Recurring(spec, schedule))
 
-    def get(self, name: str) -> JobSpec | None:
-        """Find a job by its name or an earlier one; `None`: another version of the code may know it."""
-        return self._jobs.get(name) or self._aliases.get(name)
-
     def runs(self, claim: Claim) -> bool:
-        """Whether the function of a claimed job is to be called: it is known here, and the job is not to end at once."""
+        """Whether the function of a claimed job is to be called: it is declared, and the job does not end first."""
         spec = self.get(claim.name)
         return (
             spec is not None
@@ -168,8 +166,8 @@ class Registry:
 
     @property
     def names(self) -> list[str]:
-        """All names by which jobs are known here, earlier ones included."""
-        return [*self._jobs, *self._aliases]
+        """All names of the declared jobs, aliases included."""
+        return [*self._by_name]
 
     def __iter__(self) -> Iterator[JobSpec]:
         return iter(self._jobs.values())

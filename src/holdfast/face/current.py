@@ -5,7 +5,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from holdfast.core.errors import ConfigError
-from holdfast.engine.context import CURRENT, STAGE
+from holdfast.engine.execution.context import CURRENT, STAGE
 from holdfast.ports import Tracer
 
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.durations import Length, duration
+from holdfast.core.dead_letters.letter import Cause, Group, Letter, LetterFilter
+from holdfast.core.dead_letters.replay_plan import PACE
+from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError
-from holdfast.core.letters import Cause, Group, Letter, LetterFilter
-from holdfast.core.payload import ensure_storable
-from holdfast.core.replays import PACE
-from holdfast.engine.desk import Dossier, Moved, Planned, Progress, Wanted
+from holdfast.core.strict_json import ensure_storable
+from holdfast.engine.dead_letters.service import Dossier, JobIdOrFilter, Moved, Planned, Progress
 from holdfast.face.sync import Portal, in_sync
 
 if TYPE_CHECKING:
     import builtins
 
-    from holdfast.engine.restoring import Archived
+    from holdfast.engine.dead_letters.restorer import Archived
     from holdfast.face.holdfast import Holdfast
 
 
@@ -37,27 +37,33 @@ class DeadLetters:
 
     async def list(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Letter]":  # noqa: B008 - frozen
         """List letters, the newest job first."""
-        return await (await self._hold._desk()).letters(wanted)
+        return await (await self._hold._dead_letter_service()).letters(wanted)
 
     async def groups(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Group]":  # noqa: B008 - frozen
         """Gather letters by their fingerprint: the same job, stage and class of failure, in the same place of the code."""
-        return await (await self._hold._desk()).groups(wanted)
+        return await (await self._hold._dead_letter_service()).groups(wanted)
 
     async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
         """Tell all there is to know about one letter. Raises `LetterNotFound`."""
         ensure_storable(owner=owner)
-        return await (await self._hold._desk()).show(job_id, owner=owner)
+        return await (await self._hold._dead_letter_service()).show(job_id, owner=owner)
 
     async def triage(
-        self, wanted: Wanted, cause: Cause | str, *, actor: str, reason: str = "", dry_run: bool = False
+        self,
+        wanted: JobIdOrFilter,
+        cause: Cause | str,
+        *,
+        actor: str,
+        reason: str = "",
+        dry_run: bool = False,
     ) -> Moved:
         """Put on record why jobs failed: `transient`, `data`, `configuration` or `code`."""
-        desk = await self._hold._desk()
-        return await desk.triage(wanted, _cause(cause), actor=actor, reason=reason, dry_run=dry_run)
+        service = await self._hold._dead_letter_service()
+        return await service.triage(wanted, _cause(cause), actor=actor, reason=reason, dry_run=dry_run)
 
     async def remediate(
         self,
-        wanted: Wanted,
+        wanted: JobIdOrFilter,
         evidence: str,
         *,
         actor: str,
@@ -70,14 +76,14 @@ class DeadLetters:
         *correct* gives one job other arguments, by name; those that are not named stay. They are checked against the
         function's annotations, and what the job was submitted with is kept. Raises `PayloadInvalid`.
         """
-        desk = await self._hold._desk()
-        return await desk.remediate(
+        service = await self._hold._dead_letter_service()
+        return await service.remediate(
             wanted, evidence, actor=actor, reason=reason, correct=correct, dry_run=dry_run
         )
 
     async def plan(
         self,
-        wanted: Wanted,
+        wanted: JobIdOrFilter,
         *,
         safe: str,
         actor: str,
@@ -92,43 +98,51 @@ class DeadLetters:
         the others follow with *pace* letters a second, once those have completed. Finished stages are kept, unless
         *restart* has them run again.
         """
-        desk = await self._hold._desk()
-        return await desk.plan(
+        service = await self._hold._dead_letter_service()
+        return await service.plan(
             wanted, safe=safe, actor=actor, restart=restart, canary=canary, pace=pace, dry_run=dry_run
         )
 
     async def replay(self, token: str, *, actor: str) -> Progress:
         """Let a plan begin; workers do the rest. Said again, it changes nothing. Raises `PlanStale`."""
         ensure_storable(token=token, actor=actor)
-        return await (await self._hold._desk()).replay(token, actor=actor)
+        return await (await self._hold._dead_letter_service()).replay(token, actor=actor)
 
     async def progress(self, token: str) -> Progress:
         """Tell how far a replay has come. Raises `PlanStale` if there is no such plan."""
         ensure_storable(token=token)
-        return await (await self._hold._desk()).progress(token)
+        return await (await self._hold._dead_letter_service()).progress(token)
 
     async def stop(self, token: str, *, actor: str, reason: str = "") -> Progress:
         """Let no more letters of a plan follow; jobs that are under way go on."""
         ensure_storable(token=token, actor=actor, reason=reason)
-        return await (await self._hold._desk()).stop(token, actor=actor, reason=reason)
+        return await (await self._hold._dead_letter_service()).stop(token, actor=actor, reason=reason)
 
-    async def close(self, wanted: Wanted, notes: str, *, actor: str, dry_run: bool = False) -> Moved:
+    async def close(self, wanted: JobIdOrFilter, notes: str, *, actor: str, dry_run: bool = False) -> Moved:
         """Put on record how it was repaired, once the job has completed."""
-        return await (await self._hold._desk()).close(wanted, notes, actor=actor, dry_run=dry_run)
+        return await (await self._hold._dead_letter_service()).close(
+            wanted, notes, actor=actor, dry_run=dry_run
+        )
 
-    async def discard(self, wanted: Wanted, reason: str, *, actor: str, dry_run: bool = False) -> Moved:
+    async def discard(
+        self, wanted: JobIdOrFilter, reason: str, *, actor: str, dry_run: bool = False
+    ) -> Moved:
         """Give jobs up."""
-        return await (await self._hold._desk()).discard(wanted, reason, actor=actor, dry_run=dry_run)
+        return await (await self._hold._dead_letter_service()).discard(
+            wanted, reason, actor=actor, dry_run=dry_run
+        )
 
     async def archive(
-        self, *, older_than: Length | None = None, beyond: int | None = None, dry_run: bool = False
+        self, *, older_than: Duration | None = None, beyond: int | None = None, dry_run: bool = False
     ) -> int:
         """Archive letters now that are older, or beyond so many, by the retention if nothing is given; count them.
 
         Raises `ArchiveUnavailable` if the archive is away; what it does not hold then is not deleted.
         """
         age = None if older_than is None else duration(older_than)
-        return await (await self._hold._desk()).archive(older_than=age, beyond=beyond, dry_run=dry_run)
+        return await (await self._hold._dead_letter_service()).archive(
+            older_than=age, beyond=beyond, dry_run=dry_run
+        )
 
     async def archived(self, wanted: LetterFilter = LetterFilter()) -> "builtins.list[Archived]":  # noqa: B008 - a frozen value
         """List what is in the archive, all of it if nothing else is *wanted*.
@@ -136,10 +150,14 @@ class DeadLetters:
         The archive knows letters by `job_ids`, `name` and `fingerprint` alone; asked for anything else it raises
         `ConfigError`. Raises `ArchiveUnavailable` if it is away.
         """
-        return await (await self._hold._desk()).archived(wanted)
+        return await (await self._hold._dead_letter_service()).archived(wanted)
 
     async def restore(
-        self, wanted: Wanted, *, dry_run: bool = False, told: Callable[[int, int], object] | None = None
+        self,
+        wanted: JobIdOrFilter,
+        *,
+        dry_run: bool = False,
+        told: Callable[[int, int], object] | None = None,
     ) -> Moved:
         """Bring letters back from the archive, with their jobs, if they are not in the database.
 
@@ -150,7 +168,7 @@ class DeadLetters:
             raise ConfigError(
                 f"{wanted!r} is no job's id and no filter; name several jobs with LetterFilter(job_ids=…)"
             )
-        return await (await self._hold._desk()).restore(wanted, dry_run=dry_run, told=told)
+        return await (await self._hold._dead_letter_service()).restore(wanted, dry_run=dry_run, told=told)
 
     list_sync = in_sync(list)  # noqa: A003 - the method above is meant
     groups_sync = in_sync(groups)

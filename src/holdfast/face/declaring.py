@@ -7,16 +7,16 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_args, overload
 
-from holdfast.core.backoff import Backoff, RetryPolicy
-from holdfast.core.breakers import Breaker
-from holdfast.core.durations import Length, duration
+from holdfast.core.dead_letters.replay_plan import AutoReplay
+from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, PayloadInvalid
-from holdfast.core.exhaustion import Table, table
-from holdfast.core.limits import Limits, Rate
-from holdfast.core.providers import ProviderSpec
-from holdfast.core.replays import AutoReplay
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
+from holdfast.core.failures.escalation import Table, table
+from holdfast.core.providers.breaker import Breaker
+from holdfast.core.providers.limits import Limits, Rate
+from holdfast.core.providers.provider import ProviderSpec
 from holdfast.engine.registry import JobSpec, OnDeadline, StageSpec
-from holdfast.engine.shapes import Shape
+from holdfast.engine.signature import Signature
 from holdfast.face.jobs import LONGEST_WORD, JobFunction, checked_deadline, is_word
 from holdfast.face.stages import StageFunction
 
@@ -60,7 +60,7 @@ def named(name: str, what: str) -> str:
     return name
 
 
-def length_of(length: Length) -> timedelta:
+def length_of(length: Duration) -> timedelta:
     """Read a length of time."""
     try:
         return duration(length)
@@ -69,7 +69,7 @@ def length_of(length: Length) -> timedelta:
 
 
 def policy_of(
-    usual: RetryPolicy, attempts: int | None, backoff: Backoff | None, max_wait: Length | None
+    usual: RetryPolicy, attempts: int | None, backoff: Backoff | None, max_wait: Duration | None
 ) -> RetryPolicy:
     """Put a policy for retries together; what is not given is as *usual*."""
     try:
@@ -87,8 +87,8 @@ def job_spec(
     *,
     name: str | None,
     policy: RetryPolicy,
-    timeout: Length | None,
-    deadline: Length | None,
+    timeout: Duration | None,
+    deadline: Duration | None,
     on_deadline: OnDeadline,
     on_exhausted: Mapping[str, str | Iterable[str]] | None,
     auto_replay: AutoReplay | None,
@@ -106,7 +106,7 @@ def job_spec(
     spec = JobSpec(
         name=known,
         function=function,
-        shape=Shape(function, what=f"job {known!r}"),
+        signature=Signature(function, what=f"job {known!r}"),
         policy=policy,
         queue=named(queue, "queue"),
         priority=priority,
@@ -124,7 +124,7 @@ def job_spec(
     return spec
 
 
-def _deadline(length: Length | None) -> timedelta | None:
+def _deadline(length: Duration | None) -> timedelta | None:
     try:
         return checked_deadline(length)
     except (PayloadInvalid, ValueError) as error:
@@ -160,7 +160,7 @@ def stage_spec(
     *,
     name: str | None,
     policy: RetryPolicy,
-    timeout: Length | None,
+    timeout: Duration | None,
     provider: "Provider | None",
 ) -> StageSpec:
     """Put a stage together. Raises `ConfigError`."""
@@ -170,7 +170,7 @@ def stage_spec(
     return StageSpec(
         name=known,
         function=function,
-        shape=Shape(function, what=f"stage {known!r}"),
+        signature=Signature(function, what=f"stage {known!r}"),
         policy=policy,
         is_async=inspect.iscoroutinefunction(function),
         timeout=None if timeout is None else length_of(timeout),
@@ -181,7 +181,7 @@ def stage_spec(
 def provider_spec(
     name: str,
     *,
-    timeout: Length,
+    timeout: Duration,
     concurrency: int | None,
     rate: str | None,
     breaker: Breaker,
@@ -190,7 +190,7 @@ def provider_spec(
     key: Callable[[Any], str] | None,
     concurrency_per_key: int | None,
     rate_per_key: str | None,
-    max_wait: Length | None,
+    max_wait: Duration | None,
 ) -> ProviderSpec:
     """Put a provider together. Raises `ConfigError`, which says what to write instead."""
     if not isinstance(breaker, Breaker):
@@ -213,14 +213,14 @@ def provider_spec(
     )
 
 
-def _patient(breaker: Breaker, max_wait: Length | None) -> Breaker:
+def _patient(breaker: Breaker, max_wait: Duration | None) -> Breaker:
     try:
         return breaker if max_wait is None else replace(breaker, max_wait=duration(max_wait))
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-def _timeout(length: Length) -> timedelta:
+def _timeout(length: Duration) -> timedelta:
     timeout = length_of(length)
     if timeout <= timedelta(0):
         raise ConfigError("a timeout of nothing lets no call through; give it a length, such as 60 or '60s'")

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.core.durations import Length
+from holdfast.core.durations import Duration
 from holdfast.core.errors import JobCancelled, JobFailed
-from holdfast.core.failures import ErrorClass, Failure
-from holdfast.core.jobs import End, Event, Job, Receipt
-from holdfast.core.states import Status
+from holdfast.core.failures.failure import ErrorClass, Failure
+from holdfast.core.jobs.job import End, Event, Job, Receipt
+from holdfast.core.jobs.states import Status
 from holdfast.face.sync import Portal, in_sync
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class JobHandle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"<job {self.name!r} {self.id}>"
 
-    async def result(self, timeout: Length | None = None) -> R_co:
+    async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the job to end and give what it returned, with the type that it declares.
 
         Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after *timeout*; the job then goes on. Inside

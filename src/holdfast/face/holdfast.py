@@ -11,33 +11,33 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 from holdfast.config import load_settings
-from holdfast.core.backoff import Backoff
-from holdfast.core.breakers import Breaker
 from holdfast.core.coroutines import run_here
-from holdfast.core.durations import Length, duration
+from holdfast.core.dead_letters.replay_plan import AutoReplay
+from holdfast.core.dead_letters.retention import Retention
+from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, StateRefused, WithinUnsupported
-from holdfast.core.jobs import End, Event, Job, JobFilter, Receipt, Submission
-from holdfast.core.payload import encode, ensure_storable
-from holdfast.core.providers import ProviderState
+from holdfast.core.failures.backoff import Backoff
+from holdfast.core.failures.rules import Rule
+from holdfast.core.jobs.job import End, Event, Job, JobFilter, Receipt, Submission
+from holdfast.core.jobs.schedules import Missed, Schedule, Ticks, every
+from holdfast.core.jobs.states import Status
+from holdfast.core.providers.breaker import Breaker
+from holdfast.core.providers.provider import ProviderState
 from holdfast.core.redaction import Redactor
-from holdfast.core.replays import AutoReplay
-from holdfast.core.retention import Retention
-from holdfast.core.rules import Rule
-from holdfast.core.schedules import Missed, Schedule, Ticks, every
-from holdfast.core.states import Status
+from holdfast.core.strict_json import encode, ensure_storable
 from holdfast.core.within import kind_of
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.context import CALLING, CURRENT, STAGE
-from holdfast.engine.desk import Desk
-from holdfast.engine.exchanging import Step, swap
+from holdfast.engine.dead_letters.service import DeadLetterService
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.context import CALLING, CURRENT, STAGE
 from holdfast.engine.naming import name_and_queue
 from holdfast.engine.options import Hook
-from holdfast.engine.parts import Parts
-from holdfast.engine.patience import Patience
+from holdfast.engine.providers.shared_state import Step, swap
 from holdfast.engine.registry import OnDeadline, Registry
-from holdfast.engine.submitting import Submitter
-from holdfast.engine.waiting import Waiter
-from holdfast.engine.worker import Worker
+from holdfast.engine.result_waiter import ResultWaiter
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.store_retry import StoreRetry
+from holdfast.engine.submitter import Submitter
+from holdfast.engine.worker.worker import Worker
 from holdfast.face.current import ensure_going_on
 from holdfast.face.dead import DeadLetters
 from holdfast.face.declaring import (
@@ -62,7 +62,7 @@ from holdfast.face.providers import (
 from holdfast.face.running import running
 from holdfast.face.stages import StageFunction
 from holdfast.face.sync import Portal, in_sync
-from holdfast.ports import Codec, Journal, Metrics, SchemaState
+from holdfast.ports import Codec, Logger, Metrics, SchemaState
 from holdfast.ports.providers import ProviderEvent
 from holdfast.ports.store import APPLY_LIMIT, LockWait
 from holdfast.wiring import assemble
@@ -105,9 +105,9 @@ class Holdfast:
         retention: Retention | None = None,
         code_version: str | None = None,
         codec: Codec | None = None,
-        journal: Journal | None = None,
+        logger: Logger | None = None,
         metrics: Metrics | None = None,
-        assemble: Callable[..., Parts] = assemble,
+        assemble: Callable[..., Runtime] = assemble,
     ) -> None:
         self.settings = load_settings(
             database_url=url,
@@ -130,18 +130,21 @@ class Holdfast:
             redactor=redactor,
             retention=retention,
             hooks=self._hooks,
-            journal=journal,
+            logger=logger,
             metrics=metrics,
             **({} if codec is None else {"codec": codec}),
         )
         self._portal = Portal(self)
         self._use(self._assemble())
 
-    def _use(self, parts: Parts) -> None:
+    def _use(self, runtime: Runtime) -> None:
         """Work with *parts* from now on: the real ones, or those of a simulated world."""
-        self.parts = parts
+        self.runtime = runtime
         self._submitter = Submitter(
-            parts.store, Patience(parts.clock, parts.dice), journal=parts.journal, metrics=parts.metrics
+            runtime.store,
+            StoreRetry(runtime.clock, runtime.dice),
+            logger=runtime.logger,
+            metrics=runtime.metrics,
         )
         self._waiter = self._new_waiter()
         self._opened = False
@@ -150,7 +153,7 @@ class Holdfast:
     def _twin(self) -> "Holdfast":
         """Make one with the same declarations and connections of its own, for another event loop."""
         twin = copy(self)
-        twin._use(replace(self._assemble(), journal=self.parts.journal, metrics=self.parts.metrics))
+        twin._use(replace(self._assemble(), logger=self.runtime.logger, metrics=self.runtime.metrics))
         return twin
 
     def _on(self, hold: "Holdfast") -> "Holdfast":
@@ -161,8 +164,8 @@ class Holdfast:
         """The address of the database with the jobs."""
         return self.settings.database_url
 
-    def _new_waiter(self) -> Waiter:
-        return Waiter(self.parts.store, self.parts.dice, poll=self.settings.worker_options.poll)
+    def _new_waiter(self) -> ResultWaiter:
+        return ResultWaiter(self.runtime.store, self.runtime.dice, poll=self.settings.worker_options.poll)
 
     @overload
     def job(self, name: Callable[P, Awaitable[R]], /) -> JobFunction[P, R]: ...
@@ -175,9 +178,9 @@ class Holdfast:
         *,
         attempts: int | None = None,
         backoff: Backoff | None = None,
-        max_wait: Length | None = None,
-        timeout: Length | None = None,
-        deadline: Length | None = None,
+        max_wait: Duration | None = None,
+        timeout: Duration | None = None,
+        deadline: Duration | None = None,
         on_deadline: OnDeadline = "cancel",
         on_exhausted: Mapping[str, str | Iterable[str]] | None = None,
         auto_replay: AutoReplay | None = None,
@@ -192,9 +195,9 @@ class Holdfast:
         *,
         attempts: int | None = None,
         backoff: Backoff | None = None,
-        max_wait: Length | None = None,
-        timeout: Length | None = None,
-        deadline: Length | None = None,
+        max_wait: Duration | None = None,
+        timeout: Duration | None = None,
+        deadline: Duration | None = None,
         on_deadline: OnDeadline = "cancel",
         on_exhausted: Mapping[str, str | Iterable[str]] | None = None,
         auto_replay: AutoReplay | None = None,
@@ -240,7 +243,7 @@ class Holdfast:
         return declare(name) if callable(name) else JobDecorator(declare)
 
     def every(
-        self, length: Length, *, name: str | None = None, missed: Missed = "latest"
+        self, length: Duration, *, name: str | None = None, missed: Missed = "latest"
     ) -> Callable[[JobFunction[[], R]], JobFunction[[], R]]:
         """Submit the job below by itself, at whole multiples of *length*: each hour on the hour.
 
@@ -272,7 +275,7 @@ class Holdfast:
                 raise ConfigError(
                     f"{told} stands above something that is no job; put it above @hold.job(...)"
                 )
-            job.spec.shape.dump_args((), {})  # it has to do without arguments
+            job.spec.signature.dump_args((), {})  # it has to do without arguments
             known = named(name or job.name, "schedule")
             self._registry.recur(job.spec, Schedule(known, told, ticks, missed))
             return job
@@ -288,8 +291,8 @@ class Holdfast:
         *,
         attempts: int | None = None,
         backoff: Backoff | None = None,
-        max_wait: Length | None = None,
-        timeout: Length | None = None,
+        max_wait: Duration | None = None,
+        timeout: Duration | None = None,
         provider: Provider | None = None,
     ) -> StageDecorator: ...
     def stage(
@@ -298,8 +301,8 @@ class Holdfast:
         *,
         attempts: int | None = None,
         backoff: Backoff | None = None,
-        max_wait: Length | None = None,
-        timeout: Length | None = None,
+        max_wait: Duration | None = None,
+        timeout: Duration | None = None,
         provider: Provider | None = None,
     ) -> StageDecorator | StageFunction[..., Any]:
         """Declare a stage: inside a job it runs once, and its result is kept for later attempts.
@@ -334,7 +337,7 @@ class Holdfast:
         self,
         name: str,
         *,
-        timeout: Length | None = None,
+        timeout: Duration | None = None,
         concurrency: int | None = None,
         rate: str | None = None,
         breaker: Breaker | None = None,
@@ -343,7 +346,7 @@ class Holdfast:
         key: Callable[[Any], str] | None = None,
         concurrency_per_key: int | None = None,
         rate_per_key: str | None = None,
-        max_wait: Length | None = None,
+        max_wait: Duration | None = None,
     ) -> Provider:
         """Declare an outside service, which all workers of the store call with one accord.
 
@@ -380,18 +383,18 @@ class Holdfast:
             raise ConfigError("nobody is named; tell who decides, with actor=")
         await self._open_to_act()
         await self._ensure_provider(name)
-        done = await swap(self.parts.store, name, step, dice=self.parts.dice)
-        for entry in done.told:
-            self.parts.journal.info(f"provider {entry.kind}", provider=name, **entry.meta)
+        done = await swap(self.runtime.store, name, step, dice=self.runtime.dice)
+        for entry in done.announcements:
+            self.runtime.logger.info(f"provider {entry.kind}", provider=name, **entry.meta)
 
     async def _ensure_provider(self, name: str) -> None:
-        known = {*self._registry.providers, *await self.parts.store.provider_names()}
+        known = {*self._registry.providers, *await self.runtime.store.provider_names()}
         if name not in known:
             raise unknown_provider(name, list(known), declared=bool(self._registry.providers))
 
     async def _provider_statuses(self, name: str | None) -> list[ProviderStatus]:
         await self.open()
-        store, declared = self.parts.store, self._registry.providers
+        store, declared = self.runtime.store, self._registry.providers
         if name is not None:
             await self._ensure_provider(name)
         # Workers of an earlier version take jobs that are held for their name for those of a provider without one.
@@ -403,17 +406,17 @@ class Holdfast:
     async def _provider_events(self, name: str, limit: int) -> list[ProviderEvent]:
         await self.open()
         await self._ensure_provider(name)
-        return await self.parts.store.provider_events(name, limit=limit)
+        return await self.runtime.store.provider_events(name, limit=limit)
 
     @property
     def dead(self) -> DeadLetters:
         """What is left of jobs that failed, and the way back."""
         return DeadLetters(self)
 
-    async def _desk(self) -> Desk:
+    async def _dead_letter_service(self) -> DeadLetterService:
         """Open the operator's desk."""
         await self._open_to_act()
-        return Desk(self.parts)
+        return DeadLetterService(self.runtime)
 
     def on_ticket(self, hook: HookT) -> HookT:
         """Have a function, plain or async, called with each `Ticket`: at least once, by one of the workers.
@@ -432,8 +435,8 @@ class Holdfast:
             return
         async with self._door:  # many first submissions at once shall not open it as many times
             if not self._opened:
-                await self.parts.store.open()
-                self.parts.redactor.rekey(await self.parts.store.redaction_key())
+                await self.runtime.store.open()
+                self.runtime.redactor.rekey(await self.runtime.store.redaction_key())
                 self._opened = True
 
     async def _open_to_act(self) -> None:
@@ -449,8 +452,8 @@ class Holdfast:
             self._new_waiter(),
             asyncio.Lock(),
         )  # the next event loop may be another one
-        await self.parts.store.close()
-        self.parts.executor.close()
+        await self.runtime.store.close()
+        self.runtime.executor.close()
         self._opened = False
 
     async def __aenter__(self) -> "Holdfast":
@@ -460,17 +463,17 @@ class Holdfast:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def apply_schema(self, *, wait: Length = APPLY_LIMIT) -> SchemaState:
+    async def apply_schema(self, *, wait: Duration = APPLY_LIMIT) -> SchemaState:
         """Bring the database to this code's schema, and tell what it was before.
 
         While another session holds a lock on the tables, such as a backup, it is tried again and again for as long as
         *wait* says; each time a line in the log says which session that is, and workers go on. Raises
         `StoreUnavailable` then: nothing was changed.
         """
-        return await self.parts.store.apply_schema(limit=duration(wait), blocked=self._log_lock_wait)
+        return await self.runtime.store.apply_schema(limit=duration(wait), blocked=self._log_lock_wait)
 
     def _log_lock_wait(self, wait: LockWait) -> None:
-        self.parts.journal.warning(
+        self.runtime.logger.warning(
             "schema apply blocked",
             waited_sec=round(wait.waited.total_seconds(), 1),
             sessions=[str(holder) for holder in wait.holders],
@@ -482,9 +485,9 @@ class Holdfast:
         *,
         slots: int | None = None,
         queues: Sequence[str] | Mapping[str, int] | None = None,
-        lease: Length | None = None,
-        grace: Length | None = None,
-        poll: Length | None = None,
+        lease: Duration | None = None,
+        grace: Duration | None = None,
+        poll: Duration | None = None,
     ) -> AsyncIterator[Worker]:
         """Run a worker while the block runs; at its end it finishes what it has in hand."""
         self.settings.ensure_usable()
@@ -493,7 +496,7 @@ class Holdfast:
         options = _given(
             self.settings.worker_options, slots=slots, queues=queues, lease=lease, grace=grace, poll=poll
         )
-        async with running(Worker(self.parts.ids.worker_id(), self.parts, options)) as worker:
+        async with running(Worker(self.runtime.ids.worker_id(), self.runtime, options)) as worker:
             yield worker
 
     async def _submit(self, batch: Sequence[Submission], within: Any = None) -> list[Receipt]:
@@ -528,27 +531,27 @@ class Holdfast:
         """Give a handle to a job that was submitted before, perhaps elsewhere."""
         return JobHandle(self, Receipt(job_id, existing=True), name=name)
 
-    async def wait(self, job_id: str, *, timeout: Length | None = None, owner: str | None = None) -> Job:
+    async def wait(self, job_id: str, *, timeout: Duration | None = None, owner: str | None = None) -> Job:
         """Wait until the job has ended, and read it. Raises `ResultTimeout`, `JobNotFound`."""
         job = await self.read(job_id, owner=owner)
         if not job.status.ended:
             limit = None if timeout is None else duration(timeout)
             # By the id as it is stored: the store names those that ended, and knows one spelling.
             await self._waiter.wait(job.id, timeout=limit)
-            job = await self.parts.store.get(job.id)
+            job = await self.runtime.store.get(job.id)
         return job
 
-    async def _end_of(self, job_id: str, timeout: Length | None) -> Job | End:
+    async def _end_of(self, job_id: str, timeout: Duration | None) -> Job | End:
         """Wait for a job's end; inside a job, without a worker."""
         waiting = self._waiting_job()
         if waiting is None:
             return await self.wait(job_id, timeout=timeout)
-        return await waiting.waits.end_of(job_id, None if timeout is None else duration(timeout))
+        return await waiting.suspension.end_of(job_id, None if timeout is None else duration(timeout))
 
     def _waiting_job(self) -> Attempt | None:
         """Give the job that the running code belongs to, if it can wait without a worker; a stage cannot."""
         running = CURRENT.get()
-        if running is None or not running.is_kept_by(self.parts.store):
+        if running is None or not running.is_kept_by(self.runtime.store):
             return None
         if STAGE.get() is not None or CALLING.get():
             return None
@@ -562,17 +565,17 @@ class Holdfast:
             )
         return running
 
-    async def sleep(self, length: Length) -> None:
+    async def sleep(self, length: Duration) -> None:
         """Let the job that calls this rest for *length*, without a worker, over restarts."""
-        await self._inside_a_job("sleep()").waits.sleep(duration(length))
+        await self._inside_a_job("sleep()").suspension.sleep(duration(length))
 
-    async def wait_for(self, signal: str, *, timeout: Length | None = None) -> Any:
+    async def wait_for(self, signal: str, *, timeout: Duration | None = None) -> Any:
         """Let the job that calls this wait, without a worker, until somebody signals; give what was sent along.
 
         Raises `SignalTimeout` after *timeout*.
         """
         limit = None if timeout is None else duration(timeout)
-        return await self._inside_a_job("wait_for()").waits.signal(named(signal, "signal"), limit)
+        return await self._inside_a_job("wait_for()").suspension.signal(named(signal, "signal"), limit)
 
     async def signal(
         self, job_id: str, signal: str, data: Any = None, *, owner: str | None = None, actor: str = ""
@@ -584,55 +587,55 @@ class Holdfast:
         ensure_storable(owner=owner, actor=actor)
         await self._open_to_act()
         text = encode(data, what=f"data of signal {signal!r}")
-        await self.parts.store.signal(job_id, named(signal, "signal"), text, owner=owner, actor=actor)
-        self.parts.metrics.count("signals_sent")
-        its = await name_and_queue(self.parts.store, job_id)
-        self.parts.journal.info("signalled", job_id=job_id, **its, signal=signal, actor=actor)
+        await self.runtime.store.signal(job_id, named(signal, "signal"), text, owner=owner, actor=actor)
+        self.runtime.metrics.count("signals_sent")
+        its = await name_and_queue(self.runtime.store, job_id)
+        self.runtime.logger.info("signal sent", job_id=job_id, **its, signal=signal, actor=actor)
 
     async def read(self, job_id: str, *, owner: str | None = None) -> Job:
         """Read a job. Raises `JobNotFound` if it is absent or not *owner*'s."""
         ensure_storable(owner=owner)
         await self.open()
-        return await self.parts.store.get(job_id, owner=owner)
+        return await self.runtime.store.get(job_id, owner=owner)
 
     async def find(self, wanted: JobFilter = JobFilter()) -> list[Job]:  # noqa: B008 - a frozen value
         """List jobs, newest first."""
         await self.open()
-        return await self.parts.store.find(wanted)
+        return await self.runtime.store.find(wanted)
 
     async def events(self, job_id: str, *, owner: str | None = None) -> list[Event]:
         """Read a job's history, in order. Raises `JobNotFound` if it is absent or not *owner*'s."""
         await self.read(job_id, owner=owner)
-        return await self.parts.store.events(job_id)
+        return await self.runtime.store.events(job_id)
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
         """End a job that waits, or ask the worker of a running one to stop it."""
         ensure_storable(owner=owner)
         await self._open_to_act()
-        return await self.parts.store.cancel(job_id, owner=owner)
+        return await self.runtime.store.cancel(job_id, owner=owner)
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
         """Bring a failed job back, from the stage that failed, with fresh attempts."""
         ensure_storable(owner=owner)
         await self._open_to_act()
-        return await self.parts.store.retry(job_id, owner=owner)
+        return await self.runtime.store.retry(job_id, owner=owner)
 
     async def pause_queue(self, queue: str, *, actor: str, reason: str = "") -> bool:
         """Have no worker start jobs of *queue*, within a poll; what runs goes on. False if it was paused before."""
         ensure_storable(actor=actor, reason=reason)
         await self._open_to_act()
-        paused = await self.parts.store.pause_queue(named(queue, "queue"), actor=actor, reason=reason)
+        paused = await self.runtime.store.pause_queue(named(queue, "queue"), actor=actor, reason=reason)
         if paused:
-            self.parts.journal.info("queue paused", queue=queue, actor=actor, reason=reason)
+            self.runtime.logger.info("queue paused", queue=queue, actor=actor, reason=reason)
         return paused
 
     async def resume_queue(self, queue: str, *, actor: str) -> bool:
         """Let workers start jobs of *queue* again. False if it was not paused."""
         ensure_storable(queue=queue, actor=actor)
         await self._open_to_act()
-        resumed = await self.parts.store.resume_queue(queue)
+        resumed = await self.runtime.store.resume_queue(queue)
         if resumed:
-            self.parts.journal.info("queue resumed", queue=queue, actor=actor)
+            self.runtime.logger.info("queue resumed", queue=queue, actor=actor)
         return resumed
 
     async def accept_late(
@@ -657,13 +660,13 @@ class Holdfast:
         then = None
         if spec.on_accept:
             follower: JobFunction[..., Any] = spec.on_accept[0]
-            then = follower._follows(job.id, spec.shape.load_result(job.late_result))
+            then = follower._follows(job.id, spec.signature.load_result(job.late_result))
         meta = json.dumps({"actor": actor, **({"reason": reason} if reason else {})})
         # Of the result that was read, and of no other that may have come since: what follows was made of it.
-        accepted = await self.parts.store.accept_late(
+        accepted = await self.runtime.store.accept_late(
             job.id, owner=owner, meta=meta, then=then, late_at=job.late_at
         )
-        self.parts.journal.info(
+        self.runtime.logger.info(
             "late result accepted", job_id=job.id, name=job.name, queue=job.queue, actor=actor
         )
         return accepted
@@ -695,11 +698,11 @@ class Holdfast:
         spec = self._registry.get(name)
         if spec is None:
             raise ConfigError(f"no job named {name!r} is declared here; import the module that declares it")
-        return spec.shape.load_result(result or "null")
+        return spec.signature.load_result(result or "null")
 
     def _new_id(self) -> str:
         """Make an id for a job."""
-        return self.parts.ids.job_id()
+        return self.runtime.ids.job_id()
 
 
 def _given(options: Any, **changes: Any) -> Any:

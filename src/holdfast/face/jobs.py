@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from holdfast.core.durations import LONGEST, Length, duration, instant_in_utc
+from holdfast.core.durations import LONGEST, Duration, duration, instant_in_utc
 from holdfast.core.errors import ConfigError, PayloadInvalid, SubmitError
-from holdfast.core.jobs import Receipt, Submission
-from holdfast.engine.context import CURRENT
+from holdfast.core.jobs.job import Receipt, Submission
+from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.registry import JobSpec
 from holdfast.face.current import next_key, trace_here
 from holdfast.face.handles import JobHandle
@@ -60,7 +60,7 @@ class SubmitOptions:
 class JobFunction(Generic[P, R]):
     """A job. `submit` has the function's own signature; calling it runs the function, here and now."""
 
-    def __init__(self, hold: "Holdfast", spec: JobSpec, *, options: SubmitOptions = SubmitOptions()) -> None:  # noqa: B008 - a frozen value
+    def __init__(self, hold: "Holdfast", spec: JobSpec, *, options: SubmitOptions = SubmitOptions()) -> None:
         self._hold = hold
         self._options = options
         self.spec = spec
@@ -87,9 +87,9 @@ class JobFunction(Generic[P, R]):
         owner: str = "",
         queue: str | None = None,
         priority: int | None = None,
-        delay: Length | None = None,
+        delay: Duration | None = None,
         run_at: datetime | None = None,
-        deadline: Length | None = None,
+        deadline: Duration | None = None,
         within: Any = None,
     ) -> "JobFunction[P, R]":
         """Give the same job with options for what is submitted through it, beside those it has already.
@@ -123,7 +123,7 @@ class JobFunction(Generic[P, R]):
         stored, `KeyReused`, `VersionRefused`, or `StoreUnavailable` if the store did not answer in
         time: then the outcome is unknown, and a submission with the same key is safe.
         """
-        batch = [self._submission(self.spec.shape.dump_args(args, kwargs), self._trace())]
+        batch = [self._submission(self.spec.signature.dump_args(args, kwargs), self._trace())]
         [handle] = self._handles(await self._hold._submit(batch, self._options.within))
         return handle
 
@@ -132,7 +132,7 @@ class JobFunction(Generic[P, R]):
 
         With `within=` this takes place in the calling thread, on the plain connection given.
         """
-        batch = [self._submission(self.spec.shape.dump_args(args, kwargs), self._trace())]
+        batch = [self._submission(self.spec.signature.dump_args(args, kwargs), self._trace())]
         [handle] = self._handles(self._stored(batch, "submit"))
         return handle
 
@@ -164,7 +164,7 @@ class JobFunction(Generic[P, R]):
 
     def _text(self, index: int, call: object) -> str:
         try:
-            return self.spec.shape.dump_args(_arguments(call), {})
+            return self.spec.signature.dump_args(_arguments(call), {})
         except SubmitError as error:
             raise type(error)(f"item {index} of submit_many: {error}") from None
 
@@ -226,17 +226,17 @@ class JobFunction(Generic[P, R]):
         options = self._options
         if not options.unique and CURRENT.get() is None:
             return None, None
-        mark = self._hold.parts.fingerprint(text)
+        mark = self._hold.runtime.fingerprint(text)
         return options.key if options.unique else next_key(self.name, options.owner, mark), mark
 
     def _trace(self) -> str | None:
-        return trace_here(self._hold.parts.tracer)
+        return trace_here(self._hold.runtime.tracer)
 
     def _follows(self, job_id: str, result: Any) -> Submission:
         """Make the submission that follows an accepted late result; once, however often it is accepted."""
-        made = self._submission(self.spec.shape.dump_args((job_id, result), {}), self._trace())
+        made = self._submission(self.spec.signature.dump_args((job_id, result), {}), self._trace())
         text = made.args
-        return made._replace(key=f"late:{job_id}", fingerprint=self._hold.parts.fingerprint(text))
+        return made._replace(key=f"late:{job_id}", fingerprint=self._hold.runtime.fingerprint(text))
 
     def when_late_is_accepted(self, job: "JobFunction[[str, R], Any]") -> "JobFunction[[str, R], Any]":
         """Submit *job* with the id and the result of each job whose late result somebody accepts.
@@ -274,7 +274,7 @@ def _arguments(call: object) -> tuple[Any, ...]:
     return tuple(call)
 
 
-def checked_deadline(length: Length | None) -> timedelta | None:
+def checked_deadline(length: Duration | None) -> timedelta | None:
     """Read a deadline. Raises `PayloadInvalid` for one that no job could meet."""
     if length is None:
         return None
@@ -284,7 +284,7 @@ def checked_deadline(length: Length | None) -> timedelta | None:
     return deadline
 
 
-def _length(length: Length, what: str) -> timedelta:
+def _length(length: Duration, what: str) -> timedelta:
     if isinstance(length, timedelta) and length > LONGEST:
         raise PayloadInvalid(f"{what} must be at most {LONGEST.days:,} days")
     return duration(length)

@@ -1,4 +1,4 @@
-"""Providers: outside services as an application declares them, and as an operator sees and handles them."""
+"""Providers: outside services as an application declares them, and as an operator inspects and overrides them."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -6,24 +6,24 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from holdfast.core.breakers import (
-    Command,
-    Order,
-    alive,
+from holdfast.core.errors import ConfigError, StateRefused
+from holdfast.core.providers.breaker import (
+    Override,
+    OverrideKind,
     failure_rate,
     failures,
     lets_through,
-    ordered,
-    probed,
-    state_of,
+    live_trials,
+    overridden,
+    state_name,
+    with_probe,
 )
-from holdfast.core.errors import ConfigError, StateRefused
-from holdfast.core.payload import ensure_storable
-from holdfast.core.providers import ProviderSpec, ProviderState, checked_key, provider_of
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.calls import Call
-from holdfast.engine.context import CALLING, CURRENT
-from holdfast.engine.exchanging import Told
+from holdfast.core.providers.provider import ProviderSpec, ProviderState, checked_key, provider_of
+from holdfast.core.strict_json import ensure_storable
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.context import CALLING, CURRENT
+from holdfast.engine.execution.provider_calls import ProviderCall
+from holdfast.engine.providers.shared_state import Announcement
 from holdfast.face.sync import Portal, in_sync
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ class Provider:
 
     @property
     def name(self) -> str:
-        """The name under which all workers share what they know of it."""
+        """The name under which all workers share its state."""
         return self.spec.name
 
     def permit(self, *, key: object = "") -> "PermitBlock":
-        """Make a call in the block, if the provider is well and its limits allow it.
+        """Make a call in the block, if the provider's breaker and its limits allow it.
 
         If not, the job is held: its function ends here, and runs again when the call can be made. Use it as
         `async with`, or in a plain function as `with`. The block gets the name of the provider to call, which may be
-        that of a backup. An error that leaves the block is told to the breaker. Outside a job, every call is made.
+        that of a backup. An error that leaves the block is reported to the breaker. Outside a job, every call is made.
         """
         try:
             return PermitBlock(self.spec, checked_key(key))
@@ -66,14 +66,14 @@ class Provider:
 
 
 class PermitBlock:
-    """Leave to make a call, for as long as the block lasts."""
+    """Permission to make a call, for as long as the block lasts."""
 
     def __init__(self, spec: ProviderSpec, key: str) -> None:
         self._spec = spec
         self._key = key
-        self._calling: AbstractAsyncContextManager[Call] | None = None
+        self._calling: AbstractAsyncContextManager[ProviderCall] | None = None
         self._attempt: Attempt | None = None
-        self._outer: Token[tuple[Call, ...]] | None = None
+        self._outer: Token[tuple[ProviderCall, ...]] | None = None
         self._used = False
 
     def __call__(self, *_: object) -> NoReturn:
@@ -120,20 +120,20 @@ class PermitBlock:
         return self._on_loop(self._attempt, self._left(self._calling, kind, error, trace))
 
     def _use(self) -> None:
-        """Serve one call: several would find each other's leave."""
+        """Mark it as used: it is for one call."""
         if self._used:
             raise ConfigError(
                 f"a permit of {self._spec.name!r} is for one call; ask for one each time, with `.permit()`"
             )
         self._used = True
 
-    async def _entered(self, attempt: Attempt) -> Call:
+    async def _entered(self, attempt: Attempt) -> ProviderCall:
         self._calling = attempt.calling(self._spec, self._key)
         return await self._calling.__aenter__()
 
     async def _left(
         self,
-        calling: "AbstractAsyncContextManager[Call]",
+        calling: "AbstractAsyncContextManager[ProviderCall]",
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: "TracebackType | None",
@@ -146,7 +146,7 @@ class PermitBlock:
             self._outer = None
 
     def _on_loop(self, attempt: Attempt, work: Coroutine[Any, Any, T]) -> T:
-        """Have *work* done on the worker's loop, from the thread of a plain function."""
+        """Run *work* on the worker's loop, from the thread of a plain function."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -159,10 +159,10 @@ class PermitBlock:
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
-    """How a provider stands, for all workers of the store.
+    """The state of a provider, for all workers of the store.
 
-    `state` is one word or two: `closed`, `recovering`, `open`, `half-open`, `limited`, `blocked`, or what an
-    operator laid down: `forced open`, `forced closed`, `observed`, `paused`. `until` is when trials begin.
+    `state` is one of `closed`, `recovering`, `open`, `half-open`, `limited`, `blocked`, or an operator's override:
+    `forced open`, `forced closed`, `observed`, `paused`. `until` is when trials begin.
     """
 
     name: str
@@ -172,9 +172,9 @@ class ProviderStatus:
     failure_rate: float
     failed: int
     calls: int
-    """How many of how many calls `failed`: of those in the window, or of those that have shut it."""
+    """How many calls there are of which `failed` failed: in the window, or when the breaker opened."""
     trials: int
-    """Trials under way."""
+    """Trials in flight."""
     since: datetime | None = None
     until: datetime | None = None
     actor: str | None = None
@@ -183,7 +183,7 @@ class ProviderStatus:
 
 
 class Providers:
-    """What an operator sees of providers, and can lay down about them. Reached as `hold.providers`."""
+    """Inspects providers and overrides their breakers, for operators. Reached as `hold.providers`."""
 
     def __init__(self, hold: "Holdfast") -> None:
         self._hold = hold
@@ -196,68 +196,70 @@ class Providers:
         return hold.providers
 
     async def list(self) -> "builtins.list[ProviderStatus]":
-        """Tell how every provider stands that is declared here, or known to the store."""
+        """Return the status of every provider that is declared here, or known to the store."""
         return await self._hold._provider_statuses(None)
 
     async def show(self, name: str) -> ProviderStatus:
-        """Tell how one provider stands. Raises `ConfigError` if there is none of that name."""
+        """Return the status of one provider. Raises `ConfigError` if there is none of that name."""
         [status] = await self._hold._provider_statuses(name)
         return status
 
     async def events(self, name: str, *, limit: int = 50) -> "builtins.list[ProviderEvent]":
-        """Tell what happened to a provider, the newest first."""
+        """Return the history of a provider, the newest event first."""
         return await self._hold._provider_events(name, limit)
 
     async def open(self, name: str, *, actor: str, reason: str = "") -> None:
-        """Have no call made, until it is resumed; a backup takes over."""
-        await self._order(name, Command.OPEN, actor, reason)
+        """Force the breaker open: no call is made until it is resumed, and a backup takes over."""
+        await self._override(name, OverrideKind.OPEN, actor, reason)
 
     async def close(self, name: str, *, actor: str, reason: str = "") -> None:
-        """Have every call made, whatever the breaker says, until it is resumed."""
-        await self._order(name, Command.CLOSED, actor, reason)
+        """Force the breaker closed: every call is made until it is resumed."""
+        await self._override(name, OverrideKind.CLOSED, actor, reason)
 
     async def observe(self, name: str, *, actor: str, reason: str = "") -> None:
-        """Have every call made, until it is resumed, and only tell what the breaker would do."""
-        await self._order(name, Command.OBSERVE, actor, reason)
+        """Make every call until it is resumed, and only record what the breaker would do."""
+        await self._override(name, OverrideKind.OBSERVE, actor, reason)
 
     async def pause(self, name: str, *, actor: str, reason: str = "") -> None:
-        """Have no call made, and no backup used either, until it is resumed: jobs wait."""
-        await self._order(name, Command.PAUSE, actor, reason)
+        """Make no call, and use no backup either, until it is resumed: jobs wait."""
+        await self._override(name, OverrideKind.PAUSE, actor, reason)
 
-    async def _order(self, name: str, command: Command, actor: str, reason: str) -> None:
+    async def _override(self, name: str, kind: OverrideKind, actor: str, reason: str) -> None:
         ensure_storable(actor=actor, reason=reason)
 
-        def lay_down(state: ProviderState, now: float) -> tuple[ProviderState, None, Sequence[Told]]:
-            order = Order(command, actor, reason, now)
-            after = replace(state, gate=ordered(state.gate, order, now))
-            news = {"order": state_of(after.gate, now), "actor": actor, "reason": reason}
-            return after, None, [Told("ordered", news)]
+        def set_override(
+            state: ProviderState, now: float
+        ) -> tuple[ProviderState, None, Sequence[Announcement]]:
+            override = Override(kind, actor, reason, now)
+            after = replace(state, breaker=overridden(state.breaker, override, now))
+            details = {"order": state_name(after.breaker, now), "actor": actor, "reason": reason}
+            return after, None, [Announcement("ordered", details)]
 
-        await self._hold._change_provider(name, lay_down, actor=actor)
+        await self._hold._change_provider(name, set_override, actor=actor)
 
     async def resume(self, name: str, *, actor: str, reason: str = "") -> None:
-        """Lift what was laid down: the breaker decides again. Raises `StateRefused` if nothing was."""
+        """Clear the override: the breaker decides again. Raises `StateRefused` if there is none."""
         ensure_storable(actor=actor, reason=reason)
 
-        def lift(state: ProviderState, now: float) -> tuple[ProviderState, None, Sequence[Told]]:
-            if state.gate.order is None:
-                raise StateRefused(
-                    f"nothing was laid down about provider {name!r}, so there is nothing to lift"
-                )
-            after = replace(state, gate=ordered(state.gate, None, now))
-            return after, None, [Told("resumed", {"actor": actor, "reason": reason})]
+        def clear_override(
+            state: ProviderState, now: float
+        ) -> tuple[ProviderState, None, Sequence[Announcement]]:
+            if state.breaker.override is None:
+                raise StateRefused(f"provider {name!r} has no override to clear")
+            after = replace(state, breaker=overridden(state.breaker, None, now))
+            return after, None, [Announcement("resumed", {"actor": actor, "reason": reason})]
 
-        await self._hold._change_provider(name, lift, actor=actor)
+        await self._hold._change_provider(name, clear_override, actor=actor)
 
     async def probe(self, name: str, *, actor: str, reason: str = "") -> None:
-        """Let one job through as a trial, ahead of time. Raises `StateRefused` if calls are let through anyway."""
+        """Let one job through as a trial, ahead of time. Raises `StateRefused` if calls are let through already."""
         ensure_storable(actor=actor, reason=reason)
 
-        def ask(state: ProviderState, now: float) -> tuple[ProviderState, None, Sequence[Told]]:
-            if lets_through(state.gate):
+        def ask(state: ProviderState, now: float) -> tuple[ProviderState, None, Sequence[Announcement]]:
+            if lets_through(state.breaker):
                 raise StateRefused(f"provider {name!r} lets calls through already; there is nothing to probe")
-            after = replace(state, gate=probed(state.gate))
-            return after, None, [Told("probe", {"actor": actor, "reason": reason})]
+            after = replace(state, breaker=with_probe(state.breaker))
+            return after, None, [Announcement("probe", {"actor": actor, "reason": reason})]
 
         await self._hold._change_provider(name, ask, actor=actor)
 
@@ -279,7 +281,7 @@ def statuses(
     declared: "dict[str, ProviderSpec]",
     now: float,
 ) -> "builtins.list[ProviderStatus]":
-    """Put together how these providers stand."""
+    """Return the status of these providers."""
     return [
         _status(name, states.get(name, ProviderState()), _held(name, held), declared.get(name), now)
         for name in names
@@ -293,23 +295,31 @@ def _held(name: str, held: "dict[str, int]") -> int:
 def _status(
     name: str, state: ProviderState, held: int, spec: ProviderSpec | None, now: float
 ) -> ProviderStatus:
-    gate = state.gate
-    since = gate.order.at if gate.order is not None else gate.shut.since if gate.shut is not None else None
-    until = gate.shut.until if gate.shut is not None and gate.order is None else None
-    failed, calls = failures(gate)
+    breaker = state.breaker
+    since = (
+        breaker.override.at
+        if breaker.override is not None
+        else breaker.open_period.since
+        if breaker.open_period is not None
+        else None
+    )
+    until = (
+        breaker.open_period.until if breaker.open_period is not None and breaker.override is None else None
+    )
+    failed, calls = failures(breaker)
     return ProviderStatus(
         name=name,
         declared=spec is not None,
-        state=state_of(gate, now),
+        state=state_name(breaker, now),
         held=held,
-        failure_rate=failure_rate(gate),
+        failure_rate=failure_rate(breaker),
         failed=failed,
         calls=calls,
-        trials=len(alive(gate, now)),
+        trials=len(live_trials(breaker, now)),
         since=_instant(since),
         until=_instant(until),
-        actor=None if gate.order is None else gate.order.actor,
-        reason=None if gate.order is None else gate.order.reason,
+        actor=None if breaker.override is None else breaker.override.actor,
+        reason=None if breaker.override is None else breaker.override.reason,
         backup=None if spec is None else spec.backup,
     )
 
@@ -319,7 +329,7 @@ def _instant(seconds: float | None) -> datetime | None:
 
 
 def unknown_provider(name: str, known: Sequence[str], *, declared: bool) -> ConfigError:
-    """Say that there is no such provider, and which there are; those that are *declared* here are among them."""
+    """Return the error for an unknown provider; *declared* says whether *known* includes those declared here."""
     there = ", ".join(sorted(known)) or "none"
     hint = "" if declared else "; one that was never called is known only where it is declared (--app)"
     return ConfigError(f"there is no provider {name!r}; known are: {there}{hint}")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker.worker import Worker
 
 
 @asynccontextmanager

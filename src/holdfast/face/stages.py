@@ -5,8 +5,8 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from holdfast.core.errors import PayloadInvalid
-from holdfast.engine.attempt import Attempt
-from holdfast.engine.context import CURRENT
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.registry import StageSpec
 from holdfast.face.jobs import LONGEST_WORD, is_word
 from holdfast.face.marking import mark_async

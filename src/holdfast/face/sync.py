@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from weakref import WeakSet
 
 from holdfast.core.errors import ConfigError, StoreUnavailable
-from holdfast.engine.context import CURRENT
+from holdfast.engine.execution.context import CURRENT
 
 if TYPE_CHECKING:
     from holdfast.face.holdfast import Holdfast
@@ -38,7 +38,7 @@ class Portal:
         """Have *ask* awaited on a loop, and wait for what it gives. Raises `ConfigError` on a loop's own thread."""
         refuse_on_a_loop(verb)
         attempt = CURRENT.get()
-        if attempt is not None and attempt.is_kept_by(self._hold.parts.store):
+        if attempt is not None and attempt.is_kept_by(self._hold.runtime.store):
             # A plain job asks on its worker's loop: there, what it waits for gives its slot free.
             return answer_of(asyncio.run_coroutine_threadsafe(ask(self._hold), attempt.loop))
         with self._lock:

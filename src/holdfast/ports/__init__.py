@@ -2,7 +2,7 @@
 
 from holdfast.ports.archive import Archive, Sealer
 from holdfast.ports.codec import Codec
-from holdfast.ports.journal import Journal
+from holdfast.ports.logger import Logger
 from holdfast.ports.metrics import Metrics
 from holdfast.ports.store import Depth, Hint, HintKind, LeaseExtender, Promotion, SchemaState, Store
 from holdfast.ports.tracing import Span, Tracer
@@ -18,8 +18,8 @@ __all__ = [
     "Hint",
     "HintKind",
     "Ids",
-    "Journal",
     "LeaseExtender",
+    "Logger",
     "Metrics",
     "Promotion",
     "SchemaState",

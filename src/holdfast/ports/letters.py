@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.core.letters import Group, Letter, LetterFilter, LetterStep, Step
-from holdfast.core.replays import Plan, Standing
+from holdfast.core.dead_letters.letter import Group, Letter, LetterFilter, LetterStep, Step
+from holdfast.core.dead_letters.replay_plan import Plan, Standing
 
 
 class PlanRow(NamedTuple):

@@ -5,15 +5,15 @@ store's own clock. Every write for a claimed job carries its lease token; one th
 matches changes nothing and is reported.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.core.jobs import Claim, End, Event, Job, JobFilter, Receipt, Signal, Submission
-from holdfast.core.stages import StageRow
-from holdfast.core.states import Status
-from holdfast.core.transitions import Transition
+from holdfast.core.jobs.job import Claim, End, Event, Job, JobFilter, Receipt, Signal, Submission
+from holdfast.core.jobs.stages import StageRow
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Transition
 from holdfast.ports.letters import LetterStore
 from holdfast.ports.providers import ProviderStore
 
@@ -183,7 +183,7 @@ class LockWait(NamedTuple):
         return f"a lock that is held by {' and '.join(map(str, self.holders))}"
 
 
-class Refusal(NamedTuple):
+class SubmissionRefusal(NamedTuple):
     """A submission that was turned away, while its neighbours went through."""
 
     error: Exception
@@ -214,7 +214,9 @@ class Store(ProviderStore, LetterStore, Protocol):
         """Tell which schema the database has."""
         ...
 
-    async def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
+    async def submit(
+        self, batch: Sequence[Submission], *, again: bool = False
+    ) -> list[Receipt | SubmissionRefusal]:
         """Store *batch* durably; an answer for each, in order, as if they had come one after the other.
 
         After `StoreUnavailable` the outcome is unknown; sent *again*, the same submissions make
@@ -222,7 +224,9 @@ class Store(ProviderStore, LetterStore, Protocol):
         """
         ...
 
-    async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+    async def submit_within(
+        self, connection: Any, batch: Sequence[Submission]
+    ) -> list[Receipt | SubmissionRefusal]:
         """Store *batch* in the transaction that *connection* is in: durable when its owner commits."""
         ...
 
@@ -445,6 +449,8 @@ class Store(ProviderStore, LetterStore, Protocol):
         """
         ...
 
-    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
-        """Pass hints to *hear* until the returned function is called."""
+    def listen(
+        self, hear: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
+    ) -> Callable[[], None]:
+        """Pass hints of these *kinds* to *hear* until the returned function is called."""
         ...

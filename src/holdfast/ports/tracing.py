@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
-from holdfast.core.failures import Failure
-from holdfast.core.jobs import Claim
-from holdfast.core.stages import StageKey
+from holdfast.core.failures.failure import Failure
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.stages import StageKey
 
 
 class Span(Protocol):

@@ -14,9 +14,9 @@ import httpx
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from holdfast.core.classify import Classifier
 from holdfast.core.errors import BadResponse, Permanent
-from holdfast.core.failures import ErrorClass
+from holdfast.core.failures.classifier import Classifier
+from holdfast.core.failures.failure import ErrorClass
 
 Shape = TypeVar("Shape", bound=BaseModel)
 

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import httpx
 
-from holdfast.core.durations import Length, duration
+from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, Permanent
-from holdfast.core.failures import ErrorClass
-from holdfast.engine.context import CURRENT
+from holdfast.core.failures.failure import ErrorClass
+from holdfast.engine.execution.context import CURRENT
 from holdfast.face.current import current
 from holdfast.providers.answers import ensure_result, shown, text_of
 from holdfast.providers.loops import PerLoop, certificates
@@ -30,7 +30,7 @@ class Options(TypedDict, total=False):
     """What every client can be told; `HttpClient` says what it means."""
 
     api_key: str | None
-    timeout: Length
+    timeout: Duration
     max_bytes: int
     headers: Mapping[str, str] | None
     idempotency_header: str | None
@@ -52,7 +52,7 @@ class HttpClient:
         url: str,
         *,
         api_key: str | None = None,
-        timeout: Length = 60,
+        timeout: Duration = 60,
         max_bytes: int = MAX_BYTES,
         headers: Mapping[str, str] | None = None,
         idempotency_header: str | None = IDEMPOTENCY_HEADER,
@@ -163,7 +163,7 @@ def _sendable(what: str, text: str) -> str:
     raise ConfigError(f"{what} has to be printable ASCII, without blanks or a line end around it")
 
 
-def _seconds(timeout: Length) -> float:
+def _seconds(timeout: Duration) -> float:
     try:
         seconds = duration(timeout).total_seconds()
     except ValueError as error:

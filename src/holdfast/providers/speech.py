@@ -8,7 +8,7 @@ from typing import Any, Unpack, overload
 from pydantic import BaseModel
 
 from holdfast.core.errors import MediaInvalid, Permanent
-from holdfast.core.failures import ErrorClass
+from holdfast.core.failures.failure import ErrorClass
 from holdfast.providers.answers import Shape, fitted
 from holdfast.providers.http import HttpClient, Options
 

@@ -7,9 +7,9 @@ module; what a caller gives is bound, never formatted in.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from holdfast.core.jobs import JobFilter
-from holdfast.core.states import Status
-from holdfast.stores.sqlfiles import Statements
+from holdfast.core.jobs.job import JobFilter
+from holdfast.core.jobs.states import Status
+from holdfast.stores.queries import Statements
 
 FILTERS = "/* filters */"
 """Where the conditions go in `find_live`, `find_ended` and `find_purged`."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from holdfast.core.failures import Failure
-from holdfast.core.letters import Cause, Group, Letter, LetterState, LetterStep, Step, by_hand
-from holdfast.core.tickets import of_letter
+from holdfast.core.dead_letters.letter import Cause, Group, Letter, LetterState, LetterStep, Step, by_hand
+from holdfast.core.dead_letters.ticket import of_letter
+from holdfast.core.failures.failure import Failure
 from holdfast.stores.rows import Row
 
 Columns = Mapping[str, Any]

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from holdfast.core.failures import Failure, deadline_passed
-from holdfast.core.jobs import MOST_SIGNALS, End, EventKind, Job
-from holdfast.core.providers import shown
-from holdfast.core.stages import StageKey, StageRow, StageStatus
-from holdfast.core.states import Status
-from holdfast.core.transitions import Finish, Requeue, Transition, has_result, held_by_provider
+from holdfast.core.failures.failure import Failure, deadline_passed
+from holdfast.core.jobs.job import MOST_SIGNALS, End, EventKind, Job
+from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Finish, Requeue, Transition, has_result, held_by_provider
+from holdfast.core.providers.provider import holder_label
 from holdfast.ports.store import Settled
 
 Lease = tuple[str, int]
@@ -31,7 +31,7 @@ def job_from(row: Row) -> Job:
     fields["waiting"] = bool(fields["waiting"])
     fields["failure"] = failure_from(fields["failure"])
     if fields["held_by"] is not None:
-        fields["held_by"] = shown(fields["held_by"])
+        fields["held_by"] = holder_label(fields["held_by"])
     return Job(**fields)
 
 
@@ -93,7 +93,7 @@ def requeue_meta(change: Requeue) -> str:
     if change.held_by is not None and held_by_provider(
         change
     ):  # a dead letter counts these, and not the times that its job waited
-        meta["held_by"] = shown(change.held_by)
+        meta["held_by"] = holder_label(change.held_by)
     if change.event is EventKind.RETRY and change.delay is not None:
         meta["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return json.dumps(meta)
@@ -166,7 +166,7 @@ def columns(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any] 
     A column of nothing becomes `None`, which `unnest` fills up: the driver looks at every element
     of a list, and most columns of most batches are empty.
     """
-    return [_column([get(item) for item in batch]) for get in getters]
+    return [filled([get(item) for item in batch]) for get in getters]
 
 
 def shared(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any]]:
@@ -178,5 +178,6 @@ def _shared(values: list[Any]) -> list[Any]:
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
-def _column(values: list[Any]) -> list[Any] | None:
+def filled(values: list[Any]) -> list[Any] | None:
+    """Give a column, or `None` for one of nothing."""
     return None if values.count(None) == len(values) else values

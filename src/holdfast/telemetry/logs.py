@@ -1,4 +1,4 @@
-"""The journal as structured log lines, and the job in the log lines of its own function.
+"""Structured log lines, and the job in the log lines of its own function.
 
 Every line has `event` and what applies of `job_id`, `name`, `queue`, `status`, `attempt`, `duration_ms`,
 `gateway_status`, `error_class`, `error_code` and `breaker`. Routine changes are DEBUG.
@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.contextvars import bind_contextvars, get_contextvars
 
-from holdfast.core.jobs import Claim
+from holdfast.core.jobs.job import Claim
 
 LOGGER = "holdfast"
 """The standard logger that lines go to where the application has configured `logging`."""
@@ -30,10 +30,16 @@ _JOB_ID, _JOB_NAME, _JOB_QUEUE = (
 
 
 def bind_job(claim: Claim) -> None:
-    """Bind the job in structlog's context variables, from where `JobContextFilter` reads it, too."""
+    """Bind the job in structlog's context variables, from where `JobContextFilter` reads it, too.
+
+    Setting a variable costs far more than reading it: what is bound already, for an earlier job of that name and queue
+    in a copied context, is left as it is.
+    """
     _JOB_ID.set(claim.id)
-    _JOB_NAME.set(claim.name)
-    _JOB_QUEUE.set(claim.queue)
+    if _JOB_NAME.get("") != claim.name:
+        _JOB_NAME.set(claim.name)
+    if _JOB_QUEUE.get("") != claim.queue:
+        _JOB_QUEUE.set(claim.queue)
 
 
 class JobContextFilter(logging.Filter):
@@ -51,8 +57,8 @@ class JobContextFilter(logging.Filter):
         return True
 
 
-class _Lossy:
-    """A stream whose reader may go away: a line that cannot be written is lost, and nothing else."""
+class _LossyStream:
+    """A stream whose reader may close it: a line that cannot be written is dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -66,8 +72,8 @@ class _Lossy:
             self._stream.flush()
 
 
-class StructuredJournal:
-    """Writes lines from *level* upwards: to the standard `logging` where it is configured, else by itself.
+class StructuredLogger:
+    """Writes lines from *level* upwards: to the standard `logging` where it is configured, else to stderr.
 
     `logging` counts as configured if the root logger, or the one named `holdfast`, has a handler when the first line
     is written. It is asked once: a library that calls `logging.warning()` configures it on the way, and lines must
@@ -109,7 +115,7 @@ class StructuredJournal:
 
 def _own_log(stream: TextIO, level: int, *, as_json: bool) -> Any:
     return structlog.wrap_logger(
-        structlog.WriteLogger(_Lossy(stream)),  # type: ignore[arg-type]  # all it does is write and flush
+        structlog.WriteLogger(_LossyStream(stream)),  # type: ignore[arg-type]  # all it does is write and flush
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -150,15 +156,15 @@ class _StandardLog:
     def _write(self, level: int, event: str, fields: Mapping[str, Any]) -> None:
         if not self.is_enabled_for(level):
             return
-        told = {name: value for name, value in fields.items() if name != "stack"}
-        text = " ".join([event, *(f"{name}={_word(value)}" for name, value in told.items())])
+        shown = {name: value for name, value in fields.items() if name != "stack"}
+        text = " ".join([event, *(f"{name}={_format_value(value)}" for name, value in shown.items())])
         record = self._logger.makeRecord(
-            LOGGER, level, __file__, 0, text, (), None, extra={"holdfast": {"event": event, **told}}
+            LOGGER, level, __file__, 0, text, (), None, extra={"holdfast": {"event": event, **shown}}
         )
         record.exc_text = fields.get("stack")  # formatters write it below the message
         self._logger.handle(record)
 
 
-def _word(value: object) -> str:
+def _format_value(value: object) -> str:
     text = str(value)
     return repr(text) if not text or any(sign in text for sign in ' ="\n') else text

@@ -1,7 +1,7 @@
-"""Figures as Prometheus reads them.
+"""Metrics in the format of Prometheus.
 
-Nothing of Prometheus is touched while jobs run: figures are kept as they always are, and put into
-Prometheus' words when somebody asks for them.
+Prometheus is not used while jobs run: metrics are kept in memory, and converted when they are
+requested.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from holdfast.core.errors import ConfigError
-from holdfast.telemetry.figures import BOUNDS, NOTHING, Figures, Key, Labels, Spread
-from holdfast.telemetry.names import COUNTERS, GAUGES, PROVIDER, SPREADS, Figure
+from holdfast.telemetry.metric_catalog import COUNTERS, GAUGES, HISTOGRAMS, PROVIDER, MetricSpec
+from holdfast.telemetry.metrics import BOUNDS, EMPTY_HISTOGRAM, Histogram, Key, Labels, MetricRegistry
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 Gauges = Mapping[str, Sequence[tuple[Sequence[str], float]]]
-"""For each gauge its readings: the values of its labels, and its own."""
+"""The readings of each gauge: label values, and the value."""
 
 
-class PrometheusMetrics(Figures):
-    """Figures that a Prometheus registry shows, for `Holdfast(metrics=...)` in a process that has a page for them.
+class PrometheusMetrics(MetricRegistry):
+    """Metrics that a Prometheus registry exposes, for `Holdfast(metrics=...)` in a process that serves the registry.
 
     >>> from prometheus_client import CollectorRegistry
     >>> registry = CollectorRegistry()
@@ -35,70 +35,70 @@ class PrometheusMetrics(Figures):
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__()
-        _show(self, registry)
+        _register(self, registry)
 
 
-class Page:
-    """What a worker answers to Prometheus: its figures, the gauges read last, and what else is registered."""
+class MetricsPage:
+    """The /metrics page of a worker: its metrics, its gauges, and what else is registered."""
 
     def __init__(
-        self, figures: object, registry: CollectorRegistry = REGISTRY, *, providers: Iterable[str] = ()
+        self, metrics: object, registry: CollectorRegistry = REGISTRY, *, providers: Iterable[str] = ()
     ) -> None:
         self._registry = registry
-        if not isinstance(figures, Figures):
+        if not isinstance(metrics, MetricRegistry):
             return
-        _begin(figures, list(providers))
-        if not isinstance(figures, PrometheusMetrics):
-            _show(figures, registry)
+        _start_at_zero(metrics, list(providers))
+        if not isinstance(metrics, PrometheusMetrics):
+            _register(metrics, registry)
 
     def text(self, gauges: Gauges) -> bytes:
-        """Write everything down, with *gauges* as they are now."""
+        """Return the page, with the current *gauges*."""
         return generate_latest(self._registry) + generate_latest(_Families(_gauges(gauges)))
 
 
-def _begin(figures: Figures, providers: Sequence[str]) -> None:
-    """Have the series of these providers begin at zero: their names are known to the application alone."""
+def _start_at_zero(metrics: MetricRegistry, providers: Sequence[str]) -> None:
+    """Start the series of these providers at zero: only the application knows their names."""
     for name, labels in _of_providers(COUNTERS, providers):
-        figures.count(name, 0, **dict(labels))
-    for name, labels in _of_providers(SPREADS, providers):
-        figures.observe(name, [], **dict(labels))
+        metrics.count(name, 0, **dict(labels))
+    for name, labels in _of_providers(HISTOGRAMS, providers):
+        metrics.observe(name, [], **dict(labels))
 
 
-def _of_providers(listed: Mapping[str, Figure], providers: Sequence[str]) -> Iterator[Key]:
-    for name, figure in listed.items():
-        if PROVIDER in figure.labels:
-            yield from ((name, labels) for labels in figure.series(providers))
+def _of_providers(listed: Mapping[str, MetricSpec], providers: Sequence[str]) -> Iterator[Key]:
+    for name, spec in listed.items():
+        if PROVIDER in spec.labels:
+            yield from ((name, labels) for labels in spec.series(providers))
 
 
-def _show(figures: Figures, registry: CollectorRegistry) -> None:
+def _register(metrics: MetricRegistry, registry: CollectorRegistry) -> None:
     try:
-        registry.register(_Collected(figures))
+        registry.register(_Collected(metrics))
     except ValueError as error:  # the names are taken
         raise ConfigError(
-            "the registry shows figures of another Holdfast already: "
+            "the registry already has the metrics of another Holdfast: "
             "make one PrometheusMetrics, and give it to each of them as metrics="
         ) from error
 
 
 def merged(pages: Mapping[str, str]) -> bytes:
-    """Join the pages of several processes: each sample says in the label `process` whose it is.
+    """Merge the pages of several processes: the label `process` of each sample names its process.
 
-    Sums over processes would fall when one of them ends, and Prometheus takes a fall for a restart of all.
+    Sums over processes would decrease when one of them ends, and Prometheus treats a decrease as a restart.
     """
     families: dict[str, Metric] = {}
     for process, page in pages.items():
         for family in text_string_to_metric_families(page):
             known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            known.samples += [_of(process, sample) for sample in family.samples]
+            known.samples += [_with_process(process, sample) for sample in family.samples]
     return generate_latest(_Families(families.values()))
 
 
-def _of(process: str, sample: Sample) -> Sample:
+def _with_process(process: str, sample: Sample) -> Sample:
     return sample._replace(labels={**sample.labels, "process": process})
 
 
 class _Families(CollectorRegistry):
-    """Families that are there already, where a registry is expected."""
+    """A registry of given families."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         super().__init__()
@@ -109,56 +109,56 @@ class _Families(CollectorRegistry):
 
 
 class _Collected(Collector):
-    """The counters and distributions of `Figures`."""
+    """The counters and histograms of a `MetricRegistry`."""
 
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+    def __init__(self, metrics: MetricRegistry) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        counts = self._figures.counts()
-        for name, figure in COUNTERS.items():
-            yield _counter(name, figure, counts)
-        spreads = self._figures.spreads()
-        for name, figure in SPREADS.items():
-            yield _histogram(name, figure, spreads)
+        counts = self._metrics.counts()
+        for name, spec in COUNTERS.items():
+            yield _counter(name, spec, counts)
+        histograms = self._metrics.histograms()
+        for name, spec in HISTOGRAMS.items():
+            yield _histogram(name, spec, histograms)
 
     def describe(self) -> Iterator[Metric]:
-        """Name the series, so that a registry notices when somebody else has them already."""
+        """Return the series, so that a registry detects duplicates."""
         return self.collect()
 
 
-def _counter(name: str, figure: Figure, counts: Mapping[Key, int]) -> Metric:
-    family = CounterMetricFamily(f"holdfast_{name}", figure.meaning, labels=figure.labels)
-    for labels in _shown(name, figure, counts):
-        family.add_metric(_values(figure, labels), counts.get((name, labels), 0))
+def _counter(name: str, spec: MetricSpec, counts: Mapping[Key, int]) -> Metric:
+    family = CounterMetricFamily(f"holdfast_{name}", spec.meaning, labels=spec.labels)
+    for labels in _series(name, spec, counts):
+        family.add_metric(_values(spec, labels), counts.get((name, labels), 0))
     return family
 
 
-def _histogram(name: str, figure: Figure, spreads: Mapping[Key, Spread]) -> Metric:
-    family = HistogramMetricFamily(f"holdfast_{name}", figure.meaning, labels=figure.labels)
+def _histogram(name: str, spec: MetricSpec, histograms: Mapping[Key, Histogram]) -> Metric:
+    family = HistogramMetricFamily(f"holdfast_{name}", spec.meaning, labels=spec.labels)
     bounds = [*map(str, BOUNDS), "+Inf"]
-    for labels in _shown(name, figure, spreads):
-        spread = spreads.get((name, labels), NOTHING)
-        buckets = list(zip(bounds, accumulate(spread.classes), strict=True))
-        family.add_metric(_values(figure, labels), buckets, spread.total)
+    for labels in _series(name, spec, histograms):
+        histogram = histograms.get((name, labels), EMPTY_HISTOGRAM)
+        buckets = list(zip(bounds, accumulate(histogram.buckets), strict=True))
+        family.add_metric(_values(spec, labels), buckets, histogram.total)
     return family
 
 
-def _shown(name: str, figure: Figure, kept: Iterable[Key]) -> list[Labels]:
-    """Give the series of *figure*: those that are known from the start, and those of providers, as they come up."""
-    counted = [labels for key, labels in kept if key == name and set(dict(labels)) == set(figure.labels)]
-    return list(dict.fromkeys([*figure.series(), *sorted(counted)]))
+def _series(name: str, spec: MetricSpec, kept: Iterable[Key]) -> list[Labels]:
+    """Return the series of *spec*: those known from the start, and those of providers that were counted."""
+    counted = [labels for key, labels in kept if key == name and set(dict(labels)) == set(spec.labels)]
+    return list(dict.fromkeys([*spec.series(), *sorted(counted)]))
 
 
-def _values(figure: Figure, labels: Labels) -> list[str]:
+def _values(spec: MetricSpec, labels: Labels) -> list[str]:
     values = dict(labels)
-    return [values[label] for label in figure.labels]
+    return [values[label] for label in spec.labels]
 
 
 def _gauges(gauges: Gauges) -> Iterator[Metric]:
     for name, readings in gauges.items():
-        figure = GAUGES[name]
-        family = GaugeMetricFamily(f"holdfast_{name}", figure.meaning, labels=figure.labels)
+        spec = GAUGES[name]
+        family = GaugeMetricFamily(f"holdfast_{name}", spec.meaning, labels=spec.labels)
         for labels, value in readings:
             family.add_metric(labels, value)
         yield family

@@ -1,16 +1,16 @@
 """Traces through OpenTelemetry, for applications that use it.
 
-An application that never imports it has no spans to pass on and nobody to send any to: then nothing is
-imported here either. With the API alone, without an SDK, jobs carry their submitter's context on.
+An application that never imports it has no spans to propagate and no exporter: then nothing is
+imported here either. With the API alone, without an SDK, jobs propagate the context of their submitter.
 """
 
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.failures import Failure
-from holdfast.core.jobs import Claim
-from holdfast.core.stages import StageKey
+from holdfast.core.failures.failure import Failure
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.stages import StageKey
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Attributes = Mapping[str, str | int]
 
-_USED = "opentelemetry.trace"
+_MODULE = "opentelemetry.trace"
 
 
 class OpenTelemetry:
@@ -29,14 +29,14 @@ class OpenTelemetry:
         self._api: _Api | None = None
 
     def here(self) -> str | None:
-        api = self._used()
+        api = self._loaded_api()
         if api is None:
             return None
         context = api.trace.get_current_span().get_span_context()
         return _traceparent(context) if context.is_valid else None
 
-    def attempt(self, claim: Claim) -> "_Begun | None":
-        api = self._used()
+    def attempt(self, claim: Claim) -> "_ActiveSpan | None":
+        api = self._api or self._loaded_api()
         if api is None or (claim.trace is None and not api.configured()):
             return None
         attributes: Attributes = {
@@ -48,21 +48,21 @@ class OpenTelemetry:
         }
         return api.begin(claim.name, attributes, api.parent(claim.trace), kind=api.trace.SpanKind.CONSUMER)
 
-    def stage(self, key: StageKey, attempt: int) -> "_Begun | None":
-        api = self._used()
+    def stage(self, key: StageKey, attempt: int) -> "_ActiveSpan | None":
+        api = self._loaded_api()
         if api is None or not api.trace.get_current_span().is_recording():
             return None
         attributes: Attributes = {"holdfast.stage": str(key), "holdfast.stage.attempt": attempt}
         return api.begin(key.name, attributes, None, kind=api.trace.SpanKind.INTERNAL)
 
-    def _used(self) -> "_Api | None":
-        if self._api is None and _USED in sys.modules:
+    def _loaded_api(self) -> "_Api | None":
+        if self._api is None and _MODULE in sys.modules:
             self._api = _Api(self._provider)
         return self._api
 
 
 class _Api:
-    """What is used of OpenTelemetry, imported."""
+    """The imported parts of OpenTelemetry."""
 
     def __init__(self, provider: "TracerProvider | None") -> None:
         from opentelemetry import context, trace  # noqa: PLC0415 - an extra, and only if the application uses it
@@ -77,24 +77,26 @@ class _Api:
         self._tracer = trace.get_tracer("holdfast", tracer_provider=provider)
 
     def configured(self) -> bool:
-        """Whether somebody collects spans: without an SDK, making them would only cost time."""
+        """Whether spans are collected: without an SDK, creating them only costs time."""
         return self._provider is not None or not isinstance(
             self.trace.get_tracer_provider(), self.trace.ProxyTracerProvider
         )
 
     def parent(self, trace: str | None) -> "Context":
-        """Read a stored context. What happens to be current in the worker is nobody's parent."""
+        """Return a stored context. The current context of the worker is never a parent."""
         empty = self._context.Context()
         return empty if trace is None else self._w3c.extract({"traceparent": trace}, context=empty)
 
-    def begin(self, name: str, attributes: Attributes, parent: "Context | None", *, kind: Any) -> "_Begun":
+    def begin(
+        self, name: str, attributes: Attributes, parent: "Context | None", *, kind: Any
+    ) -> "_ActiveSpan":
         span = self._tracer.start_span(name, context=parent, kind=kind, attributes=attributes)
         token = self._context.attach(self.trace.set_span_in_context(span, parent))
-        return _Begun(span, lambda: self._context.detach(token), error=self.trace.StatusCode.ERROR)
+        return _ActiveSpan(span, lambda: self._context.detach(token), error=self.trace.StatusCode.ERROR)
 
 
-class _Begun:
-    """A span that is the current one until it ends."""
+class _ActiveSpan:
+    """A span that is current until it ends."""
 
     def __init__(self, span: "Span", leave: Callable[[], None], *, error: Any) -> None:
         self._span = span
@@ -108,7 +110,7 @@ class _Begun:
     def end(self, outcome: str, failure: Failure | None = None) -> None:
         self._span.set_attribute("holdfast.outcome", outcome)
         if failure is not None:
-            # The message was redacted; an exception's own text and stack were not, and stay here.
+            # The message is redacted; the text and stack of the exception are not, and are omitted.
             self._span.set_attribute("error.type", failure.error_class.value)
             self._span.set_status(self._error, failure.message)
         self._span.end()

@@ -1,6 +1,6 @@
 """For the tests of your own jobs: virtual time, crashes, a provider that follows a script, jobs run inline."""
 
-from holdfast.testing.inlining import inline
+from holdfast.testing.inline import inline
 from holdfast.testing.provider import (
     Answer,
     Call,
@@ -11,8 +11,8 @@ from holdfast.testing.provider import (
     ScriptedError,
     ScriptedProvider,
 )
-from holdfast.testing.simulating import Simulation, simulated, simulation
-from holdfast.testing.virtual import Stuck
+from holdfast.testing.simulation import Simulation, simulated, simulation
+from holdfast.testing.virtual_loop import Stuck
 
 __all__ = [
     "Answer",

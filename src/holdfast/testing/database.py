@@ -2,18 +2,19 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.core.jobs import Claim
-from holdfast.core.replays import Plan
-from holdfast.core.schedules import Schedule
-from holdfast.core.states import Status
+from holdfast.core.dead_letters.replay_plan import Plan
+from holdfast.core.jobs.job import Claim
+from holdfast.core.jobs.schedules import Schedule
+from holdfast.core.jobs.states import Status
 from holdfast.ports import Clock, Hint, HintKind, Promotion
 from holdfast.ports.letters import PlanRow
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.subscriptions import Subscriptions
 from holdfast.testing.processes import PROCESS
 from holdfast.testing.world import Inline
 
@@ -44,35 +45,15 @@ class FleetingFile(Inline):
         return result
 
 
-class Bulletin:
-    """Hints from every process to every process; none gets lost."""
+class _SharedReader(Reader):
+    """Shares the subscriptions of all processes: every hint reaches each of them, and the file need not be watched."""
 
-    def __init__(self) -> None:
-        self._ears: list[Callable[[Hint], None]] = []
-
-    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
-        """Pass hints to *hear* until the returned function is called."""
-        self._ears.append(hear)
-        return lambda: self._ears.remove(hear)
-
-    def tell(self, hint: Hint) -> None:
-        """Tell everybody."""
-        for hear in list(self._ears):
-            hear(hint)
-
-
-class _BulletinReader(Reader):
-    """Hears of commits from the bulletin, and need not watch the file for them."""
-
-    def __init__(self, path: str, executor: Inline, bulletin: Bulletin) -> None:
+    def __init__(self, path: str, executor: Inline, subscriptions: Subscriptions) -> None:
         super().__init__(path, executor)
-        self._bulletin = bulletin
+        self.subscriptions = subscriptions
 
-    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
-        return self._bulletin.listen(hear)
-
-    def tell(self, hint: Hint) -> None:
-        self._bulletin.tell(hint)
+    def listen(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
+        return self.subscriptions.subscribe(hear, kinds)
 
 
 _LETTERS_MOVE = """
@@ -94,14 +75,14 @@ class SharedStore(SqliteStore):
         *,
         clock: Clock,
         file: FleetingFile,
-        bulletin: Bulletin,
+        subscriptions: Subscriptions,
         replay_themselves: Callable[[], list[str]],
         schedules: Callable[[], list[Schedule]],
     ) -> None:
         super().__init__(path, clock=clock, writing=file, reading=file)
         self._replay_themselves = replay_themselves
         self._schedules = schedules
-        self._reader = _BulletinReader(path, file, bulletin)
+        self._reader = _SharedReader(path, file, subscriptions)
 
     async def claim(
         self,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any
 
-from holdfast.engine.context import CURRENT
-from holdfast.testing.virtual import IO_GRACE, Stuck, VirtualLoop
+from holdfast.engine.execution.context import CURRENT
+from holdfast.testing.virtual_loop import IO_GRACE, Stuck, VirtualLoop
 
 PROCESS: "ContextVar[Process | None]" = ContextVar("holdfast_process", default=None)
 """The process that the running code belongs to; `None` is the test itself."""
@@ -165,11 +165,11 @@ class ProcessLoop(VirtualLoop):
 
     def _company(self) -> set[threading.Thread]:
         """Give the threads that were started meanwhile, by somebody unknown: a database driver, say."""
-        others = self._strangers() - self._earlier
+        others = self._other_threads() - self._earlier
         return {thread for thread in others if not thread.name.startswith(KNOWN_THREADS)}
 
-    def _strangers(self) -> set[threading.Thread]:
-        return {thread for thread in super()._strangers() if not thread.name.startswith("holdfast")}
+    def _other_threads(self) -> set[threading.Thread]:
+        return {thread for thread in super()._other_threads() if not thread.name.startswith("holdfast")}
 
     def _anyio_is_at_work(self) -> bool:
         """Whether anyio has threads at work: FastAPI, for one, calls plain functions there."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.core.durations import Length, duration
+from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError
-from holdfast.engine.context import CURRENT
+from holdfast.engine.execution.context import CURRENT
 from holdfast.testing.processes import PROCESS
 
 
@@ -39,14 +39,14 @@ class Answer:
     body: Any = None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    after: Length = 0
+    after: Duration = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimited:
     """Answer 429, with `Retry-After` if *retry_after* is given."""
 
-    retry_after: Length | None = None
+    retry_after: Duration | None = None
 
     def as_answer(self) -> Answer:
         """Put it as an answer."""

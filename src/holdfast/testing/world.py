@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from holdfast.testing.virtual import VirtualLoop
+from holdfast.testing.virtual_loop import VirtualLoop
 from holdfast.wiring.threads import Threads
 
 T = TypeVar("T")

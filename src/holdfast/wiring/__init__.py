@@ -10,20 +10,20 @@ from urllib.parse import unquote
 from holdfast.archives import FernetSealer, open_archive
 from holdfast.channels import TicketWebhook
 from holdfast.config import Settings
-from holdfast.core.classify import Classifier
+from holdfast.core.dead_letters.retention import Retention
 from holdfast.core.errors import ConfigError
-from holdfast.core.payload import fingerprint
+from holdfast.core.failures.classifier import Classifier
+from holdfast.core.failures.rules import Rule
 from holdfast.core.redaction import Redactor
-from holdfast.core.retention import Retention
-from holdfast.core.rules import Rule
+from holdfast.core.strict_json import fingerprint
 from holdfast.engine.options import Hook, LetterOptions
-from holdfast.engine.parts import Parts
 from holdfast.engine.registry import Registry
-from holdfast.ports import Clock, Codec, Executor, Journal, Metrics, Store
+from holdfast.engine.runtime import Runtime
+from holdfast.ports import Clock, Codec, Executor, Logger, Metrics, Store
 from holdfast.ports.archive import Sealer
-from holdfast.stores.coded import CodedStore
-from holdfast.telemetry.figures import Figures
-from holdfast.telemetry.logs import StructuredJournal, bind_job
+from holdfast.stores.encoded_store import EncodedStore
+from holdfast.telemetry.logs import StructuredLogger, bind_job
+from holdfast.telemetry.metrics import MetricRegistry
 from holdfast.telemetry.tracing import OpenTelemetry
 from holdfast.wiring.system import SystemClock, SystemDice, SystemIds
 from holdfast.wiring.threads import Threads, ThreadWatchdog
@@ -39,18 +39,18 @@ def assemble(
     redactor: Redactor | None = None,
     retention: Retention | None = None,
     hooks: list[Hook] | None = None,
-    journal: Journal | None = None,
+    logger: Logger | None = None,
     metrics: Metrics | None = None,
     codec: Codec | None = None,
     store_of: Callable[..., Store] | None = None,
-) -> Parts:
+) -> Runtime:
     """Put the real parts together, as *settings* want them; *store_of* stands in for `open_store`."""
     # One's own: it takes the key of the store, and an application may give the same one to two.
     clock, redactor = SystemClock(), Redactor() if redactor is None else copy(redactor)
     executor = Threads("holdfast-handler")
     store = (store_of or open_store)(settings, clock=clock)
-    return Parts(
-        store=store if codec is None else cast("Store", CodedStore(store, codec)),
+    return Runtime(
+        store=store if codec is None else cast("Store", EncodedStore(store, codec)),
         registry=registry,
         classifier=Classifier(*rules, redact=redactor),
         redactor=redactor,
@@ -61,8 +61,8 @@ def assemble(
         dice=SystemDice(),
         ids=SystemIds(),
         executor=executor,
-        journal=journal or StructuredJournal(level=settings.log_level, as_json=settings.log_format == "json"),
-        metrics=metrics or Figures(),
+        logger=logger or StructuredLogger(level=settings.log_level, as_json=settings.log_format == "json"),
+        metrics=metrics or MetricRegistry(),
         tracer=OpenTelemetry(),
         watchdog=ThreadWatchdog("holdfast-lease-guard"),
         fingerprint=fingerprint if codec is None else _keyed(codec),

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.core.errors import ConfigError
-from holdfast.core.schedules import Ticks
+from holdfast.core.jobs.schedules import Ticks
 
 
 def cron(expression: str, zone: str) -> Ticks:

@@ -169,9 +169,9 @@ def _check(report: Report, scene: Scene, acknowledged: list[str]) -> None:
 
 def _count_log_lines(report: Report, scene: Scene) -> None:
     crew = scene.crew
-    report.fenced = len(crew.lines("fenced"))
+    report.fenced = len(crew.lines("write fenced"))
     report.leases_lost = len(crew.lines("lease lost"))
-    report.reclaimed = sum(line["jobs"] for line in crew.lines("reclaimed"))
+    report.reclaimed = sum(line["jobs"] for line in crew.lines("jobs reclaimed"))
 
 
 def _dismiss(scene: Scene) -> None:

@@ -154,7 +154,7 @@ def _look(board: Switchboard, course: Course) -> bool:
 def _evidence(board: Switchboard, course: Course) -> Evidence:
     world, llm = board.world(), set(course.llm)
     attempts = [row["attempt"] for row in world.stages if row["id"] in llm]
-    lines = [line for line in board.crew.lines("let out") if line["provider"] == "llm"]
+    lines = [line for line in board.crew.lines("held jobs released") if line["provider"] == "llm"]
     released = sorted((datetime.fromisoformat(line["timestamp"]), line["jobs"]) for line in lines)
     return Evidence(
         course,

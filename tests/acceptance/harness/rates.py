@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from holdfast.core.limits import LEASE
+from holdfast.core.providers.limits import LEASE
 from tests.acceptance.harness.databases import StoreName, open_database
 from tests.acceptance.harness.figures import Figures
 from tests.acceptance.harness.switchboard import Switchboard, switchboard

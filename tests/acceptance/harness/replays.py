@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from holdfast import Letter
-    from holdfast.core.replays import Phase
-    from holdfast.engine.desk import Progress
+    from holdfast.core.dead_letters.replay_plan import Phase
+    from holdfast.engine.dead_letters.service import Progress
     from holdfast_simulator import Entry
     from tests.acceptance.harness.databases import Database
     from tests.invariants import World

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.providers import ProviderState
+from holdfast.core.providers.provider import ProviderState
 from tests.acceptance.harness.callers import Callers, build
 from tests.acceptance.harness.pacing import now_and_then, until
 from tests.acceptance.harness.processes import HARNESS, Crew, Place, Process, Service
@@ -97,7 +97,7 @@ class Switchboard:
 
         async def read() -> ProviderState:
             async with build(self.database.url).hold as hold:
-                _, rows = await hold.parts.store.providers([provider])
+                _, rows = await hold.runtime.store.providers([provider])
                 return ProviderState.load(rows[provider].state)
 
         return asyncio.run(read())

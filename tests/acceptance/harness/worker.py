@@ -10,7 +10,7 @@ import sys
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from holdfast import StoreUnavailable
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker.worker import Worker
 from tests.acceptance.harness.app import TICKS, App, brief, build
 
 STORE_AWAY = 75

@@ -13,7 +13,7 @@ from holdfast import ConfigError, Holdfast
 from holdfast.config import Settings, load_settings
 from holdfast.contrib.django.database import database_url
 from holdfast.contrib.django.following import FollowingStore
-from holdfast.engine.parts import Parts
+from holdfast.engine.runtime import Runtime
 from holdfast.ports import Clock, Executor, Store
 from holdfast.wiring import assemble, open_store
 
@@ -83,9 +83,9 @@ def let_go(connection: Any, **_: object) -> None:
             hold.close_sync()
 
 
-def _assembled(alias: str, *args: Any, **kwargs: Any) -> Parts:
-    parts = assemble(*args, **kwargs, store_of=partial(_following, alias))
-    return replace(parts, executor=_Tidy(parts.executor))
+def _assembled(alias: str, *args: Any, **kwargs: Any) -> Runtime:
+    runtime = assemble(*args, **kwargs, store_of=partial(_following, alias))
+    return replace(runtime, executor=_Tidy(runtime.executor))
 
 
 def _following(alias: str, settings: Settings, *, clock: Clock) -> Store:

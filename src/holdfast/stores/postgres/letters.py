@@ -10,9 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from holdfast.core.dead_letters.letter import (
+    Group,
+    Letter,
+    LetterFilter,
+    LetterState,
+    LetterStep,
+    Step,
+    letter_id,
+)
+from holdfast.core.dead_letters.replay_plan import Plan, Standing
 from holdfast.core.errors import LetterNotFound, PlanStale
-from holdfast.core.letters import Group, Letter, LetterFilter, LetterState, LetterStep, Step, letter_id
-from holdfast.core.replays import Plan, Standing
 from holdfast.ports.letters import PlanRow, Seen, TicketRow
 from holdfast.stores.letter_rows import (
     group_from,
@@ -23,7 +31,7 @@ from holdfast.stores.letter_rows import (
     step_rows,
 )
 from holdfast.stores.postgres.connections import LONG_ANSWER
-from holdfast.stores.postgres.keeping import PostgresKeeping, unzipped
+from holdfast.stores.postgres.retention import PostgresKeeping, unzipped
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.ports.providers import KeyWrite, ProviderEvent, ProviderRow
 from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.queries import Statements
 from holdfast.stores.rows import columns
-from holdfast.stores.sqlfiles import Statements
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection

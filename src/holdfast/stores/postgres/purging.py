@@ -12,7 +12,7 @@ LEAST = 1_000
 """As many rows are always looked at: those cost next to nothing."""
 
 
-class Walk:
+class PostgresPurgeScan:
     """Goes on where it has come to, and begins again at the end.
 
     What cannot be deleted yet stays on the way; looked at from the start each time, it would cost more and more. The

@@ -13,8 +13,8 @@ from holdfast.ports import SchemaState
 from holdfast.ports.store import LockHolder, LockWait
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.naming import Namespace
-from holdfast.stores.sqlfiles import Statements, migrations
-from holdfast.stores.versions import MIN_COMPATIBLE, ensure_fit
+from holdfast.stores.queries import Statements, migrations
+from holdfast.stores.schema_version import MIN_COMPATIBLE, ensure_fit
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection

@@ -1,7 +1,7 @@
 """Jobs in PostgreSQL: every method is one statement, or one short transaction."""
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
@@ -11,8 +11,8 @@ import asyncpg
 
 from holdfast.core.durations import duration
 from holdfast.core.errors import JobNotFound, StateRefused, StoreUnavailable
-from holdfast.core.history import StageMark, history
-from holdfast.core.jobs import (
+from holdfast.core.jobs.history import StageMark, history
+from holdfast.core.jobs.job import (
     MOST_SIGNALS,
     Claim,
     End,
@@ -25,21 +25,22 @@ from holdfast.core.jobs import (
     Submission,
     known_id,
 )
-from holdfast.core.stages import StageKey, StageRow, StageStatus
-from holdfast.core.states import Status
-from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
-from holdfast.ports import Depth, Hint, Promotion, SchemaState
-from holdfast.ports.store import APPLY_LIMIT, Extension, Leased, LockWait, Pause, Refusal, Settled
+from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
+from holdfast.ports import Depth, Hint, HintKind, Promotion, SchemaState
+from holdfast.ports.store import APPLY_LIMIT, Extension, Leased, LockWait, Pause, Settled, SubmissionRefusal
 from holdfast.stores.finding import find_statement
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
-from holdfast.stores.postgres.extending import PostgresLeaseExtender
-from holdfast.stores.postgres.hints import Listener, Sender
+from holdfast.stores.postgres.lease_extender import PostgresLeaseExtender
 from holdfast.stores.postgres.letters import PostgresLetters
 from holdfast.stores.postgres.naming import DEFAULT, Namespace
+from holdfast.stores.postgres.notify import Listener, Sender
 from holdfast.stores.postgres.providers import PostgresProviders
 from holdfast.stores.postgres.schema import Schema
 from holdfast.stores.postgres.within import lend
+from holdfast.stores.queries import Statements
 from holdfast.stores.rows import (
     TIMEOUT,
     Lease,
@@ -48,6 +49,7 @@ from holdfast.stores.rows import (
     end_from,
     failure_text,
     fates,
+    filled,
     job_from,
     no_signal,
     refused,
@@ -57,15 +59,9 @@ from holdfast.stores.rows import (
     signal_meta,
     stage_from,
 )
-from holdfast.stores.sqlfiles import Statements
 
 _ID = attrgetter("id")
-_FINISH: list[Callable[[Any], Any]] = [
-    *map(attrgetter, ("id", "token", "result")),
-    lambda change: failure_text(change.failure),
-    attrgetter("stage"),
-    lambda change: change.if_overdue or None,
-]
+_RESULT = [*map(attrgetter, ("id", "token", "result"))]
 _REQUEUE: list[Callable[[Any], Any]] = [
     *map(attrgetter, ("id", "token", "delay")),
     lambda change: int(change.gives_back),
@@ -123,7 +119,9 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         await self._connections.open()
         return await self._schema.state()
 
-    async def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
+    async def submit(
+        self, batch: Sequence[Submission], *, again: bool = False
+    ) -> list[Receipt | SubmissionRefusal]:
         new = await self._missing(batch) if again else batch
         plain = [item for item in new if not item.unique]
         unique = [item for item in new if item.unique]
@@ -149,7 +147,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
             # Ids are new, so this is an earlier try whose answer was lost and whose commit came only now.
             raise StoreUnavailable("the submission was still on its way; send it again") from error
 
-    async def _submit_unique(self, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+    async def _submit_unique(self, batch: Sequence[Submission]) -> list[Receipt | SubmissionRefusal]:
         async with self._connections.borrow() as connection, connection.transaction():
             return await submitting.submit_unique(
                 connection, self._sql, batch, self._due(batch), timeout=self._patience(batch)
@@ -164,7 +162,9 @@ class PostgresStore(PostgresProviders, PostgresLetters):
     async def _notify(self, payloads: list[str]) -> None:
         await self._connections.fetch(self._sql["notify"], payloads)
 
-    async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+    async def submit_within(
+        self, connection: Any, batch: Sequence[Submission]
+    ) -> list[Receipt | SubmissionRefusal]:
         hints = sorted({item.queue for item in batch})
         return await lend(connection, lambda link: submitting.submit_unique(link, self._sql, batch, hints))
 
@@ -179,7 +179,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
     ) -> list[Claim]:
         known = None if knows is None else list(knows)
         rows = await self._connections.fetch(self._sql["claim"], worker, queue, limit, lease, known)
-        return [Claim(*row) for row in rows]
+        return list(map(Claim._make, rows))
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
         # In the order in which everybody locks jobs: a parent marks its children while they end.
@@ -198,7 +198,8 @@ class PostgresStore(PostgresProviders, PostgresLetters):
             applied.add((row[0], row[1]))
             if row[2]:
                 late.add((row[0], row[1]))
-        if missing := [end for end in ends if (end.id, end.token) not in applied and end not in unsent]:
+        if len(applied) < len(batch):
+            missing = [end for end in ends if end[:2] not in applied and end not in unsent]
             late |= await self._keep_late(missing)
         answers = settled(batch, applied, late, await self._fates(refused(batch, applied, late)))
         if unsent:
@@ -246,9 +247,15 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         return await self._connections.fetch(self._sql["requeue"], *columns(backs, *_REQUEUE))
 
     async def _finish(self, ends: list[Any]) -> "list[asyncpg.Record]":
+        # Nearly every job completes: what only others have is looked for in lists of nothing, not in a call for each.
+        failures = [None if end.failure is None else failure_text(end.failure) for end in ends]
+        if_overdue = [True if end.if_overdue else None for end in ends]
         return await self._connections.fetch(
             self._sql["finish"],
-            *columns(ends, *_FINISH),
+            *columns(ends, *_RESULT),
+            filled(failures),
+            *columns(ends, attrgetter("stage")),
+            filled(if_overdue),
             *shared(ends, attrgetter("status")),
             TIMEOUT,
             timeout=self._connections.patience(change.result for change in ends),
@@ -263,7 +270,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         results = [end for end in ends if end.status is Status.COMPLETED]
         if not results:
             return set()
-        rows = await self._connections.fetch(self._sql["keep_late"], *columns(results, *_FINISH[:3]))
+        rows = await self._connections.fetch(self._sql["keep_late"], *columns(results, *_RESULT))
         return {(row[0], row[1]) for row in rows}
 
     async def signal(
@@ -489,8 +496,10 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         if self._listener.listeners > 1:
             self._sender.send(f"taken:{self._listener.listeners}\n{worker}\n{queue}")
 
-    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
-        return self._listener.add(hear)
+    def listen(
+        self, hear: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
+    ) -> Callable[[], None]:
+        return self._listener.add(hear, kinds)
 
 
 def _bind(values: dict[str, Any], name: str, value: Any) -> str:

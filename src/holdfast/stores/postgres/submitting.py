@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from holdfast.core.errors import KeyReused, VersionRefused
-from holdfast.core.idempotency import REUSED, Earlier, admit_version, misused, stand_in
-from holdfast.core.jobs import Receipt, Submission
-from holdfast.ports.store import Refusal
+from holdfast.core.jobs.idempotency import REUSED, Earlier, admit_version, misused, stand_in
+from holdfast.core.jobs.job import Receipt, Submission
+from holdfast.ports.store import SubmissionRefusal
 from holdfast.stores.postgres.within import Link
+from holdfast.stores.queries import Statements
 from holdfast.stores.rows import columns, shared
-from holdfast.stores.sqlfiles import Statements
 
 CHUNK = 5_000
 """Jobs in one statement, so that a very long list does not become one very long text."""
@@ -50,7 +50,7 @@ async def submit_unique(
     hints: Sequence[str],
     *,
     timeout: float | None = None,
-) -> list[Receipt | Refusal]:
+) -> list[Receipt | SubmissionRefusal]:
     """Write those of *batch* that no earlier job stands for. Runs inside a transaction.
 
     Keys and subjects are locked first, each kind in sorted order, so that no two batches wait for each
@@ -87,12 +87,12 @@ class _Earlier:
         self.keys: dict[Scope, Earlier] = {}
         self.versions: dict[Scope, Earlier] = {}
 
-    def answer(self, item: Submission) -> Receipt | Refusal | None:
+    def answer(self, item: Submission) -> Receipt | SubmissionRefusal | None:
         """Answer with the job that stands for *item* already; `None` means that it is new, and stands from now on."""
         try:
             receipt = self._by_key(item) or self._by_version(item)
         except (KeyReused, VersionRefused) as refusal:
-            return Refusal(refusal)
+            return SubmissionRefusal(refusal)
         if receipt is None:
             made = Earlier(item.id, item.fingerprint, item.version)
             self.keys[_by_key(item)] = made._replace(version=None)

@@ -86,7 +86,7 @@ def _by_sqlalchemy(kind: Kind, connection: Any) -> Link:
         raise wrong_database(kind, "PostgreSQL")
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         raise no_transaction("choose another isolation level than AUTOCOMMIT for it")
-    return BySqlAlchemy(connection)
+    return PostgresSqlAlchemyAdapter(connection)
 
 
 def _ensure_in_transaction(connection: Any, how: str) -> None:
@@ -133,7 +133,7 @@ class AsyncPsycopg(_Rows):
             return _named(cursor, await cursor.fetchall()) if cursor.description else []
 
 
-class BySqlAlchemy(_Rows):
+class PostgresSqlAlchemyAdapter(_Rows):
     """A connection of SQLAlchemy, which knows its driver and shows our statements with its own."""
 
     def __init__(self, connection: Any) -> None:

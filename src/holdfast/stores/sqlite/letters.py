@@ -7,9 +7,17 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from holdfast.core.dead_letters.letter import (
+    Group,
+    Letter,
+    LetterFilter,
+    LetterState,
+    LetterStep,
+    Step,
+    letter_id,
+)
+from holdfast.core.dead_letters.replay_plan import Plan, Standing
 from holdfast.core.errors import LetterNotFound, PlanStale
-from holdfast.core.letters import Group, Letter, LetterFilter, LetterState, LetterStep, Step, letter_id
-from holdfast.core.replays import Plan, Standing
 from holdfast.ports import Hint, HintKind
 from holdfast.ports.letters import PlanRow, Seen, TicketRow
 from holdfast.stores.letter_rows import (
@@ -21,8 +29,8 @@ from holdfast.stores.letter_rows import (
     step_from,
     step_rows,
 )
-from holdfast.stores.sqlite.keeping import SqliteKeeping, with_instants
 from holdfast.stores.sqlite.replaying import bring_back, close_letters, note_steps
+from holdfast.stores.sqlite.retention import SqliteKeeping, with_instants
 from holdfast.stores.sqlite.submitting import SQL
 from holdfast.stores.sqlite.times import micros, micros_of
 

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Executor, Hint, HintKind
 from holdfast.stores.sqlite.database import run_in, translated
-from holdfast.stores.sqlite.forking import Opened
+from holdfast.stores.sqlite.fork_safety import Opened
+from holdfast.stores.subscriptions import Subscriptions
 
 WATCH = 0.1
 
@@ -23,7 +24,7 @@ class Reader:
         self._path = path
         self._executor = executor
         self._opened: Opened | None = None
-        self._ears: list[Callable[[Hint], None]] = []
+        self.subscriptions = Subscriptions()
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -60,17 +61,15 @@ class Reader:
         with translated(self._path), self._opened.use() as connection:
             return look(connection)
 
-    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
-        """Pass hints to *hear* until the returned function is called."""
-        self._ears.append(hear)
+    def listen(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
+        """Pass hints of these *kinds* to *hear* until the returned function is called."""
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch(), name="holdfast sqlite watcher")
-        return lambda: self._ears.remove(hear)
+        return self.subscriptions.subscribe(hear, kinds)
 
     def tell(self, hint: Hint) -> None:
         """Pass on what this process did."""
-        for hear in list(self._ears):
-            hear(hint)
+        self.subscriptions.notify(hint)
 
     async def _watch(self) -> None:
         """Notice that somebody committed: SQLite has no notifications, but a cheap version number."""

@@ -3,8 +3,8 @@
 import sqlite3
 
 from holdfast.ports import SchemaState
-from holdfast.stores.sqlfiles import migrations
-from holdfast.stores.versions import MIN_COMPATIBLE
+from holdfast.stores.queries import migrations
+from holdfast.stores.schema_version import MIN_COMPATIBLE
 
 MIGRATIONS = migrations(__package__)
 WANTED = MIGRATIONS[-1][0]

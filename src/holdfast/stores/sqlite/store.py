@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from holdfast.core.durations import duration
 from holdfast.core.errors import JobNotFound, StateRefused
-from holdfast.core.history import StageMark, history
-from holdfast.core.jobs import (
+from holdfast.core.jobs.history import StageMark, history
+from holdfast.core.jobs.job import (
     MOST_SIGNALS,
     Claim,
     End,
@@ -29,11 +29,11 @@ from holdfast.core.jobs import (
     Submission,
     known_id,
 )
-from holdfast.core.stages import StageKey, StageRow, StageStatus
-from holdfast.core.states import Status
-from holdfast.core.transitions import Finish, Requeue, StageWrite, Transition
+from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports import Clock, Depth, Executor, Hint, HintKind, Promotion, SchemaState
-from holdfast.ports.store import APPLY_LIMIT, Extension, Leased, LockWait, Pause, Refusal, Settled
+from holdfast.ports.store import APPLY_LIMIT, Extension, Leased, LockWait, Pause, Settled, SubmissionRefusal
 from holdfast.stores.finding import find_statement
 from holdfast.stores.rows import (
     TIMEOUT,
@@ -51,8 +51,9 @@ from holdfast.stores.rows import (
     signal_meta,
     stage_from,
 )
+from holdfast.stores.schema_version import ensure_fit
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.extending import SqliteLeaseExtender
+from holdfast.stores.sqlite.lease_extender import SqliteLeaseExtender
 from holdfast.stores.sqlite.letters import SqliteLetters
 from holdfast.stores.sqlite.providers import SqliteProviders
 from holdfast.stores.sqlite.reader import Reader
@@ -61,11 +62,8 @@ from holdfast.stores.sqlite.submitting import SQL, submit
 from holdfast.stores.sqlite.times import instant, micros, micros_of
 from holdfast.stores.sqlite.within import Runs, lend
 from holdfast.stores.sqlite.writer import Writer
-from holdfast.stores.versions import ensure_fit
 
 T = TypeVar("T")
-
-IF_OVERDUE = Finish._fields.index("if_overdue")
 
 _ENDED = (Settled.WRITTEN, Settled.LATE, Settled.TIMED_OUT)
 
@@ -109,7 +107,9 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         await self._reader.open()
         return await self._reader.read(schema.state)
 
-    async def submit(self, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt | Refusal]:
+    async def submit(
+        self, batch: Sequence[Submission], *, again: bool = False
+    ) -> list[Receipt | SubmissionRefusal]:
         answers = await self._writer.write(
             lambda connection: submit(connection, batch, now=self._clock.now(), again=again)
         )
@@ -117,10 +117,12 @@ class SqliteStore(SqliteProviders, SqliteLetters):
             self._reader.tell(Hint(HintKind.READY, queue))
         return answers
 
-    async def submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+    async def submit_within(
+        self, connection: Any, batch: Sequence[Submission]
+    ) -> list[Receipt | SubmissionRefusal]:
         return await lend(connection, self._path, lambda runs: self._submit_there(runs, batch))
 
-    def _submit_there(self, runs: Runs, batch: Sequence[Submission]) -> list[Receipt | Refusal]:
+    def _submit_there(self, runs: Runs, batch: Sequence[Submission]) -> list[Receipt | SubmissionRefusal]:
         runs.execute(SQL["take_lock"])
         return submit(runs, batch, now=self._clock.now())
 
@@ -141,7 +143,7 @@ class SqliteStore(SqliteProviders, SqliteLetters):
             "knows": None if knows is None else json.dumps(list(knows)),
         }
         text = await self._at_lock(_claim, values)
-        return [Claim(*row) for row in json.loads(text)]
+        return list(map(Claim._make, json.loads(text)))
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
         answers = await self._writer.write(lambda connection: _settle(connection, batch, self._now()))
@@ -153,6 +155,8 @@ class SqliteStore(SqliteProviders, SqliteLetters):
         return answers
 
     def _tell_ends(self, job_ids: Iterable[str]) -> None:
+        if not self._reader.subscriptions.exist_for(HintKind.FINISHED):
+            return  # nearly always: a hint for each job would cost as much as a part of its write
         for job_id in job_ids:
             self._reader.tell(Hint(HintKind.FINISHED, job_id))
 
@@ -372,8 +376,10 @@ class SqliteStore(SqliteProviders, SqliteLetters):
     def notify_taken(self, worker: str, queue: str) -> None:
         """Processes on a file look at it every 100 ms, whoever has taken what: there is nothing to spare them."""
 
-    def listen(self, hear: Callable[[Hint], None]) -> Callable[[], None]:
-        return self._reader.listen(hear)
+    def listen(
+        self, hear: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
+    ) -> Callable[[], None]:
+        return self._reader.listen(hear, kinds)
 
     async def _at_lock(self, operation: Callable[..., T], values: dict[str, Any]) -> T:
         """Run *operation* with the time at which the write lock is held.
@@ -405,20 +411,28 @@ def _claim(connection: sqlite3.Connection, values: dict[str, Any]) -> str:
 
 def _settle(connection: sqlite3.Connection, batch: Sequence[Transition], now: int) -> list[Settled]:
     """Write *batch*, and say what came of each change."""
-    stages = [_stage_row(change) for change in batch if isinstance(change, StageWrite)]
-    backs = [_back_row(change) for change in batch if isinstance(change, Requeue)]
-    ends = [_end_row(change) for change in batch if isinstance(change, Finish)]
+    ends = [change for change in batch if isinstance(change, Finish)]
     applied: list[Lease] = []
     late: list[Lease] = []
-    if stages:
-        applied += _apply(connection, stages, now, "reset_attempts", "store_stages")
-    if backs:
-        applied += _apply(connection, backs, now, "requeue_history", "requeue")
+    if len(ends) < len(batch):
+        stages = [_stage_row(change) for change in batch if isinstance(change, StageWrite)]
+        backs = [_back_row(change) for change in batch if isinstance(change, Requeue)]
+        if stages:
+            applied += _apply(connection, stages, now, "reset_attempts", "store_stages")
+        if backs:
+            applied += _apply(connection, backs, now, "requeue_history", "requeue")
     if ends:
-        overdue = _overdue_among(connection, [row[0] for row in ends], now)
-        due = [row for row in ends if row[0] in overdue or not row[IF_OVERDUE]]
-        written = _finish(connection, due, now, "finish_overdue" if overdue else "finish")
-        late = _late(due, written, overdue) if overdue else []
+        overdue = _overdue_among(connection, ends, now)
+        if overdue:
+            due = [end for end in ends if end.id in overdue or not end.if_overdue]
+            written = _finish(connection, due, now, "finish_overdue")
+            late = _late(due, written, overdue)
+        else:
+            completed = [end for end in ends if end.status is Status.COMPLETED]
+            written = _complete(connection, completed, now) if completed else []
+            if len(completed) < len(ends):
+                others = [end for end in ends if end.status is not Status.COMPLETED and not end.if_overdue]
+                written += _finish(connection, others, now, "finish")
         if len(written) < len(ends):
             late += _keep_late(connection, ends, now, besides=written)
         applied += written
@@ -431,21 +445,31 @@ def _fates(connection: sqlite3.Connection, leases: Sequence[Lease]) -> dict[Leas
     return fates(connection.execute(SQL["fates"], {"batch": json.dumps(leases)})) if leases else {}
 
 
-def _late(rows: Sequence[Sequence[Any]], written: Sequence[Lease], overdue: Collection[str]) -> list[Lease]:
+def _late(ends: Sequence[Finish], written: Sequence[Lease], overdue: Collection[str]) -> list[Lease]:
     """Name what was written after the deadline; a cancellation is one at any time."""
-    cancelled = {row[0] for row in rows if row[2] == Status.CANCELLED}
+    cancelled = {end.id for end in ends if end.status is Status.CANCELLED}
     return [name for name in written if name[0] in overdue and name[0] not in cancelled]
 
 
-def _finish(
-    connection: sqlite3.Connection, rows: Sequence[Sequence[Any]], now: int, statement: str
-) -> list[tuple[str, int]]:
-    """Move jobs that end to the finished ones: the path of every job, so the fence is part of the copy."""
+def _complete(connection: sqlite3.Connection, ends: Sequence[Finish], now: int) -> list[Lease]:
+    """Move completed jobs to the finished ones: the path of nearly every job."""
+    results = {f"{end.token}:{end.id}": end.result for end in ends}
+    values = {"batch": json.dumps(results, ensure_ascii=False), "now": now}
+    return _moved(connection, ends, connection.execute(SQL["finish_completed"], values).rowcount)
+
+
+def _finish(connection: sqlite3.Connection, ends: Sequence[Finish], now: int, statement: str) -> list[Lease]:
+    """Move jobs that end to the finished ones."""
+    rows = [_end_row(end) for end in ends]
     values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now, "timeout": TIMEOUT}
-    copied = connection.execute(SQL[statement], values).rowcount
-    kept = rows if copied == len(rows) else _held(connection, rows)
-    _remove(connection, [row[0] for row in kept])
-    return [(row[0], row[1]) for row in kept]
+    return _moved(connection, ends, connection.execute(SQL[statement], values).rowcount)
+
+
+def _moved(connection: sqlite3.Connection, ends: Sequence[Finish], copied: int) -> list[Lease]:
+    """Take jobs that were copied to the finished ones out of the hot table; the fence is part of the copy."""
+    kept = ends if copied == len(ends) else _held(connection, ends)
+    _remove(connection, [end.id for end in kept])
+    return [end[:2] for end in kept]
 
 
 def _remove(connection: sqlite3.Connection, ended: Sequence[str]) -> None:
@@ -495,19 +519,15 @@ def _wake(connection: sqlite3.Connection, values: dict[str, Any]) -> int:
 
 
 def _keep_late(
-    connection: sqlite3.Connection,
-    rows: Sequence[Sequence[Any]],
-    now: int,
-    *,
-    besides: Sequence[tuple[str, int]],
-) -> list[tuple[str, int]]:
-    """Keep the results among *rows* whose lease the deadline ended."""
+    connection: sqlite3.Connection, ends: Sequence[Finish], now: int, *, besides: Sequence[Lease]
+) -> list[Lease]:
+    """Keep the results among *ends* whose lease the deadline ended."""
     kept = []
-    for job_id, token, status, result in (row[:4] for row in rows):
-        if status == Status.COMPLETED and (job_id, token) not in besides:
-            values = {"id": job_id, "token": token, "result": result, "now": now}
+    for end in ends:
+        if end.status is Status.COMPLETED and end[:2] not in besides:
+            values = {"id": end.id, "token": end.token, "result": end.result, "now": now}
             if connection.execute(SQL["keep_late"], values).rowcount:
-                kept.append((job_id, token))
+                kept.append(end[:2])
     return kept
 
 
@@ -516,11 +536,14 @@ def _overdue(connection: sqlite3.Connection, values: dict[str, int]) -> list[str
     return list(json.loads(ids))
 
 
-def _overdue_among(connection: sqlite3.Connection, job_ids: Sequence[str], now: int) -> frozenset[str]:
-    """Name those of *job_ids* whose deadline has passed. They are looked at only if there is any such job at all."""
+def _overdue_among(
+    connection: sqlite3.Connection, leases: Sequence[Finish] | Sequence[Lease], now: int
+) -> frozenset[str]:
+    """Name the jobs of *leases* whose deadline has passed. They are looked at only if there is any such job at all."""
     if not _overdue(connection, {"now": now, "limit": 1}):
         return frozenset()
-    [ids] = connection.execute(SQL["overdue_among"], {"ids": json.dumps(job_ids), "now": now}).fetchone()
+    job_ids = json.dumps([lease[0] for lease in leases])
+    [ids] = connection.execute(SQL["overdue_among"], {"ids": job_ids, "now": now}).fetchone()
     return frozenset(json.loads(ids))
 
 
@@ -611,7 +634,8 @@ def _end_row(change: Finish) -> Sequence[Any]:
 
 
 def _extend(connection: sqlite3.Connection, held: Sequence[Lease], values: dict[str, int]) -> Extension:
-    kept = [job_id for job_id, _ in _held(connection, held)]
+    still_held = _held(connection, held)
+    kept = [job_id for job_id, _ in still_held]
     ids = json.dumps(kept)
     connection.execute(SQL["extend"], {**values, "ids": ids})
     [wanted] = connection.execute(SQL["wanting_cancel"], {"ids": ids}).fetchone()
@@ -620,7 +644,7 @@ def _extend(connection: sqlite3.Connection, held: Sequence[Lease], values: dict[
     return Extension(
         lost=others - ended,
         cancel_requested=frozenset(json.loads(wanted)),
-        timed_out=_overdue_among(connection, kept, values["now"]) | ended,
+        timed_out=_overdue_among(connection, still_held, values["now"]) | ended,
     )
 
 

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.core.errors import KeyReused, VersionRefused
-from holdfast.core.idempotency import REUSED, Earlier, admit_version, misused, stand_in
-from holdfast.core.jobs import Receipt, Submission
-from holdfast.ports.store import Refusal
-from holdfast.stores.sqlfiles import Statements
+from holdfast.core.jobs.idempotency import REUSED, Earlier, admit_version, misused, stand_in
+from holdfast.core.jobs.job import Receipt, Submission
+from holdfast.ports.store import SubmissionRefusal
+from holdfast.stores.queries import Statements
 from holdfast.stores.sqlite.times import micros, micros_of
 from holdfast.stores.sqlite.within import Runs
 
@@ -18,11 +18,11 @@ SQL = Statements(__package__)
 
 def submit(
     connection: Runs, batch: Sequence[Submission], *, now: datetime, again: bool = False
-) -> list[Receipt | Refusal]:
+) -> list[Receipt | SubmissionRefusal]:
     """Store *batch*: all of it in the open transaction, which the caller ends."""
     at = micros(now)
     known = _known(connection, batch) if again else frozenset()
-    answers: dict[str, Receipt | Refusal] = {}
+    answers: dict[str, Receipt | SubmissionRefusal] = {}
     for item in batch:
         if item.unique and item.id not in known:
             answer = _earlier(connection, item, at)
@@ -66,12 +66,12 @@ def _row(item: Submission) -> list[Any]:
     ]
 
 
-def _earlier(connection: Runs, item: Submission, at: int) -> Receipt | Refusal | None:
+def _earlier(connection: Runs, item: Submission, at: int) -> Receipt | SubmissionRefusal | None:
     """Answer with the job that stands for *item* already; else take its key and version for it."""
     try:
         receipt = _by_key(connection, item) or _by_version(connection, item)
     except (KeyReused, VersionRefused) as refusal:
-        return Refusal(refusal)
+        return SubmissionRefusal(refusal)
     if receipt is None:
         values = {**item._asdict(), "now": at}
         if item.key is not None:

@@ -83,7 +83,7 @@ def _by_django(connection: Any, path: str) -> Runs:
     return _begun(driver, _plain_rows(driver), path)
 
 
-class BySqlAlchemy:
+class SqliteSqlAlchemyAdapter:
     """A connection of SQLAlchemy, which knows its driver and shows our statements with its own."""
 
     def __init__(self, connection: Any) -> None:
@@ -96,7 +96,7 @@ class BySqlAlchemy:
 def _by_sqlalchemy(kind: Kind, connection: Any, path: str) -> Runs:
     if connection.dialect.name != "sqlite":
         raise wrong_database(kind, "SQLite")
-    return _begun(connection.connection.driver_connection, BySqlAlchemy(connection), path)
+    return _begun(connection.connection.driver_connection, SqliteSqlAlchemyAdapter(connection), path)
 
 
 class ByAiosqlite:

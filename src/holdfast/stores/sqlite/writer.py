@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Executor
 from holdfast.stores.sqlite.database import run_in, translated
-from holdfast.stores.sqlite.forking import Opened
+from holdfast.stores.sqlite.fork_safety import Opened
 
 EAGER = 0.00005
 """Seconds after which a busy thread hands the interpreter over, while a SQLite file is open.

@@ -22,7 +22,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         djangos.add_argument("--settings")
         djangos.add_argument("--pythonpath")
         words = djangos.parse_known_args(argv[2:])[1]
-        main(words, called=f"{Path(argv[0]).name} {argv[1]}", usual=the_projects)
+        main(words, prog_name=f"{Path(argv[0]).name} {argv[1]}", default=the_projects)
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
         """Answer `manage.py help holdfast`."""

@@ -1,0 +1,139 @@
+"""`holdfast doctor`: checks that the machine and the database are configured safely."""
+
+import asyncio
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+from holdfast.cli.doctor import checks, sdk_clients
+from holdfast.cli.doctor.checks import Check, Health, Letters
+from holdfast.cli.exit_codes import ExitCode
+from holdfast.cli.options.app_loader import AppOption, UrlOption, missing_file, resolve
+from holdfast.cli.views.output import JsonOption, show_json
+from holdfast.cli.views.table import Column, Fit, show_table
+from holdfast.core.dead_letters.letter import OPEN, Letter, LetterFilter
+from holdfast.core.dead_letters.ticket import of_letter
+from holdfast.core.errors import ArchiveUnavailable, SchemaError, StoreReadOnly, StoreUnavailable
+from holdfast.core.failures.escalation import Follow
+from holdfast.core.jobs.job import JobFilter
+from holdfast.core.jobs.states import Status
+from holdfast.face import Holdfast
+from holdfast.ports import Store
+from holdfast.ports.archive import Archive
+from holdfast.stores.schema_version import ensure_fit
+
+SAMPLE = 1_000
+"""Number of queued jobs, and of open letters, that are checked."""
+
+
+def run(application: AppOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Check the database, its durability settings, the clock and the installation; exit with 1 if a check fails."""
+    hold = resolve(application, url)
+    found = asyncio.run(_check_database(hold))
+    declared = [spec.name for spec in hold.runtime.registry]
+    if application is not None or declared:
+        found.append(checks.of_jobs(declared))
+        found.append(
+            checks.of_clients(list(sdk_clients.found()), attempts=hold.settings.retry_policy.attempts)
+        )
+    found.append(checks.of_loop(has_uvloop=find_spec("uvloop") is not None))
+    failed = any(check.health is Health.FAIL for check in found)
+
+    if as_json:
+        show_json({"ok": not failed, "checks": [check._asdict() for check in found]})
+    else:
+        show_table((Column("check"), Column("health"), Column("detail", Fit.FOLDED)), found)
+    if failed:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+async def _check_database(hold: Holdfast) -> list[Check]:
+    path = missing_file(hold)
+    if path is not None:
+        return [checks.of_absent_file(path, has_folder=Path(path).parent.is_dir())]
+    try:
+        return await _run_checks(hold)
+    except StoreUnavailable as error:
+        return [Check("database", Health.FAIL, str(error))]
+    finally:
+        await hold.close()
+
+
+async def _run_checks(hold: Holdfast) -> list[Check]:
+    store, clock = hold.runtime.store, hold.runtime.clock
+    state = await store.schema_state()
+    before = clock.now()
+    facts = await store.facts()
+    after = clock.now()
+    answered = f"answers in {(after - before).total_seconds() * 1000:.1f} ms"
+    found = [
+        Check("database", Health.OK, answered),
+        checks.of_schema(state),
+        *checks.of_store(facts),
+        checks.of_clock(facts, before, after),
+    ]
+    try:
+        ensure_fit(state)
+    except SchemaError:
+        return found  # reported above; the queries do not fit other tables
+    return found + await _check_tables(hold, store)
+
+
+async def _check_tables(hold: Holdfast, store: Store) -> list[Check]:
+    """Run the checks that need the tables of this version."""
+    found = [
+        checks.of_writing(await _refusal(store)),
+        checks.of_pauses(await store.paused_queues()),
+        checks.of_backlog(await store.depths()),
+    ]
+    archive = hold.runtime.letters.archive
+    found.append(checks.of_letters(await _letters(hold, store), has_archive=archive is not None))
+    if archive is not None:
+        found.append(
+            checks.of_archive(await _unreachable(archive), can_seal=find_spec("cryptography") is not None)
+        )
+    declared = [name for spec in hold.runtime.registry for name in (spec.name, *spec.aliases)]
+    if declared:
+        queued = await store.find(JobFilter(status=Status.QUEUED, limit=SAMPLE))
+        found.append(checks.of_unknown_jobs([job.name for job in queued], declared))
+    return found
+
+
+async def _letters(hold: Holdfast, store: Store) -> Letters:
+    """Count dead letters; their levels are those of the last thousand open ones."""
+    retention = hold.runtime.letters.retention
+    counts = await store.letter_counts()
+    opened = await store.letters(LetterFilter(states=OPEN, limit=SAMPLE))
+    overdue = await store.letters_to_archive(
+        older_than=retention.letters, beyond=retention.most_letters, limit=1
+    )
+    return Letters(
+        total=sum(counts.values()),
+        open=sum(count for (_, state), count in counts.items() if state in OPEN),
+        pages=sum(_level(letter) is Follow.PAGE for letter in opened),
+        overdue=bool(overdue),
+        hooks=len(hold.runtime.letters.hooks) if any(hold.runtime.registry) else None,
+    )
+
+
+def _level(letter: Letter) -> Follow:
+    return of_letter("", letter.last_failure_at, letter).level
+
+
+async def _unreachable(archive: Archive) -> str | None:
+    """Return why the archive cannot be read, or `None`."""
+    try:
+        await archive.names()
+    except ArchiveUnavailable as error:
+        return str(error)
+    return None
+
+
+async def _refusal(store: Store) -> str | None:
+    """Return why the store accepts no writes, or `None`, with a write that changes nothing."""
+    try:
+        await store.promote(limit=0)
+    except StoreReadOnly as error:
+        return str(error)
+    return None

@@ -1,0 +1,1 @@
+"""What `holdfast doctor` checks."""

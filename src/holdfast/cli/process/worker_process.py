@@ -1,0 +1,207 @@
+"""One worker process, from its first connection to its last."""
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from holdfast.cli.exit_codes import ExitCode, TemporarilyUnavailable, report_error
+from holdfast.cli.process.health import WorkerHealth, live
+from holdfast.cli.process.systemd import Systemd
+from holdfast.core.errors import ConfigError, HoldfastError, StoreUnavailable
+from holdfast.engine.options import WorkerOptions
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.worker.worker import Worker
+from holdfast.face import Holdfast
+from holdfast.ports import Logger
+from holdfast.telemetry.health_server import HealthServer, Route
+
+SlotsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--slots",
+        min=1,
+        max=100_000,
+        help="How many jobs to run at once.",
+        show_default="HOLDFAST_WORKER_CONCURRENCY, else 100",
+    ),
+]
+
+THREAD_GRACE = 3.0
+"""Seconds to wait at exit for threads that handlers have abandoned."""
+
+STDIN = 0
+
+
+class Address(NamedTuple):
+    """The address of the health port."""
+
+    host: str
+    port: int
+
+
+def serve(
+    hold: Holdfast,
+    options: WorkerOptions,
+    logger: Logger,
+    *,
+    health: Address | Path | None,
+    development: bool = False,
+) -> int:
+    """Run a worker until a signal stops it, and return the exit code.
+
+    With a path for *health* the process is one of several: its parent reads its health there, and sends signals
+    through standard input. In *development* every completed job is logged, and failures with their stack.
+    """
+    runtime = replace(hold.runtime, logger=logger, development=development)
+    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
+        code = run_to_exit_code(runner, _serve(hold, runtime, options, health))
+        _exit_within(THREAD_GRACE, code)
+    return code
+
+
+def run_to_exit_code(runner: asyncio.Runner, serving: Coroutine[None, None, int | None]) -> int:
+    """Run *serving*; an expected error is one line on stderr, and an exit code."""
+    try:
+        code = runner.run(serving)
+    except HoldfastError as error:
+        return report_error(error)
+    return code or ExitCode.DONE
+
+
+def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - an extra
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(
+    hold: Holdfast, runtime: Runtime, options: WorkerOptions, health: Address | Path | None
+) -> None:
+    """Run the worker until a signal stops it. The database is closed last, after every job is settled or released."""
+    logger = runtime.logger
+    worker = Worker(runtime.ids.worker_id(), runtime, options)
+    stop_requests = StopRequests(worker, logger)
+    stop_requests.listen_to_signals()
+    if isinstance(health, Path):
+        stop_requests.listen_to_parent()
+    worker_health = WorkerHealth(runtime, worker)
+    # With several processes, the parent notifies systemd.
+    supervisor = Systemd({}) if isinstance(health, Path) else Systemd()
+    async with (
+        health_endpoint(health, worker_health.routes, logger),
+        supervisor.notifying(live=live, ready=worker_health.ready),
+    ):
+        try:
+            await hold.open()
+            # A read-only store is an error at the start: this write changes nothing, and later writes wait.
+            await hold.runtime.store.promote(limit=0)
+            if not any(hold.runtime.registry):
+                logger.warning(
+                    "no jobs declared", worker=worker.name, message="import the modules that declare jobs"
+                )
+            await worker.run()
+        finally:
+            await hold.close()
+    if worker.unsettled:
+        raise StoreUnavailable(
+            f"the outcomes of {worker.unsettled} attempts could not be stored; "
+            "those jobs run again when their leases have expired"
+        )
+
+
+@asynccontextmanager
+async def health_endpoint(
+    health: Address | Path | None, routes: Callable[[], Mapping[str, Route]], logger: Logger
+) -> AsyncIterator[None]:
+    """Serve *health* while the block runs. Raises `ConfigError`, or `TemporarilyUnavailable` if the port is in use."""
+    if health is None:
+        yield
+        return
+    server = HealthServer(routes(), logger=logger)
+    try:
+        if isinstance(health, Path):
+            await server.open_at(health)
+        else:
+            port = await server.open(*health)
+            logger.info("health port opened", host=health.host, port=port)
+    except OSError as error:
+        where = health if isinstance(health, Path) else f"{health.host}:{health.port}"
+        message = f"cannot listen on {where} for health checks: {error.strerror or error}"
+        # A process that has the port, such as an earlier worker, may end soon; a wrong address stays wrong.
+        raise (TemporarilyUnavailable if error.errno == errno.EADDRINUSE else ConfigError)(message) from error
+    try:
+        yield
+    finally:
+        await server.close()
+
+
+class StopRequests:
+    """The first request drains the worker, the second releases its jobs, the third exits: leases then expire.
+
+    The same request may arrive from two sources: a terminal, or systemd, signals every process of a group, and the
+    parent forwards the signals that it receives. So the source with the most requests counts.
+    """
+
+    def __init__(self, worker: Worker, logger: Logger) -> None:
+        self._worker = worker
+        self._logger = logger
+        self._received: Counter[str] = Counter()
+        self._level = 0
+
+    def listen_to_signals(self) -> None:
+        """Receive requests from SIGTERM and SIGINT."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.receive, "signal", number)
+
+    def listen_to_parent(self) -> None:
+        """Receive requests from standard input: each byte is a signal number; its end is the end of the parent."""
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            data = os.read(STDIN, 16)
+            if not data:
+                loop.remove_reader(STDIN)
+            for number in data or [signal.SIGTERM]:
+                self.receive("parent", signal.Signals(number))
+
+        loop.add_reader(STDIN, read)
+
+    def receive(self, source: str, number: signal.Signals) -> None:
+        """Act on a request, unless it has arrived from another source before."""
+        self._received[source] += 1
+        if self._received[source] <= self._level:
+            return
+        self._level = self._received[source]
+        if self._level > 2:
+            os._exit(128 + number)
+        if not self._worker.stopped:
+            self._logger.info(
+                "worker stopping", worker=self._worker.name, signal=number.name, running=self._worker.running
+            )
+        self._worker.stop()
+
+
+def _exit_within(seconds: float, code: int) -> None:
+    """Limit the wait for abandoned threads: the loop and the interpreter would wait for their end."""
+
+    def leave() -> None:
+        sys.stdout.flush()
+        os._exit(code)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()

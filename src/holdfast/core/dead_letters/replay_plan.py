@@ -1,0 +1,331 @@
+"""A plan: which dead letters are replayed together, how, and how far that has come.
+
+A plan is made by a dry run and known by its token. Once started, workers move it on: a canary goes first, and only
+when its jobs have completed do the others follow, at a rate. A step is written together with the letters that go
+with it, so two workers that try at once take one.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from holdfast.core.dead_letters.letter import Cause, Letter, LetterState, require_actor
+from holdfast.core.durations import Duration, duration
+from holdfast.core.errors import PlanStale
+
+GOOD_FOR = 3600.0
+"""Seconds after which a plan that was not started is stale: the findings of its dry run may be outdated."""
+
+PACE = 10.0
+"""Letters a second that follow the canary, unless a plan says otherwise."""
+
+BEAT = 1.0
+"""Seconds between two batches of letters."""
+
+HANDFUL = 1_000
+"""Letters that go at once at most: all of them in one transaction."""
+
+
+class Phase(StrEnum):
+    """How far a plan has come."""
+
+    MADE = "made"
+    CANARY = "canary"
+    PACED = "paced"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A replay as planned, and how far it has come. Instants are seconds by the store's clock."""
+
+    token: str
+    actor: str
+    """The operator that last created, started or stopped it."""
+    made_at: float
+    letters: int
+    restart: bool = False
+    """Whether finished stages run again."""
+    same_deadline: bool = False
+    """Whether the jobs keep their deadline; otherwise they get the same time again."""
+    code_version: str = ""
+    canary: int = 1
+    pace: float = PACE
+    sent: int = 0
+    """How many letters have gone as its canary."""
+    phase: Phase = Phase.MADE
+    next_at: float = 0.0
+    why: str = ""
+    """Why it was stopped, or is done without some of its letters."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.pace < math.inf:
+            raise ValueError(f"pace={self.pace} is none; say how many letters a second, more than 0")
+        if self.canary < 0:
+            raise ValueError(f"canary={self.canary} is less than none; 0 sends no letter ahead")
+
+    def dump(self) -> str:
+        """Return it as stored."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, stored: str) -> "Plan":
+        """Read what `dump` wrote; a field that a newer version of the library wrote is ignored."""
+        values = {name: value for name, value in json.loads(stored).items() if name in cls.__slots__}
+        return cls(**values | {"phase": Phase(values["phase"])})
+
+    @property
+    def is_running(self) -> bool:
+        """Whether workers have something to do for it."""
+        return self.phase in (Phase.CANARY, Phase.PACED)
+
+
+class Standing(NamedTuple):
+    """How the letters of a plan stand: how many are in each state, and how many failed in the same place again.
+
+    A letter with which an operator has taken a step since is not part of the plan any more, unless it was closed.
+    """
+
+    states: Mapping[LetterState, int]
+    repeated: int = 0
+
+    def count(self, *states: LetterState) -> int:
+        """Count the letters in these states."""
+        return sum(self.states.get(state, 0) for state in states)
+
+    @property
+    def replayed(self) -> int:
+        """How many have gone, whatever became of their jobs."""
+        return sum(self.states.values()) - self.count(LetterState.VALIDATED)
+
+
+def start(plan: Plan, standing: Standing, now: float, *, actor: str, code_version: str) -> Plan:
+    """Start a plan. Repeated while it runs, it changes nothing.
+
+    Raises `PlanStale`, and `StepRefused` if *actor* is empty.
+
+    There is a canary only if others can follow it: a plan of no more letters than that keeps its pace from the start.
+    """
+    actor = require_actor(actor)
+    if plan.phase in (Phase.DONE, Phase.STOPPED):
+        outcome = "is done" if plan.phase is Phase.DONE else f"was stopped: {plan.why}"
+        raise PlanStale(f"plan {plan.token} {outcome}; plan again for what is left")
+    if plan.is_running:
+        return plan
+    if now - plan.made_at > GOOD_FOR:
+        raise PlanStale(f"plan {plan.token} was made more than an hour ago; plan again")
+    if code_version != plan.code_version:
+        raise PlanStale(
+            f"plan {plan.token} was made with version {plan.code_version or 'unknown'} of the code, "
+            f"and this is {code_version or 'unknown'}; plan again"
+        )
+    changed = plan.letters - standing.count(LetterState.VALIDATED)
+    if changed:
+        raise PlanStale(
+            f"{changed} of the {plan.letters} letters of plan {plan.token} changed since; plan again"
+        )
+    phase = Phase.CANARY if 0 < plan.canary < plan.letters else Phase.PACED
+    return replace(plan, phase=phase, next_at=now, actor=actor)
+
+
+class Move(NamedTuple):
+    """What comes next in a plan: how it stands then, and how many letters are to be replayed with it."""
+
+    plan: Plan
+    take: int = 0
+
+
+def next_move(plan: Plan, standing: Standing, now: float) -> Move:
+    """Decide what comes next; a plan that has to wait stays as it is."""
+    if not plan.is_running:
+        return Move(plan)
+    if plan.phase is Phase.CANARY:
+        return _canary(plan, standing, now)
+    waiting = standing.count(LetterState.VALIDATED)
+    if waiting == 0:
+        under_way = standing.count(LetterState.REPLAYING)
+        return Move(plan if under_way else replace(plan, phase=Phase.DONE, why=_left_out(plan, standing)))
+    if now < plan.next_at:
+        return Move(plan)
+    take = min(waiting, HANDFUL, max(1, round(plan.pace * BEAT)))
+    return Move(replace(plan, next_at=now + take / plan.pace), take)
+
+
+def _left_out(plan: Plan, standing: Standing) -> str:
+    """Say how many letters a plan has left out, if any: an operator has taken another step with them."""
+    gone = plan.letters - sum(standing.states.values())
+    return f"{gone} of its {plan.letters} letters left it for something else" if gone > 0 else ""
+
+
+def _canary(plan: Plan, standing: Standing, now: float) -> Move:
+    """Send the canary; the others follow when all of it has completed, and none if it has not."""
+    # Also if an operator has taken it out of the plan meanwhile: no other letter takes its place.
+    if plan.sent > standing.count(LetterState.REPLAYING, LetterState.VERIFIED, LetterState.CLOSED):
+        outcome = "failed in the same place as before" if standing.repeated else "did not complete"
+        return Move(replace(plan, phase=Phase.STOPPED, why=f"the canary {outcome}"))
+    missing = min(plan.canary - plan.sent, standing.count(LetterState.VALIDATED))
+    if missing > 0:
+        return Move(replace(plan, sent=plan.sent + missing, next_at=now), missing)
+    if standing.count(LetterState.REPLAYING):
+        return Move(plan)
+    return Move(replace(plan, phase=Phase.PACED, next_at=now))
+
+
+def stop(plan: Plan, *, actor: str, reason: str = "") -> Plan:
+    """Send no more letters; jobs in flight go on. A plan that has ended stays as it is.
+
+    Raises `StepRefused` if *actor* is empty.
+    """
+    actor = require_actor(actor)
+    if plan.phase in (Phase.DONE, Phase.STOPPED):
+        return plan
+    why = f"by {actor}: {reason}" if reason else f"by {actor}"
+    return replace(plan, phase=Phase.STOPPED, actor=actor, why=why)
+
+
+class PreflightCheck(NamedTuple):
+    """One check of a dry run."""
+
+    what: str
+    holds: bool
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a dry run has found out about one letter's job."""
+
+    gone: bool = False
+    """Whether there is no such job any more."""
+    declared: bool = True
+    plan: str = ""
+    """The token of the plan in which it waits, if that has begun."""
+    input_refused: str = ""
+    """Why the function would not take the arguments; empty if it does."""
+    misfits: Sequence[str] = ()
+    """Stored results that do not fit the code any more."""
+    finished: Sequence[str] = ()
+    """Stages that are kept."""
+    unavailable: str = ""
+    """Why the provider of the failed stage lets no calls through; empty if it does, or if there is none."""
+    code_version: str = ""
+    schema: str = ""
+    """Why the database's schema does not fit; empty if it does."""
+
+
+def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[PreflightCheck]:
+    """Return the checks of a replay of *letter*, passed or failed."""
+    found = [
+        _workflow(letter, facts.plan),
+        PreflightCheck("schema", not facts.schema, facts.schema or "the schema fits"),
+    ]
+    if missing := _missing(letter, facts):
+        return [*found, PreflightCheck("job", holds=False, told=missing)]
+    found += [
+        PreflightCheck(
+            "input", not facts.input_refused, facts.input_refused or "the function takes the arguments"
+        ),
+        _stages(letter, facts, restart=restart),
+        PreflightCheck("provider", not facts.unavailable, facts.unavailable or _lets_through(letter)),
+        _version(letter, facts.code_version),
+    ]
+    return found
+
+
+def _missing(letter: Letter, facts: Facts) -> str:
+    """Say what is missing, so that nothing else can be checked; empty if nothing is."""
+    if facts.gone:
+        return "its job is gone, and nothing is left to replay"
+    return "" if facts.declared else f"no job named {letter.name!r} is declared here; import its module"
+
+
+def _lets_through(letter: Letter) -> str:
+    return f"provider {letter.provider!r} lets calls through" if letter.provider else "it called no provider"
+
+
+def _workflow(letter: Letter, plan: str) -> PreflightCheck:
+    if plan:
+        return PreflightCheck(
+            "workflow", holds=False, told=f"it waits in plan {plan}, which has begun; stop that first"
+        )
+    ready = letter.state in (LetterState.REMEDIATED, LetterState.VALIDATED)
+    detail = (
+        f"cause {letter.cause}, evidence on record"
+        if ready
+        else f"it is {letter.state}; cause and evidence come first"
+    )
+    return PreflightCheck("workflow", ready, detail)
+
+
+def _stages(letter: Letter, facts: Facts, *, restart: bool) -> PreflightCheck:
+    if restart:
+        return PreflightCheck("stages", holds=True, told="all stages run again")
+    if facts.misfits:
+        return PreflightCheck(
+            "stages", holds=False, told=f"{'; '.join(facts.misfits)}; replay with restart, or repair the code"
+        )
+    kept = ", ".join(facts.finished)
+    if letter.corrected and kept:
+        detail = f"kept: {kept}; one that gets a corrected argument stops the job, and restart runs all again"
+        return PreflightCheck("stages", holds=True, told=detail)
+    return PreflightCheck("stages", holds=True, told=f"kept: {kept}" if kept else "no stage is finished")
+
+
+def _version(letter: Letter, now: str) -> PreflightCheck:
+    """A mistake in the code is still in it, as long as the code is the same."""
+    before = letter.code_version
+    if letter.cause is not Cause.CODE:
+        return PreflightCheck("version", holds=True, told=f"version {now or 'unknown'}")
+    if not before or not now:
+        return PreflightCheck(
+            "version",
+            holds=True,
+            told="the code's version is not known; set HOLDFAST_CODE_VERSION to have it compared",
+        )
+    detail = f"failed with {before}, this is {now}"
+    return PreflightCheck(
+        "version", before != now, detail if before != now else f"{detail}: deploy the repaired code first"
+    )
+
+
+AUTOMATIC = "automatic replay"
+"""The actor of the steps of an automatic replay."""
+
+NOT_LATER = timedelta(days=1)
+"""How long after it is due a letter is still replayed automatically: workers may have been down for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoReplay:
+    """Allows a job to be replayed once without an operator, *after* its failure, if that was transient.
+
+    *safe* says why it does no harm if something takes effect twice, since no operator is asked. Raises `ValueError`
+    if it is empty, or if *after* is not a duration.
+    """
+
+    safe: str
+    after: Duration = timedelta(minutes=10)
+
+    def __post_init__(self) -> None:
+        if not self.safe.strip():
+            raise ValueError("safe is empty; say why it does no harm if something takes effect twice")
+        duration(self.after)
+
+
+def is_due(letter: Letter, policy: AutoReplay, now: datetime) -> bool:
+    """Return whether a letter is due for its automatic replay: once per job, and after a transient failure."""
+    if letter.state is not LetterState.NEW or letter.replays or not letter.failure.retryable:
+        return False
+    # Enabling it for a job today does not mean the letters that failed last month.
+    age, after = now - letter.last_failure_at, duration(policy.after)
+    return after <= age < after + NOT_LATER
+
+
+def is_in_time(deadline_at: datetime | None, now: datetime) -> bool:
+    """Return whether an automatically replayed job has time left: it keeps its deadline."""
+    return deadline_at is None or deadline_at > now

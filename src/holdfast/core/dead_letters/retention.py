@@ -1,0 +1,44 @@
+"""How long what has ended is kept."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.core.durations import Duration, parse_durations
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What is kept how long; `None` means for ever.
+
+    Dead letters leave for the archive, the oldest first; without an archive none is ever deleted. A key outlives its
+    job: as long as it is kept, nothing runs twice for it.
+    """
+
+    letters: timedelta | None = timedelta(days=7)
+    most_letters: int | None = 10_000
+    finished: timedelta | None = timedelta(days=30)
+    keys: timedelta | None = timedelta(days=90)
+    letters_a_day: int | None = 100
+    """More dead letters than this within a day raise a ticket, once for each time that it comes to that."""
+
+    if TYPE_CHECKING:  # durations are given in any form, and parsed to timedelta
+
+        def __init__(
+            self,
+            letters: Duration | None = ...,
+            most_letters: int | None = ...,
+            finished: Duration | None = ...,
+            keys: Duration | None = ...,
+            letters_a_day: int | None = ...,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        parse_durations(self, "letters", "finished", "keys")
+        for name in ("letters", "finished", "keys"):
+            if getattr(self, name) == timedelta(0):
+                raise ValueError(f"retention of {name} must be positive; None keeps them for ever")
+        if self.most_letters is not None and self.most_letters < 1:
+            raise ValueError("most_letters must be at least 1; None sets no limit")
+        if self.letters_a_day is not None and self.letters_a_day < 0:
+            raise ValueError("letters_a_day must be 0 or more; None raises no ticket")

@@ -1,0 +1,1 @@
+"""Failures: what an error means, and when an attempt follows it."""

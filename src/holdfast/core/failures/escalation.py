@@ -1,0 +1,101 @@
+"""What follows when a job has no attempt left: a table by the class of its failure, for each job its own.
+
+Every such job leaves a dead letter with a ticket. The table says at which level it is notified, and whether the
+backup of its provider is called before.
+
+>>> [str(word) for word in DEFAULT_TABLE[ErrorClass.CONNECT_FAILED]]
+['backup', 'alert']
+>>> [str(word) for word in table({"CONNECT_FAILED": "page"})[ErrorClass.CONNECT_FAILED]]
+['page']
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from holdfast.core.failures.failure import MEANINGS, ErrorClass, Scope, Verdict
+
+
+class Follow(StrEnum):
+    """What follows exhaustion."""
+
+    REVIEW = "review"
+    """A person looks at it when there is time."""
+    BACKUP = "backup"
+    """The backup of the provider is called in the last attempt; if that fails too, the other entries follow."""
+    ALERT = "alert"
+    """A person is notified now."""
+    PAGE = "page"
+    """A person is paged."""
+
+
+LEVELS = (Follow.REVIEW, Follow.ALERT, Follow.PAGE)
+"""The levels of a ticket, the lowest first."""
+
+Table = Mapping[ErrorClass, tuple[Follow, ...]]
+
+_NETWORK = (ErrorClass.CONNECT_FAILED, ErrorClass.CONNECTION_LOST, ErrorClass.POOL_EXHAUSTED)
+_OURS = (
+    ErrorClass.BUG,
+    ErrorClass.MISCONFIGURED,
+    ErrorClass.AUTH_DENIED,
+    ErrorClass.QUOTA_EXHAUSTED,
+    ErrorClass.STAGE_MISMATCH,
+)
+
+
+def _default_entry(kind: ErrorClass) -> tuple[Follow, ...]:
+    level = Follow.ALERT if kind in _NETWORK else Follow.PAGE if kind in _OURS else Follow.REVIEW
+    return (Follow.BACKUP, level) if _may_be_the_providers(kind) else (level,)
+
+
+def _may_be_the_providers(kind: ErrorClass) -> bool:
+    meaning = MEANINGS[kind]
+    # A user's rule may blame a provider for an unknown failure.
+    return (
+        kind is ErrorClass.UNKNOWN or meaning.verdict is not Verdict.IGNORE or meaning.scope is Scope.PROVIDER
+    )
+
+
+DEFAULT_TABLE: Table = {kind: _default_entry(kind) for kind in ErrorClass}
+"""What follows unless a job says otherwise.
+
+Timeouts are reviewed, after the backup was called; a broken network alerts; mistakes and settings page the operator.
+"""
+
+
+def table(given: Mapping[str, str | Iterable[str]] | None = None) -> Table:
+    """Parse a job's own table; `DEFAULT_TABLE` applies to classes that it does not name. Raises `ValueError`.
+
+    >>> table({"NETWORK_TIMEOUT": ("backup", "page")})[ErrorClass.NETWORK_TIMEOUT]
+    (<Follow.BACKUP: 'backup'>, <Follow.PAGE: 'page'>)
+    """
+    own = {_class(kind): _entries(kind, words) for kind, words in (given or {}).items()}
+    return {**DEFAULT_TABLE, **own}
+
+
+def level_of(kind: ErrorClass, own: Table = DEFAULT_TABLE) -> Follow:
+    """Return the level of the ticket of a dead letter of this *kind*.
+
+    >>> str(level_of(ErrorClass.BUG)), str(level_of(ErrorClass.NETWORK_TIMEOUT))
+    ('page', 'review')
+    """
+    named = [word for word in own[kind] if word in LEVELS]
+    return max(named, key=LEVELS.index, default=Follow.REVIEW)
+
+
+def _class(kind: str) -> ErrorClass:
+    try:
+        return ErrorClass(kind)
+    except ValueError:
+        known = ", ".join(ErrorClass)
+        raise ValueError(f"{kind!r} is no class of failures; there are {known}") from None
+
+
+def _entries(kind: str, words: str | Iterable[str]) -> tuple[Follow, ...]:
+    listed = [words] if isinstance(words, str) else list(words)
+    try:
+        return tuple(Follow(word) for word in listed)
+    except ValueError:
+        raise ValueError(
+            f"{listed!r} cannot follow {kind}; use 'review', 'backup', 'alert' or 'page', one or several"
+        ) from None

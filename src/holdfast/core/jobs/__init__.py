@@ -1,0 +1,1 @@
+"""Jobs: their states, stages, transitions and history."""

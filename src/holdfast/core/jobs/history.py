@@ -1,0 +1,148 @@
+"""A job's history, from its row and the stored events.
+
+The row is the record of where a job is: when it was submitted, who runs it since when, how it
+ended. Only what a row forgets is stored as an event, so the common job costs no event row at all
+and the history can never disagree with the state.
+"""
+
+from collections.abc import Container, Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from holdfast.core.jobs.job import Event, EventKind, Job
+from holdfast.core.jobs.stages import StageKey, StageStatus
+from holdfast.core.jobs.states import Status
+
+_RUN_ENDS = {
+    EventKind.QUEUED,
+    EventKind.RETRY,
+    EventKind.HELD,
+    EventKind.FAILED,
+    EventKind.EXPIRED,
+    EventKind.CANCELLED,
+    EventKind.COMPLETED,
+}
+_FROM_OUTSIDE = {EventKind.SIGNALLED, EventKind.WARNING}
+"""What may happen to a job at any time, so that only the clock says whether it came before or after something else."""
+
+_PAST = {
+    EventKind.PROCESSING: _FROM_OUTSIDE,
+    EventKind.FAILED: {EventKind.WARNING},
+    EventKind.EXPIRED: {EventKind.WARNING},
+}
+"""What is stored only when the row forgets it, and the kinds that may have been stored before it and happened later."""
+
+
+class StageMark(NamedTuple):
+    """When a stage was stored, done or failed, and which provider computed it, if one did.
+
+    *token* is that of the lease under which it was written; *number* grows with each write of the job's stages.
+    """
+
+    at: datetime
+    key: StageKey
+    attempt: int
+    status: StageStatus
+    provider: str | None = None
+    token: int = 0
+    number: int = 0
+
+
+def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> list[Event]:
+    """Join the events of *job*, in the order in which they were written; *stored* comes in that order.
+
+    A clock that was set back does not change it. The clock is used only where nothing else decides: whether a signal
+    came before or after the claim or the stage beside it, a warning before or after the end, and when a stage was stored
+    that a replay has written down.
+    """
+    written = list(stored)
+    events = [Event(EventKind.QUEUED, job.created_at)]
+    for event in written:
+        if event.kind is not EventKind.STAGE:
+            _add(events, event, len(events), past=_PAST.get(event.kind, ()))
+    for event in _running(job):
+        _add(events, event, _end_of_last_run(events), past=_FROM_OUTSIDE)
+    for event in _ended(job):
+        _add(events, event, len(events), past={EventKind.WARNING})
+    for mark in sorted(stages, key=lambda mark: (mark.token, mark.number, mark.at)):
+        place = _end_of_run(events, mark.token)
+        if place is None:
+            _add_by_clock(events, _stage_event(mark), len(events))
+        else:
+            _add(events, _stage_event(mark), place, past=_FROM_OUTSIDE)
+    for place, event in enumerate(written):
+        if event.kind is EventKind.STAGE:
+            _add_by_clock(events, event, _place_of_next(events, written[place + 1 :]))
+    if job.purged_at is not None:
+        events.append(Event(EventKind.PURGED, job.purged_at))
+    return events
+
+
+def _add(events: list[Event], event: Event, place: int, *, past: Container[EventKind]) -> None:
+    """Put *event* in at *place*, or before what is there of the kinds *past* that is later by the clock."""
+    while place > 1 and events[place - 1].kind in past and events[place - 1].at > event.at:
+        place -= 1
+    events.insert(place, event)
+
+
+def _add_by_clock(events: list[Event], stage: Event, place: int) -> None:
+    """Put a *stage* of which no more is known in before all of its generation that is later, or ends its lap."""
+    while place > 1 and events[place - 1].kind is not EventKind.REPLAYED:
+        before = events[place - 1]
+        if before.at < stage.at or (before.at == stage.at and before.kind not in _RUN_ENDS):
+            break
+        place -= 1
+    events.insert(place, stage)
+
+
+def _place_of_next(events: list[Event], written: Iterable[Event]) -> int:
+    """Find what was written down next to a stage: how its generation ended."""
+    following = next((event for event in written if event.kind is not EventKind.STAGE), None)
+    return next((place for place, event in enumerate(events) if event is following), len(events))
+
+
+def _end_of_last_run(events: list[Event]) -> int:
+    """Find the end of the run in the row: after all events, or at its deadline if a late result was accepted."""
+    if all(event.kind is not EventKind.ACCEPTED for event in events):
+        return len(events)
+    return max(place for place, event in enumerate(events) if event.kind is EventKind.EXPIRED)
+
+
+def _end_of_run(events: list[Event], token: int) -> int | None:
+    """Find the end of the run that had *token*: every claim and every end of a run raises it by one."""
+    runs = [place for place, event in enumerate(events) if event.kind is EventKind.PROCESSING]
+    run = (token + 1) // 2
+    if not 1 <= run <= len(runs):
+        return None
+    later = range(runs[run - 1] + 1, len(events))
+    return next((place for place in later if events[place].kind in _RUN_ENDS), len(events))
+
+
+def _running(job: Job) -> list[Event]:
+    """Return the run that the row still describes."""
+    if job.leased_by is None or job.last_attempt_at is None:
+        return []
+    meta = {"attempt": job.last_attempt, "worker": job.leased_by}
+    return [Event(EventKind.PROCESSING, job.last_attempt_at, meta)]
+
+
+def _ended(job: Job) -> list[Event]:
+    return [] if job.finished_at is None else [_end(job, job.finished_at)]
+
+
+def _end(job: Job, at: datetime) -> Event:
+    match job.status:
+        case Status.FAILED if job.timed_out_at is not None:
+            return Event(EventKind.EXPIRED, at, {"late": True} if job.late_at else {})
+        case Status.FAILED:
+            meta = job.failure.summary() if job.failure else {}
+            return Event(EventKind.FAILED, at, meta | ({"stage": job.stage} if job.stage else {}))
+        case Status.CANCELLED:
+            return Event(EventKind.CANCELLED, at)
+        case _:
+            return Event(EventKind.COMPLETED, at, {"attempt": job.last_attempt})
+
+
+def _stage_event(mark: StageMark) -> Event:
+    meta = {"stage": str(mark.key), "attempt": mark.attempt, "status": mark.status.value}
+    return Event(EventKind.STAGE, mark.at, meta | ({"provider": mark.provider} if mark.provider else {}))

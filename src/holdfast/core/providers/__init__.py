@@ -1,0 +1,1 @@
+"""Providers: breakers, limits and what all workers share about them."""

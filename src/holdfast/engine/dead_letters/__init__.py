@@ -1,0 +1,1 @@
+"""Services for dead letters: replay, notification, archive, restore."""

@@ -1,0 +1,54 @@
+"""The replayer: it carries out replay plans, the canary first and the others at the plan's pace."""
+
+import asyncio
+
+from holdfast.core.dead_letters.replay_plan import BEAT, Phase, Plan, next_move
+from holdfast.engine.runtime import Runtime
+from holdfast.ports.letters import PlanRow
+
+
+class Replayer:
+    """Advances replay plans. Every worker runs one; the first to write the next step takes it."""
+
+    def __init__(self, runtime: Runtime, wake_worker: asyncio.Event) -> None:
+        self._store = runtime.store
+        self._logger = runtime.logger
+        self._metrics = runtime.metrics
+        self._dice = runtime.dice
+        self._idle = runtime.letters.poll_interval.total_seconds()
+        self._wake_worker = wake_worker
+
+    async def run_once(self) -> float:
+        """Take the next step of each plan that has begun; return the seconds until there may be another."""
+        rows = await self._store.running_plans()
+        for row in rows:
+            await self._advance(row)
+        return min(BEAT, self._idle) if rows else self._idle * (0.5 + self._dice.roll())
+
+    async def _advance(self, row: PlanRow) -> None:
+        try:
+            plan = Plan.load(row.state)
+        except ValueError:
+            # A newer version has written it, and its workers carry it out.
+            self._logger.warning("replay plan not readable", plan=row.token)
+            return
+        now, standing = await self._store.standing(plan.token)
+        move = next_move(plan, standing, now)
+        if move.plan == plan and not move.take:
+            return
+        jobs = await self._store.advance_plan(row, move.plan, take=move.take)
+        if jobs is not None:
+            self._report(plan, move.plan, len(jobs))
+
+    def _report(self, before: Plan, after: Plan, jobs: int) -> None:
+        fields = {"plan": after.token, "actor": after.actor}
+        if jobs:
+            self._wake_worker.set()
+            self._metrics.count("letters_replayed", jobs)
+            self._logger.info("dead letters replayed", jobs=jobs, **fields)
+        if after.phase is Phase.STOPPED:
+            self._logger.warning("replay stopped", reason=after.why, **fields)
+        elif after.phase is Phase.DONE:
+            self._logger.info("replay completed", **fields)
+        elif after.phase is not before.phase:
+            self._logger.info("canary completed", **fields)

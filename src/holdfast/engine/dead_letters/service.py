@@ -1,0 +1,352 @@
+"""The dead-letter service: the operations of an operator on one dead letter, or on all that a filter selects.
+
+A step that is not allowed for a single letter raises an error; for many letters, the result lists the refused ones.
+"""
+
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from holdfast.core.dead_letters.letter import (
+    Cause,
+    Group,
+    Letter,
+    LetterFilter,
+    LetterStep,
+    Step,
+    close,
+    discard,
+    refusal,
+    remediate,
+    triage,
+    validate,
+)
+from holdfast.core.dead_letters.replay_plan import PACE, Plan, PreflightCheck, Standing, start, stop
+from holdfast.core.errors import ConfigError, StepRefused
+from holdfast.core.jobs.stages import StageRow, StageStatus
+from holdfast.engine.dead_letters.archiver import Archiver
+from holdfast.engine.dead_letters.preflight import Preflight, read_jobs
+from holdfast.engine.dead_letters.restorer import Archived, ProgressCallback, Restorer
+from holdfast.engine.runtime import Runtime
+
+PAGE = 500
+"""Letters that are read or updated together."""
+
+JobIdOrFilter = str | LetterFilter
+"""One letter, by its job's id, or all that a filter selects."""
+
+
+class Moved(NamedTuple):
+    """The job ids of the letters that took a step, and why others were refused."""
+
+    done: list[str]
+    refused: dict[str, str]
+
+
+class StageTries(NamedTuple):
+    """The status and attempts of one stage of a failed job."""
+
+    stage: str
+    status: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dossier:
+    """One letter with its steps, its stages and the hash of its arguments."""
+
+    letter: Letter
+    steps: list[LetterStep]
+    stages: list[StageTries]
+    payload_hash: str
+
+    @property
+    def sanitized_context(self) -> dict[str, Any]:
+        """The context of the failure, with the attempts of each stage and a keyed hash of the arguments."""
+        attempts = {each.stage: each.attempts for each in self.stages}
+        return {**self.letter.sanitized_context, "attempts": attempts, "payload_hash": self.payload_hash}
+
+
+class Planned(NamedTuple):
+    """The checks of each letter; *token* is that of the plan, `None` without one."""
+
+    token: str | None
+    ready: list[str]
+    checks: dict[str, list[PreflightCheck]]
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why letters are not part of the plan, by job id."""
+        reasons = {
+            job_id: "; ".join(check.told for check in found if not check.holds)
+            for job_id, found in self.checks.items()
+        }
+        return {job_id: why for job_id, why in reasons.items() if why}
+
+
+class Progress(NamedTuple):
+    """A plan, and the states of its letters."""
+
+    plan: Plan
+    standing: Standing
+
+
+class DeadLetterService:
+    """The operations of an operator on dead letters."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._store = runtime.store
+        self._archiver = Archiver(runtime)
+        self._restorer = Restorer(runtime)
+        self._preflight = Preflight(runtime)
+
+    async def letters(self, letter_filter: LetterFilter) -> list[Letter]:
+        """List letters, the newest job first."""
+        return await self._store.letters(letter_filter)
+
+    async def groups(self, letter_filter: LetterFilter) -> list[Group]:
+        """Group letters by fingerprint, the most recent group first."""
+        return await self._store.letter_groups(letter_filter)
+
+    async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
+        """Return all details of one letter. Raises `LetterNotFound`."""
+        letter = await self._store.letter(job_id, owner=owner)
+        [job] = await read_jobs(self._store, [letter.job_id])
+        rows = await self._store.stages([letter.job_id])
+        return Dossier(
+            letter,
+            await self._store.letter_steps(letter.job_id),
+            _tries(letter, rows),
+            "" if job is None else self._runtime.redactor.payload_hash(job.args),
+        )
+
+    async def triage(
+        self, selection: JobIdOrFilter, cause: Cause, *, actor: str, reason: str = "", dry_run: bool = False
+    ) -> Moved:
+        """Record why jobs failed."""
+        return await self._step(selection, triage(cause, actor=actor, reason=reason), dry_run=dry_run)
+
+    async def remediate(
+        self,
+        selection: JobIdOrFilter,
+        evidence: str,
+        *,
+        actor: str,
+        reason: str = "",
+        correct: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+    ) -> Moved:
+        """Record the evidence that the cause is gone; *correct* changes arguments of one job, by name."""
+        step = remediate(evidence, actor=actor, reason=reason)
+        if correct is None:
+            return await self._step(selection, step, dry_run=dry_run)
+        if not isinstance(selection, str):
+            raise ConfigError("arguments are corrected for one job at a time; name it by its id")
+        letter = await self._store.letter(selection)
+        args = await self._preflight.corrected(letter, correct)
+        recorded = replace(step, meta={"corrected": sorted(correct)})
+        return await self._step(letter.job_id, recorded, dry_run=dry_run, args=args)
+
+    async def close(
+        self, selection: JobIdOrFilter, notes: str, *, actor: str, dry_run: bool = False
+    ) -> Moved:
+        """Record how jobs that completed after their replay were repaired."""
+        return await self._step(selection, close(notes, actor=actor), dry_run=dry_run)
+
+    async def discard(
+        self, selection: JobIdOrFilter, reason: str, *, actor: str, dry_run: bool = False
+    ) -> Moved:
+        """Discard letters: their jobs stay failed."""
+        return await self._step(selection, discard(reason, actor=actor), dry_run=dry_run)
+
+    async def plan(
+        self,
+        selection: JobIdOrFilter,
+        *,
+        safe: str,
+        actor: str,
+        restart: bool = False,
+        canary: int = 1,
+        pace: float = PACE,
+        dry_run: bool = False,
+    ) -> Planned:
+        """Check which letters can be replayed, and make a plan for those; the others are left as they are.
+
+        *safe* states why repeated effects do no harm. *canary* letters are replayed first, the others follow at *pace*
+        letters per second. With *restart* finished stages run again.
+        """
+        draft = self._draft(actor=actor, restart=restart, canary=canary, pace=pace)
+        step = self._redacted(validate(safe, draft.token, actor=actor))
+        checked = [
+            each
+            async for page in self._pages(selection)
+            for each in await self._preflight.check(page, restart=restart)
+        ]
+        found = {letter.job_id: its_checks for letter, its_checks in checked}
+        ready = [letter for letter, its_checks in checked if all(check.holds for check in its_checks)]
+        if dry_run or not ready:
+            return Planned(None, [letter.job_id for letter in ready], found)
+        now = await self._store.now()
+        plan = replace(draft, made_at=now.timestamp(), letters=len(ready))
+        moved = await self._store.move_letters([letter.seen for letter in ready], [step], plan=plan)
+        self._report(
+            step, next((letter for letter in ready if letter.job_id in moved), None), count=len(moved)
+        )
+        for letter in ready:
+            if letter.job_id not in moved:
+                found[letter.job_id].append(
+                    PreflightCheck("workflow", holds=False, told=_changed(letter.job_id))
+                )
+        # A plan of which a letter has changed meanwhile is stale: its token cannot be used.
+        return Planned(plan.token if len(moved) == len(ready) else None, moved, found)
+
+    def _draft(self, *, actor: str, restart: bool, canary: int, pace: float) -> Plan:
+        """Make a plan without letters, before any is read. Raises `ConfigError` for invalid options."""
+        try:
+            return Plan(
+                token=self._runtime.ids.job_id(),
+                actor=actor,
+                made_at=0.0,
+                letters=0,
+                restart=restart,
+                code_version=self._runtime.letters.code_version,
+                canary=canary,
+                pace=pace,
+            )
+        except ValueError as refused:
+            raise ConfigError(str(refused)) from None
+
+    async def replay(self, token: str, *, actor: str) -> Progress:
+        """Start a plan; workers carry it out. Idempotent. Raises `PlanStale`."""
+        version = self._runtime.letters.code_version
+        return await self._change(
+            token,
+            lambda plan, standing, now: start(plan, standing, now, actor=actor, code_version=version),
+        )
+
+    async def stop(self, token: str, *, actor: str, reason: str = "") -> Progress:
+        """Stop a plan: no further letters are replayed; jobs that are running go on."""
+        reason = self._runtime.redactor(reason)
+        return await self._change(token, lambda plan, *_: stop(plan, actor=actor, reason=reason))
+
+    async def progress(self, token: str) -> Progress:
+        """Return the progress of a plan. Raises `PlanStale` if there is none."""
+        return await self._change(token, lambda plan, *_: plan)
+
+    async def _change(self, token: str, decide: Callable[[Plan, Standing, float], Plan]) -> Progress:
+        """Replace a plan by the result of *decide*, which is called again after a concurrent change."""
+        while True:
+            row = await self._store.plan(token)
+            plan = Plan.load(row.state)
+            now, standing = await self._store.standing(token)
+            changed = decide(plan, standing, now)
+            if changed == plan:
+                return Progress(plan, standing)
+            if await self._store.advance_plan(row, changed) is not None:
+                self._report_change(changed)
+                return Progress(changed, standing)
+
+    def _report_change(self, plan: Plan) -> None:
+        fields = {"plan": plan.token, "actor": plan.actor}
+        if plan.is_running:
+            self._runtime.logger.info("replay started", letters=plan.letters, **fields)
+        else:
+            self._runtime.logger.warning("replay stopped", reason=plan.why, **fields)
+
+    async def archive(
+        self, *, older_than: timedelta | None = None, beyond: int | None = None, dry_run: bool = False
+    ) -> int:
+        """Archive letters now, by the retention or by what is given, and delete them; return how many."""
+        move = self._archiver.due if dry_run else self._archiver.archive
+        return await move(older_than=older_than, beyond=beyond)
+
+    async def archived(self, letter_filter: LetterFilter) -> list[Archived]:
+        """List the archived letters, file by file; all of them without a limit."""
+        return await self._restorer.archived(letter_filter)
+
+    async def restore(
+        self, selection: JobIdOrFilter, *, dry_run: bool = False, told: ProgressCallback | None = None
+    ) -> Moved:
+        """Restore letters from the archive, with their jobs. A single letter that is not restored raises its error."""
+        letter_filter = LetterFilter(job_ids=(selection,)) if isinstance(selection, str) else selection
+        done, refused = await self._restorer.restore(letter_filter, dry_run=dry_run, told=told)
+        if isinstance(selection, str):
+            for error in refused.values():
+                raise error
+        return Moved(done, {job_id: str(error) for job_id, error in refused.items()})
+
+    async def _step(
+        self, selection: JobIdOrFilter, step: Step, *, dry_run: bool, args: str | None = None
+    ) -> Moved:
+        """Take a step with each letter that allows it. Raises `StepRefused` if a single letter does not."""
+        step = self._redacted(step)
+        done: list[str] = []
+        first: Letter | None = None
+        refused: dict[str, str] = {}
+        async for page in self._pages(selection):
+            refused |= {letter.job_id: why for letter in page if (why := refusal(letter, step))}
+            seen = [letter.seen for letter in page if letter.job_id not in refused]
+            ids = [job_id for job_id, _ in seen]
+            moved = ids if dry_run or not seen else await self._store.move_letters(seen, [step], args=args)
+            done += moved
+            first = first or next((letter for letter in page if letter.job_id in moved), None)
+            refused |= {job_id: _changed(job_id) for job_id in ids if job_id not in moved}
+        if isinstance(selection, str) and refused:
+            raise StepRefused(*refused.values())
+        if not dry_run:
+            self._report(step, first, count=len(done))
+        return Moved(done, refused)
+
+    def _redacted(self, step: Step) -> Step:
+        """Redact the texts of a step: operators paste the messages of services."""
+        redact = self._runtime.redactor
+        return replace(
+            step,
+            reason=redact(step.reason),
+            evidence=step.evidence and redact(step.evidence),
+            safe=step.safe and redact(step.safe),
+            notes=step.notes and redact(step.notes),
+        )
+
+    def _report(self, step: Step, first: Letter | None, *, count: int) -> None:
+        if first is None:
+            return
+        self._runtime.metrics.count("letter_steps", count, state=step.to.value)
+        self._runtime.logger.info(
+            "dead letters updated",
+            state=step.to.value,
+            letters=count,
+            job_id=first.job_id,
+            name=first.name,
+            queue=first.queue,
+            actor=step.actor,
+            reason=step.reason,
+        )
+
+    async def _pages(self, selection: JobIdOrFilter) -> AsyncIterator[list[Letter]]:
+        """Yield the selected letters, a page at a time."""
+        if isinstance(selection, str):
+            yield [await self._store.letter(selection)]
+            return
+        left, before = math.inf if selection.limit is None else selection.limit, selection.before
+        while left > 0:
+            page = await self._store.letters(replace(selection, limit=int(min(PAGE, left)), before=before))
+            if not page:
+                return
+            yield page
+            left, before = left - len(page), page[-1].job_id
+
+
+def _changed(job_id: str) -> str:
+    return f"the dead letter of job {job_id} has just changed; look at it again"
+
+
+def _tries(letter: Letter, rows: Sequence[StageRow]) -> list[StageTries]:
+    """Return how many attempts each stage had; the job itself counts as one if no stage has failed."""
+    tries = [StageTries(str(row.key), row.status.value, row.attempt) for row in rows if not row.key.is_wait]
+    if letter.stage is None or letter.stage not in {each.stage for each in tries}:
+        tries.append(StageTries(letter.stage or "(the job itself)", StageStatus.FAILED.value, letter.attempt))
+    return tries

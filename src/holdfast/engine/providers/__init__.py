@@ -1,0 +1,1 @@
+"""Calls to providers: admission, limits, and the state that all workers share."""

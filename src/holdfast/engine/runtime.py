@@ -1,0 +1,42 @@
+"""The runtime: the dependencies that the parts of the engine share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.core.failures.classifier import Classifier
+from holdfast.core.jobs.job import Claim
+from holdfast.core.redaction import Redactor
+from holdfast.core.strict_json import fingerprint
+from holdfast.engine.options import LetterOptions
+from holdfast.engine.registry import Registry
+from holdfast.ports import Clock, Dice, Executor, Ids, Logger, Metrics, Store, Tracer, Watchdog
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The ports and rules that everything in one process shares."""
+
+    store: Store
+    registry: Registry
+    classifier: Classifier
+    clock: Clock
+    dice: Dice
+    ids: Ids
+    executor: Executor
+    logger: Logger
+    metrics: Metrics
+    tracer: Tracer | None = None
+    watchdog: Watchdog | None = None
+    """Runs the lease guard in a thread while the event loop may be blocked; `None` where time is simulated."""
+    fingerprint: Callable[[str], str] = fingerprint
+    """Hashes a text, to compare it with a stored one."""
+    redactor: Redactor = field(default_factory=Redactor)
+    letters: LetterOptions = field(default_factory=LetterOptions)
+    bind_job: Callable[[Claim], None] | None = None
+    """Called before the function of a job, in its context: it binds the job to the log context."""
+    development: bool = False
+    """Development mode: each completed job is logged at info, and each failure with its stack."""
+
+    def describe(self, error: BaseException) -> str:
+        """Return the message of an error, with secrets redacted."""
+        return self.classifier.describe(error)

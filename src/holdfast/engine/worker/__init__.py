@@ -1,0 +1,1 @@
+"""The worker and the services that run in it."""

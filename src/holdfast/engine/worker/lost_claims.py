@@ -1,0 +1,70 @@
+"""Claims whose answer was lost: the store has leased jobs to a worker that does not know of them.
+
+Their leases would expire, and the attempt would be spent: a job with a single attempt would become a dead letter
+without having run. So the worker reads what is leased to it, and releases what it does not know.
+"""
+
+from collections.abc import Set
+from datetime import timedelta
+
+from holdfast.core.jobs.job import EventKind
+from holdfast.core.jobs.transitions import Requeue
+from holdfast.engine.worker.settler import AttemptOutcome, Settler
+from holdfast.ports import Clock, Logger, Store
+
+WHY = "the answer to its claim was lost"
+
+
+class LostClaims:
+    """Looks for such jobs after a claim whose outcome is unknown, until its leases have expired.
+
+    One check is not enough: a server that was too slow to answer may commit the claim afterwards.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        store: Store,
+        settler: Settler,
+        *,
+        lease: timedelta,
+        poll: timedelta,
+        clock: Clock,
+        logger: Logger,
+    ) -> None:
+        self._worker = worker
+        self._store = store
+        self._settler = settler
+        self._lease = lease.total_seconds()
+        self._poll = poll.total_seconds()
+        self._clock = clock
+        self._logger = logger
+        self._until = self._next_look = float("-inf")
+
+    def expect(self) -> None:
+        """Note that the outcome of a claim is unknown."""
+        self._next_look = self._clock.monotonic()
+        self._until = self._next_look + self._lease
+
+    def expected(self) -> bool:
+        """Whether there may be such jobs."""
+        return self._clock.monotonic() < self._until
+
+    def due(self) -> bool:
+        """Whether the next check for them is due."""
+        return self.expected() and self._clock.monotonic() >= self._next_look
+
+    async def give_back(self, held: Set[tuple[str, int]]) -> None:
+        """Release what is leased to this worker and is neither among *held* nor about to be settled.
+
+        No claim of this worker may be under way meanwhile. Raises `StoreUnavailable`: then call it again.
+        """
+        known = held | self._settler.leases
+        lost = [job for job in await self._store.leased_to(self._worker) if (job.id, job.token) not in known]
+        self._next_look = self._clock.monotonic() + self._poll
+        if not lost:
+            return
+        for job in lost:
+            back = Requeue(job.id, job.token, EventKind.QUEUED, gives_back=True, reason=WHY)
+            self._settler.post(AttemptOutcome(back, job.attempt, 0.0))
+        self._logger.warning("lost claims released", worker=self._worker, jobs=len(lost))

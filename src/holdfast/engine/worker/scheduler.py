@@ -1,0 +1,75 @@
+"""The scheduler: it submits recurring jobs, once for each tick, by the first worker that sees the tick."""
+
+import asyncio
+import math
+from datetime import datetime
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.jobs.job import Submission
+from holdfast.engine.registry import Recurring, Registry
+from holdfast.engine.store_availability import StoreAvailability
+from holdfast.ports import Ids, Logger, Metrics, Store
+
+LONGEST_REST = 1.0
+"""Longest rest in seconds, however far the next tick is: the store's clock may be set forward."""
+
+
+class Scheduler:
+    """Submits the recurring jobs that this process declares when their next tick is due."""
+
+    def __init__(
+        self, store: Store, registry: Registry, *, ids: Ids, logger: Logger, metrics: Metrics
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._ids = ids
+        self._logger = logger
+        self._metrics = metrics
+
+    async def run(self, availability: StoreAvailability) -> None:
+        """Submit what is due, and rest until the next tick."""
+        while True:
+            try:
+                pause = await self.run_once()
+                availability.answered("scheduler")
+            except StoreUnavailable as error:
+                availability.failed("scheduler", error)
+                pause = 1.0
+            await asyncio.sleep(pause)
+
+    async def run_once(self) -> float:
+        """Submit what is due; return the seconds until the next tick, by the store's clock."""
+        recurring = {each.schedule.name: each for each in self._registry.recurring}
+        if not recurring:
+            return LONGEST_REST
+        steady = asyncio.get_running_loop().time
+        asked_at, upcoming = steady(), math.inf
+        now, marks = await self._marks(sorted(recurring))
+        for name, mark in marks.items():
+            next_tick = await self._submit(recurring[name], mark, now)
+            upcoming = min(upcoming, (next_tick - now).total_seconds())
+        # A slow answer makes no later tick late; a run that comes too early does no harm.
+        return min(max(upcoming - (steady() - asked_at), 0.0), LONGEST_REST)
+
+    async def _marks(self, names: list[str]) -> tuple[datetime, dict[str, datetime]]:
+        now, marks = await self._store.schedule_marks(names)
+        if len(marks) == len(names):
+            return now, marks
+        await self._store.begin_schedules(names)
+        return await self._store.schedule_marks(names)
+
+    async def _submit(self, recurring: Recurring, mark: datetime, now: datetime) -> datetime:
+        due = recurring.schedule.due(mark, now)
+        if due.mark != mark:
+            batch = [self._submission(recurring) for _ in due.ticks]
+            if await self._store.advance_schedule(recurring.schedule.name, mark, due.mark, batch):
+                self._metrics.count("jobs_created", len(batch))
+                self._logger.info("schedule submitted", schedule=recurring.schedule.name, jobs=len(batch))
+        return due.upcoming
+
+    def _submission(self, recurring: Recurring) -> Submission:
+        spec = recurring.job
+        args = spec.signature.dump_args((), {})
+        return Submission(
+            self._ids.job_id(), spec.name, spec.queue, "", args, spec.priority, deadline=spec.deadline
+        )

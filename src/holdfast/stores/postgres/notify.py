@@ -1,0 +1,182 @@
+"""Hints over NOTIFY: sent sparingly, heard without promise.
+
+A process that begins to listen tells the others, so that each knows roughly how many there are: with that
+number, idle workers spread their looks. It is counted anew at every heartbeat.
+
+A commit with NOTIFY takes a lock on the whole database, so a process sends at most one hint per
+queue every few milliseconds. Whatever gets lost costs one poll.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.ports import Hint, HintKind
+from holdfast.stores.postgres.connections import Connections, translated
+from holdfast.stores.postgres.naming import Namespace
+from holdfast.stores.subscriptions import Subscriptions
+
+CHANNEL = Namespace().channel
+LISTENING = "listening"
+_COUNT = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1"
+QUIET = 0.005
+LATE = 0.002
+RECONNECT = 1.0
+HEARTBEAT = 30.0
+_KINDS = frozenset(kind.value for kind in HintKind)
+
+
+class Sender:
+    """Decides which submissions carry a hint, and sends by itself the one that no other carried."""
+
+    def __init__(self, send: Callable[[list[str]], Awaitable[Any]]) -> None:
+        self._send = send
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._quiet: set[str] = set()
+        self._held_back: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def pending(self) -> int:
+        """For how many queues a quiet time runs, or a hint is due."""
+        return len(self._timers)
+
+    def due(self, queues: Iterable[str]) -> list[str]:
+        """Give the queues to hint at now; for the others their quiet time has to pass first."""
+        wanted = set(queues)
+        now = [queue for queue in wanted if queue not in self._quiet]
+        self._held_back.update(wanted.intersection(self._quiet))
+        for queue in now:
+            self._hush(queue)
+        return now
+
+    def _hush(self, queue: str) -> None:
+        self._held_back.discard(queue)
+        self._quiet.add(queue)
+        self._set_timer(queue, QUIET, self._quiet_over)
+
+    def _quiet_over(self, queue: str) -> None:
+        """Leave a hint that is due to the next submission for a moment: it costs nothing there."""
+        self._quiet.discard(queue)
+        del self._timers[queue]
+        if queue in self._held_back:
+            self._set_timer(queue, LATE, self._speak)
+
+    def _speak(self, queue: str) -> None:
+        self._hush(queue)
+        self.send(f"ready:{queue}")
+
+    def send(self, payload: str) -> None:
+        """Send a notification of its own, beside what the caller does."""
+        task = asyncio.create_task(self._hint(payload), name=f"holdfast hint {payload!r}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _set_timer(self, queue: str, seconds: float, then: Callable[[str], None]) -> None:
+        before = self._timers.get(queue)
+        if before is not None:
+            before.cancel()
+        self._timers[queue] = asyncio.get_running_loop().call_later(seconds, then, queue)
+
+    async def _hint(self, payload: str) -> None:
+        try:
+            await self._send([payload])
+        except StoreUnavailable:
+            return  # a lost hint costs a poll, nothing else
+
+    async def close(self) -> None:
+        """Forget what was held back; workers find those jobs by polling."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._quiet.clear()
+        self._held_back.clear()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+class Listener:
+    """Hears hints on a connection of its own, and comes back after a lost one.
+
+    Behind a pooler without a way past it, nothing is heard: everybody finds what there is by polling.
+    """
+
+    def __init__(
+        self, connections: Connections, *, channel: str = CHANNEL, heartbeat: float = HEARTBEAT
+    ) -> None:
+        self._connections = connections
+        self._channel = channel
+        self._name = f"{channel} listener"[:63]
+        """The name of the listening connection, by which they are counted: a server keeps 63 characters of it."""
+        self._heartbeat = heartbeat
+        self.listeners = 1
+        """How many processes listen, this one included, as far as it knows."""
+        self._subscriptions = Subscriptions()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
+        """Pass hints of these *kinds* to *hear* until the returned function is called."""
+        if self._task is None and self._connections.can_listen:
+            self._task = asyncio.create_task(self._run(), name="holdfast listener")
+        return self._subscriptions.subscribe(hear, kinds)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        while True:
+            # Whoever needs the server hears of its absence; here we only come back.
+            with suppress(StoreUnavailable, asyncpg.PostgresError), translated():
+                await self._listen_until_lost()
+            await asyncio.sleep(RECONNECT)
+
+    async def _listen_until_lost(self) -> None:
+        connection = await self._connections.lone(self._name)
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        try:
+            await connection.add_listener(self._channel, self._heard)
+            self.listeners = await connection.fetchval(_COUNT, self._name)
+            await connection.execute("SELECT pg_notify($1, $2)", self._channel, LISTENING)
+            self._subscriptions.notify(
+                Hint(HintKind.READY, "")
+            )  # something may have been said while nobody listened
+            while not await _happens(lost, within=self._heartbeat):
+                # A connection that went silent and one on which nobody speaks look the same until it is asked.
+                self.listeners = await connection.fetchval(_COUNT, self._name)
+        finally:
+            connection.terminate()
+
+    def _heard(
+        self,
+        connection: "asyncpg.Connection[asyncpg.Record] | Any",
+        pid: int,
+        _channel: str,
+        payload: object,
+    ) -> None:
+        if payload == LISTENING:
+            self.listeners += pid != connection.get_server_pid()
+            return
+        kind, _, subject = str(payload).partition(":")
+        if kind == HintKind.TAKEN:
+            listeners, by, queue = [*subject.split("\n", 2), "", ""][:3]
+            if listeners.isdecimal():  # anybody can write to the channel
+                self._subscriptions.notify(Hint(HintKind.TAKEN, queue, by, int(listeners)))
+        elif kind in _KINDS:
+            self._subscriptions.notify(Hint(HintKind(kind), subject))
+
+
+async def _happens(event: asyncio.Event, *, within: float) -> bool:
+    """Wait for *event*, and say whether it came in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            await event.wait()
+    return event.is_set()

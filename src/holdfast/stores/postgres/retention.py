@@ -1,0 +1,155 @@
+"""How dead letters and jobs that ended leave PostgreSQL, and how letters come back."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from holdfast.core.dead_letters.letter import letter_id
+from holdfast.ports.letters import Seen
+from holdfast.stores.letter_rows import (
+    KEY_LOST,
+    Columns,
+    Kept,
+    facts_from,
+    kept_from,
+    record_from,
+)
+from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
+from holdfast.stores.postgres.purging import PostgresPurgeScan
+from holdfast.stores.queries import Statements
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.connections import Connection
+
+PARTS = ("letters", "jobs", "steps", "stages", "events", "signals", "keys", "versions")
+"""Where a letter's record comes from. The letter is first: it is locked, so that the others tell of the same moment."""
+
+
+class PostgresKeeping:
+    """The part of `LetterStore` that is about what is kept how long."""
+
+    _connections: Connections
+    _sql: Statements
+
+    def __init__(self) -> None:
+        self._finished_walk = PostgresPurgeScan(self._sql["purge_finished"], str(UUID(int=0)))
+        self._stubs_walk = PostgresPurgeScan(
+            self._sql["purge_stubs"], datetime(1970, 1, 1, tzinfo=UTC), str(UUID(int=0))
+        )
+        self._keys_walk = PostgresPurgeScan(self._sql["purge_keys"], "", "", "")
+        self._versions_walk = PostgresPurgeScan(self._sql["purge_versions"], "", "", "", 0)
+
+    async def letters_to_archive(
+        self, *, older_than: timedelta | None, beyond: int | None, limit: int
+    ) -> list[Seen]:
+        rows = await self._connections.fetch(
+            self._sql["letters_to_archive"], older_than, beyond, limit, timeout=LONG_ANSWER
+        )
+        return [(row["job_id"], row["version"]) for row in rows]
+
+    async def letter_records(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
+        ids = [letter_id(job_id) for job_id in job_ids]
+        async with self._connections.borrow() as connection, connection.transaction():
+            letters, jobs, *others = [
+                await connection.fetch(self._sql[f"kept_{name}"], ids, timeout=LONG_ANSWER) for name in PARTS
+            ]
+        job_of = {row["id"]: row for row in jobs}
+        parts = dict(zip(PARTS[2:], map(_by_job, others), strict=True))
+        return [_record(letter, job_of.get(letter["job_id"]), parts) for letter in letters]
+
+    async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
+        async with self._connections.borrow() as connection, connection.transaction():
+            for locked in ("lock_plans", "lock_failed"):
+                await connection.fetch(self._sql[locked], [job_id for job_id, _ in seen])
+            rows = await connection.fetch(self._sql["lock_seen"], *unzipped(seen))
+            found = [row["job_id"] for row in rows]
+            await self._keep_facts(connection, found)
+            await connection.execute(self._sql["forget_letters"], found)
+        return found
+
+    async def _keep_facts(self, connection: "Connection", job_ids: Sequence[str]) -> None:
+        """Write down what has to be told of letters that are about to be deleted."""
+        tickets = await connection.fetch(self._sql["lock_tickets"], job_ids)
+        untold = sorted({row["job_id"] for row in tickets if not row["told"]})
+        if untold:
+            letters = await connection.fetch(self._sql["kept_letters"], untold)
+            ids, facts = [row["job_id"] for row in letters], [facts_from(row) for row in letters]
+            await connection.execute(self._sql["keep_facts"], ids, facts)
+
+    async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
+        return [kept.letter["job_id"] for kept in map(kept_from, records) if await self._restore(kept)]
+
+    async def _restore(self, kept: Kept) -> bool:
+        """Put one letter back, with its job if that is kept; false if either is there."""
+        job_id = kept.letter["job_id"]
+        async with self._connections.borrow() as connection, connection.transaction():
+            if kept.job is not None:
+                if not await connection.fetch(self._sql["restore_job"], _json(kept.job)):
+                    return False
+                await connection.execute(self._sql["forget_burial"], job_id)
+                await connection.execute(self._sql["forget_stub"], job_id)
+                await connection.execute(
+                    self._sql["restore_rows"],
+                    job_id,
+                    kept.args or "",
+                    *map(_json, (kept.stages, kept.signals, kept.events)),
+                    timeout=LONG_ANSWER,
+                )
+                await self._take_keys(connection, kept)
+            values = [_json(kept.letter), _json(kept.steps), kept.original_args]
+            return bool(await connection.fetch(self._sql["restore_letter"], *values))
+
+    async def _take_keys(self, connection: "Connection", kept: Kept) -> None:
+        """Have nothing run a second time for the key of a job that is back; if it has another job by now, say so."""
+        job_id = kept.letter["job_id"]
+        taken = await connection.fetch(self._sql["restore_keys"], job_id, _json(kept.keys))
+        for row in kept.versions:
+            await connection.execute(self._sql["lock_subject"], row["owner"], row["name"], row["subject"])
+        taken += await connection.fetch(self._sql["restore_versions"], job_id, _json(kept.versions))
+        if len(taken) < len(kept.keys) + len(kept.versions):
+            await connection.execute(self._sql["warn"], [job_id], KEY_LOST)
+
+    async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._finished_walk.purge(self._connections, older_than, limit)
+
+    async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
+        purged = 0
+        for walk in (self._stubs_walk, self._keys_walk, self._versions_walk):
+            purged += await walk.purge(self._connections, older_than, limit - purged)
+        return purged
+
+    async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._purged("purge_plans", older_than, limit)
+
+    async def purge_tickets(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._purged("purge_tickets", older_than, limit)
+
+    async def _purged(self, statement: str, older_than: timedelta, limit: int) -> int:
+        return len(await self._connections.fetch(self._sql[statement], older_than, limit))
+
+
+def unzipped(seen: Sequence[Seen]) -> tuple[list[str], list[int]]:
+    """Give ids and versions apart, as `unnest` wants them."""
+    return [job_id for job_id, _ in seen], [version for _, version in seen]
+
+
+def _by_job(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """Gather rows that come in the order of their jobs."""
+    return {job_id: list(found) for job_id, found in groupby(rows, key=itemgetter("job_id"))}
+
+
+def _record(letter: Any, job: Any | None, parts: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, Any]:
+    found = {name: rows.get(letter["job_id"], []) for name, rows in parts.items()}
+    steps = found.pop("steps")
+    if job is None:
+        return record_from(Kept(letter, steps, letter["original_args"]))
+    return record_from(Kept(letter, steps, letter["original_args"], job, job["args"], **found))
+
+
+def _json(rows: Columns | Sequence[Columns]) -> str:
+    """Write rows as PostgreSQL reads them back into the columns of a table."""
+    return json.dumps(rows, default=datetime.isoformat)

@@ -1,0 +1,40 @@
+"""Leases of a SQLite file, extended by a thread of its own."""
+
+from datetime import timedelta
+
+from holdfast.ports import Clock
+from holdfast.stores.sqlite.database import translated
+from holdfast.stores.sqlite.fork_safety import Opened
+from holdfast.stores.sqlite.submitting import SQL
+from holdfast.stores.sqlite.times import micros, micros_of
+
+
+class SqliteLeaseExtender:
+    """The `LeaseExtender` port, with a connection that is opened when it is needed."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._opened: Opened | None = None
+
+    def extend(self, worker: str, *, lease: timedelta) -> int:
+        with translated(self._path):
+            if self._opened is None:
+                self._opened = Opened(self._path, writes=True)
+            with self._opened.use() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    # Read under the lock: a lease made of an earlier time could have run out already.
+                    values = {"worker": worker, "lease": micros_of(lease), "now": micros(self._clock.now())}
+                    extended = connection.execute(SQL["extend_all"], values).rowcount
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+        return extended
+
+    def close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()

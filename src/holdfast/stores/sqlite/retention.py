@@ -1,0 +1,266 @@
+"""How dead letters and jobs that ended leave a SQLite file, and how letters come back."""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.core.dead_letters.letter import letter_id
+from holdfast.ports import Clock
+from holdfast.ports.letters import Seen
+from holdfast.stores.letter_rows import (
+    KEY_LOST,
+    Columns,
+    Kept,
+    facts_from,
+    first_id_at,
+    is_instant,
+    kept_from,
+    record_from,
+)
+from holdfast.stores.rows import Row
+from holdfast.stores.sqlite.purging import SqlitePurgeScan
+from holdfast.stores.sqlite.reader import Reader
+from holdfast.stores.sqlite.submitting import SQL
+from holdfast.stores.sqlite.times import instant, micros
+from holdfast.stores.sqlite.writer import Writer
+
+OF_A_JOB = ("forget_end", "forget_payloads", "forget_events", "forget_signals", "forget_waits")
+OF_A_LETTER = ("forget_letters", "forget_letter_steps")
+
+WALK = 1000
+"""How many ended jobs are looked at in one go."""
+
+BEYOND_TIME = ("04", "g")
+"""Between these are the ids that carry no time of this century."""
+
+
+class _Walks:
+    """How far the purge of keys has come."""
+
+    def __init__(self) -> None:
+        self.stubs = SqlitePurgeScan("outdated_stubs", finished_at=0, id="")
+        self.keys = SqlitePurgeScan("outdated_keys", owner="", name="", key="")
+        self.versions = SqlitePurgeScan("outdated_versions", owner="", name="", subject="", version=0)
+
+
+class SqliteKeeping:
+    """The part of `LetterStore` that is about what is kept how long."""
+
+    _clock: Clock
+    _writer: Writer
+    _reader: Reader
+
+    def __init__(self) -> None:
+        self._walks = _Walks()
+
+    async def letters_to_archive(
+        self, *, older_than: timedelta | None, beyond: int | None, limit: int
+    ) -> list[Seen]:
+        until = None if older_than is None else micros(self._clock.now() - older_than)
+        values = {"until": until, "beyond": beyond, "limit": limit}
+        rows = await self._reader.rows(SQL["letters_to_archive"], values)
+        return [(row["job_id"], row["version"]) for row in rows]
+
+    async def letter_records(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
+        ids = [letter_id(job_id) for job_id in job_ids]
+        found = await self._reader.read(lambda connection: _kept(connection, ids))
+        return [record_from(kept) for kept in found]
+
+    async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
+        return await self._writer.write(
+            lambda connection: _forget(connection, seen, micros(self._clock.now()))
+        )
+
+    async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
+        kept = [kept_from(record) for record in records]
+        return await self._writer.write(
+            lambda connection: [
+                one.letter["job_id"] for one in kept if _restored(connection, one, micros(self._clock.now()))
+            ]
+        )
+
+    async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
+        until = self._clock.now() - older_than
+        found = await self._outdated(until, limit)
+        return await self._writer.write(
+            lambda connection: _purge(connection, found, micros(until), micros(self._clock.now()))
+        )
+
+    async def _outdated(self, until: datetime, limit: int) -> list[str]:
+        """Walk over old jobs until enough are found, a bounded piece at a time: others read meanwhile."""
+        found: list[str] = []
+        for after, before in (("", first_id_at(until)), BEYOND_TIME):
+            reached: str | None = after
+            while reached is not None and len(found) < limit:
+                walk = {"after": reached, "before": before, "until": micros(until), "walk": WALK}
+                [row] = await self._reader.rows(SQL["outdated_jobs"], walk)
+                found += json.loads(row["ids"])
+                reached = row["reached"]
+        return found[:limit]
+
+    async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
+        until = micros(self._clock.now() - older_than)
+        return await self._writer.write(lambda connection: _purge_keys(connection, self._walks, until, limit))
+
+    async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._purged("purge_plans", older_than, limit)
+
+    async def purge_tickets(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._purged("purge_tickets", older_than, limit)
+
+    async def _purged(self, statement: str, older_than: timedelta, limit: int) -> int:
+        old = {"until": micros(self._clock.now() - older_than), "limit": limit}
+        return await self._writer.write(lambda connection: connection.execute(SQL[statement], old).rowcount)
+
+
+def with_instants(row: Row) -> dict[str, Any]:
+    """Read a row's instants as instants, and bytes as text as far as they are."""
+    names: Sequence[str] = row.keys()
+    return {name: instant(row[name]) if is_instant(name) else _text(row[name]) for name in names}
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _stored(columns: Columns) -> dict[str, Any]:
+    return {name: micros(value) if isinstance(value, datetime) else value for name, value in columns.items()}
+
+
+def _kept(connection: sqlite3.Connection, job_ids: Sequence[str]) -> list[Kept]:
+    """Read letters whole, all as they were at one moment."""
+    connection.execute("BEGIN")
+    try:
+        found = [_kept_one(connection, job_id) for job_id in job_ids]
+    finally:
+        connection.execute("ROLLBACK")
+    return [kept for kept in found if kept is not None]
+
+
+def _kept_one(connection: sqlite3.Connection, job_id: str) -> Kept | None:
+    letters = _rows(connection, "letter", job_id)
+    if not letters:
+        return None
+    jobs = _rows(connection, "kept_job", job_id)
+    kept = Kept(letters[0], _rows(connection, "letter_steps", job_id), _original_args(connection, job_id))
+    if not jobs:
+        return kept
+    return kept._replace(
+        job=jobs[0],
+        args=jobs[0]["args"],
+        stages=_rows(connection, "kept_stages", job_id),
+        events=_rows(connection, "events", job_id),
+        signals=_rows(connection, "kept_signals", job_id),
+        keys=_rows(connection, "kept_keys", job_id),
+        versions=_rows(connection, "kept_versions", job_id),
+    )
+
+
+def _original_args(connection: sqlite3.Connection, job_id: str) -> str | None:
+    found = _rows(connection, "original_args", job_id)
+    return found[0]["args"] if found else None
+
+
+def _rows(connection: sqlite3.Connection, statement: str, job_id: str) -> list[dict[str, Any]]:
+    rows = connection.execute(SQL[statement], {"id": job_id, "owner": None})
+    with closing(rows):
+        return [with_instants(row) for row in rows]
+
+
+def _forget(connection: sqlite3.Connection, seen: Sequence[Seen], now: int) -> list[str]:
+    wanted = {"seen": json.dumps(list(seen))}
+    ids = [row["job_id"] for row in connection.execute(SQL["letters_to_forget"], wanted)]
+    named = {"ids": json.dumps(ids), "owner": None, "generation": None}
+    failed = [row["id"] for row in connection.execute(SQL["failed_jobs"], named)]
+    _keep_facts(connection, [row["job_id"] for row in connection.execute(SQL["untold_jobs"], named)])
+    for statement in (*OF_A_LETTER, "forget_tickets", "forget_original_args"):
+        connection.execute(SQL[statement], named)
+    _forget_jobs(connection, failed, now)
+    return ids
+
+
+def _keep_facts(connection: sqlite3.Connection, job_ids: Sequence[str]) -> None:
+    """Write down what has to be told of letters that are about to be deleted."""
+    for job_id in job_ids:
+        [letter] = _rows(connection, "letter", job_id)
+        connection.execute(SQL["keep_facts"], {"id": job_id, "facts": facts_from(letter)})
+
+
+def _forget_jobs(connection: sqlite3.Connection, job_ids: Sequence[str], now: int) -> None:
+    """Delete jobs that ended, with all that belongs to them but their keys; of those that have one, keep a stub."""
+    named = {"ids": json.dumps(list(job_ids)), "restart": True, "now": now}
+    connection.execute(SQL["keep_stubs"], named)
+    for statement in (*OF_A_JOB, "forget_stages"):
+        connection.execute(SQL[statement], named)
+
+
+def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
+    """Put one letter back, and its job, unless one of them is here."""
+    job_id = kept.letter["job_id"]
+    [is_here] = connection.execute(
+        SQL["is_kept"], {"id": job_id, "with_job": kept.job is not None}
+    ).fetchone()
+    if is_here:
+        return False
+    if kept.job is not None:
+        _restore_job(connection, kept, kept.job)
+        connection.execute(SQL["forget_stubs"], {"ids": json.dumps([job_id])})
+        _take_keys(connection, kept, now)
+    for statement in (
+        *OF_A_LETTER,
+        "forget_new_tickets",
+    ):  # what the table itself wrote down with the job's end
+        connection.execute(SQL[statement], {"ids": json.dumps([job_id])})
+    connection.execute(SQL["restore_letter"], {**_stored(kept.letter), "now": now})
+    for seq, step in enumerate(kept.steps, start=1):
+        connection.execute(SQL["restore_step"], {**_stored(step), "id": job_id, "seq": seq})
+    if kept.original_args is not None:
+        connection.execute(SQL["restore_original_args"], {"id": job_id, "args": kept.original_args})
+    return True
+
+
+def _restore_job(connection: sqlite3.Connection, kept: Kept, job: Columns) -> None:
+    connection.execute(SQL["restore_job"], _stored(job))
+    connection.execute(SQL["restore_args"], {"id": job["id"], "args": kept.args})
+    rows = {"restore_stage": kept.stages, "restore_event": kept.events, "restore_signal": kept.signals}
+    for statement, found in rows.items():
+        connection.executemany(SQL[statement], [{**_stored(row), "id": job["id"]} for row in found])
+
+
+def _take_keys(connection: sqlite3.Connection, kept: Kept, now: int) -> None:
+    """Have nothing run a second time for the key of a job that is back; if it has another job by now, say so."""
+    job_id = kept.letter["job_id"]
+    taken = 0
+    for statement, rows in (("restore_key", kept.keys), ("restore_version", kept.versions)):
+        for row in rows:
+            taken += connection.execute(SQL[statement], {**_stored(row), "id": job_id}).rowcount
+    if taken < len(kept.keys) + len(kept.versions):
+        connection.execute(SQL["warn"], {"ids": json.dumps([job_id]), "meta": KEY_LOST, "now": now})
+
+
+def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int, now: int) -> int:
+    """Delete those of the jobs that are still as they were found: somebody may have retried one since."""
+    [ids] = connection.execute(
+        SQL["still_outdated"], {"ids": json.dumps(list(found)), "until": until}
+    ).fetchone()
+    outdated = json.loads(ids)
+    _forget_jobs(connection, outdated, now)
+    return len(outdated)
+
+
+def _purge_keys(connection: sqlite3.Connection, walks: _Walks, until: int, limit: int) -> int:
+    """Delete stubs with their keys and versions, then keys and versions that have no stub; count keys and versions."""
+    ids = [job_id for _, job_id in walks.stubs.unneeded(connection, until, limit)]
+    named = {"ids": json.dumps(ids)}
+    purged = sum(
+        connection.execute(SQL[statement], named).rowcount for statement in ("forget_keys", "forget_versions")
+    )
+    for statement in ("forget_stubs", "forget_events"):
+        connection.execute(SQL[statement], named)
+    for walk, statement in ((walks.keys, "purge_keys"), (walks.versions, "purge_versions")):
+        rows = walk.unneeded(connection, until, limit - purged)
+        purged += connection.execute(SQL[statement], {"rows": json.dumps(rows)}).rowcount
+    return purged

@@ -1,0 +1,276 @@
+"""Jobs that run where they are submitted: for tests that want to see what a job did, and nothing else."""
+
+import asyncio
+import random
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from holdfast.core.errors import ConfigError
+from holdfast.core.jobs.job import Claim, Job, Receipt, Submission
+from holdfast.engine.execution.attempt import Attempt, AttemptRuntime
+from holdfast.engine.execution.failure_texts import FailureTexts
+from holdfast.engine.registry import JobSpec
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.store_retry import StoreRetry
+from holdfast.engine.worker.scheduler import Scheduler
+from holdfast.engine.worker.settler import AttemptOutcome, Settler
+from holdfast.engine.worker.unrunnable import Unrunnable
+from holdfast.engine.worker.worker import Worker
+from holdfast.face import Holdfast
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.archive import FleetingArchive, letters_here
+from holdfast.testing.callers_thread import PlainFunctions
+from holdfast.testing.database import FleetingFile
+from holdfast.testing.lending import Twin, lent
+from holdfast.testing.world import SeededDice
+from holdfast.wiring.system import SystemClock
+
+NAME = "inline"
+LEASE = timedelta(days=365)
+MANY = 1_000
+DEEPEST = 100
+
+_DEPTH: ContextVar[int] = ContextVar("holdfast_inline_depth", default=0)
+
+
+@contextmanager
+def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Job]]:
+    """Run each job of *hold* where it is submitted, while the block runs.
+
+    `submit` returns when the job has ended, after all its retries; nobody waits between them, or for
+    a delay. Recurring jobs that are due in the time that is skipped run, too. The block gets a list, to which each job
+    is added as it ends. Jobs are kept in a database that is gone afterwards. *start* is what time it is at the
+    beginning, the present if none is given. Raises `ConfigError` while *hold* is in another block or simulation.
+    """
+    if start is not None and start.tzinfo is None:
+        raise ConfigError("start must have a time zone; use an aware datetime")
+    file, functions, clock = FleetingFile(), PlainFunctions(), _LeapingClock(start)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        runtime = replace(
+            hold.runtime,
+            store=SqliteStore(str(Path(folder) / "jobs.db"), clock=clock, writing=file, reading=file),
+            clock=clock,
+            dice=SeededDice(random.Random(0)),
+            executor=functions,
+            watchdog=None,
+            letters=letters_here(hold.runtime.letters, FleetingArchive()),
+        )
+        inliner = _Inliner(runtime, clock, functions)
+        twin = _InlineTwin(hold, runtime, inliner)
+        try:
+            with lent(hold, lambda: twin):
+                yield inliner.ended
+        finally:
+            file.shut()
+            functions.close()
+
+
+class _LeapingClock(SystemClock):
+    """The machine's clock, ahead by what was skipped."""
+
+    def __init__(self, start: datetime | None) -> None:
+        self._skipped = timedelta(0) if start is None else start - super().now()
+
+    def now(self) -> datetime:
+        return super().now() + self._skipped
+
+    def skip(self, length: timedelta) -> None:
+        """Be later at once."""
+        self._skipped += length
+
+
+class _InlineTwin(Twin):
+    """Sees every job through before it says that it is stored."""
+
+    def __init__(self, original: Holdfast, runtime: Runtime, inliner: "_Inliner") -> None:
+        super().__init__(original, runtime)
+        self._inliner = inliner
+        self._users = _OneLoopAtATime()
+
+    async def _submit(self, batch: Sequence[Submission], within: Any = None) -> list[Receipt]:
+        with self._users.one_more():
+            receipts = await super()._submit(batch)
+            for receipt, submission in zip(receipts, batch, strict=True):
+                if not receipt.existing:
+                    await self._inliner.finish(receipt.id, submission.queue)
+        return receipts
+
+    async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
+        with self._users.one_more():
+            job = await super().retry(job_id, owner=owner)
+            await self._inliner.finish(job.id, job.queue)
+        return await self.read(job.id)
+
+    @asynccontextmanager
+    async def worker(self, **_: Any) -> AsyncIterator[Worker]:
+        """Give a worker that does nothing: there is nothing left for it to do."""
+        idle = Worker(NAME, self.runtime, self.settings.worker_options)
+        idle.ready.set()
+        yield idle
+
+
+class _Inliner:
+    """Runs jobs in the caller, with the engine's own attempts and on the real store."""
+
+    def __init__(self, runtime: Runtime, clock: _LeapingClock, functions: PlainFunctions) -> None:
+        self.ended: list[Job] = []
+        self._runtime = runtime
+        self._store = runtime.store
+        self._clock = clock
+        self._functions = functions
+        self._scheduler = Scheduler(
+            runtime.store, runtime.registry, ids=runtime.ids, logger=runtime.logger, metrics=runtime.metrics
+        )
+        self._underway: dict[str, asyncio.Task[None]] = {}
+        self._claiming: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    async def finish(self, job_id: str, queue: str) -> None:
+        """Run attempts until the job has ended; somebody beside may be at it already."""
+        if _DEPTH.get() >= DEEPEST:
+            raise ConfigError(
+                f"jobs submit each other, {DEEPEST} deep, and inline() would never end; use a simulation"
+            )
+        while not (await self._store.get(job_id)).status.ended:
+            if job_id in self._underway:
+                await asyncio.wait([self._underway[job_id]])
+            elif not (
+                await self._run_next(queue) or await self._run_recurring() or await self._skip_to_next()
+            ):
+                return
+
+    async def _run_recurring(self) -> bool:
+        """Run the next job of those that recur, or that wait with them in a queue; whether there was one."""
+        for queue in sorted({recurring.job.queue for recurring in self._runtime.registry.recurring}):
+            if await self._run_next(queue):
+                return True
+        return False
+
+    async def _run_next(self, queue: str) -> bool:
+        """Run the next job that is ready; whether there was one."""
+        async with self._claiming.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            claims = await self._store.claim(NAME, queue, limit=1, lease=LEASE)
+            for claim in claims:
+                self._underway[claim.id] = asyncio.create_task(self._attempt(claim))
+        for claim in claims:
+            try:
+                await self._underway[claim.id]
+            finally:
+                del self._underway[claim.id]
+        return bool(claims)
+
+    async def _skip_to_next(self) -> bool:
+        """Let the time come of the jobs that wait, or of a tick before that; whether there was one."""
+        await self._store.wake(limit=MANY)
+        promotion = await self._store.promote(limit=MANY)
+        if promotion.promoted or promotion.next_due is None:
+            return promotion.promoted > 0
+        tick = await self._until_tick()
+        if tick is not None and tick <= promotion.next_due:
+            self._clock.skip(tick)
+            await self._scheduler.run_once()
+            return True
+        self._clock.skip(promotion.next_due)
+        return (await self._store.promote(limit=MANY)).promoted > 0
+
+    async def _until_tick(self) -> timedelta | None:
+        """Tell how long it is until a recurring job is due, if there are such jobs."""
+        schedules = [recurring.schedule for recurring in self._runtime.registry.recurring]
+        if not schedules:
+            return None
+        names = [schedule.name for schedule in schedules]
+        await self._store.begin_schedules(names)
+        now, marks = await self._store.schedule_marks(names)
+        return max(min(next(each.ticks(marks[each.name])) for each in schedules) - now, timedelta(0))
+
+    async def _attempt(self, claim: Claim) -> None:
+        """Run one attempt and write what became of it, as a worker does."""
+        _DEPTH.set(_DEPTH.get() + 1)
+        spec, settler, began = (
+            self._runtime.registry.get(claim.name),
+            self._settler(),
+            self._clock.monotonic(),
+        )
+        rows = await self._store.stages([claim.id]) if claim.stages else []
+        signals = await self._store.signals([claim.id]) if claim.signals else []
+        attempt = Attempt(
+            claim, spec, {row.key: row for row in rows}, self._attempt_runtime(spec, settler), signals
+        )
+        change = await attempt.run()
+        if change is not None:
+            seconds = self._clock.monotonic() - began
+            settler.post(AttemptOutcome.of(claim, change)._replace(seconds=seconds))
+            await settler.drain()
+        job = await self._store.get(claim.id)
+        if job.status.ended:
+            self.ended.append(job)
+        if _cancelled():
+            raise asyncio.CancelledError  # the attempt took it for its own end; whoever submitted is meant
+
+    def _attempt_runtime(self, spec: JobSpec | None, settler: Settler) -> AttemptRuntime:
+        loop = asyncio.get_running_loop()
+        thread = None if spec is None or spec.is_async else self._functions.thread_of_job(loop)
+        return AttemptRuntime(
+            settler=settler,
+            unrunnable=Unrunnable(NAME, self._clock, self._runtime.logger),
+            failures=FailureTexts(self._runtime.classifier),
+            dice=self._runtime.dice,
+            executor=thread or self._functions,
+            logger=self._runtime.logger,
+            store=self._store,
+            store_retry=StoreRetry(self._clock, self._runtime.dice),
+            loop=thread or loop,  # type: ignore[arg-type]  # as much of a loop as a thread needs
+            closing=_cancelled,
+            code_version=self._runtime.letters.code_version,
+            allowed=self._runtime.redactor.context,
+            bind_job=self._runtime.bind_job,
+        )
+
+    def _settler(self) -> Settler:
+        return Settler(
+            self._store,
+            NAME,
+            StoreRetry(self._clock, self._runtime.dice),
+            written=lambda: None,
+            parked=lambda: None,
+            describe=self._runtime.describe,
+            logger=self._runtime.logger,
+            metrics=self._runtime.metrics,
+        )
+
+
+class _OneLoopAtATime:
+    """Lets many users in, as long as they are on one event loop: another one may come when all have left."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Stay while the block runs."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._count and self._loop is not loop:
+                raise ConfigError(
+                    "jobs are being run inline on another event loop at this moment; submit them one after the other"
+                )
+            self._loop, self._count = loop, self._count + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+
+
+def _cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,136 @@
+"""Lending a `Holdfast`: while a test has it, the user's own object passes its work on to a twin.
+
+The twin has the same jobs, stages, settings and rules, and other parts. Of the object itself only the way
+of the `_sync` verbs to a loop is exchanged, and put back afterwards.
+"""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+from holdfast.core.errors import ConfigError
+from holdfast.core.jobs.job import Receipt, Submission
+from holdfast.engine.execution.context import CURRENT
+from holdfast.engine.runtime import Runtime
+from holdfast.face import Holdfast
+from holdfast.face.sync import Portal, answer_of, refuse_on_a_loop
+
+T = TypeVar("T")
+
+PASSED_ON = (
+    "open",
+    "close",
+    "apply_schema",
+    "worker",
+    "wait",
+    "read",
+    "find",
+    "events",
+    "cancel",
+    "retry",
+    "sleep",
+    "wait_for",
+    "signal",
+    "pause_queue",
+    "resume_queue",
+    "accept_late",
+    "_change_provider",
+    "_provider_statuses",
+    "_provider_events",
+    "_dead_letter_service",
+    "_end_of",
+    "_submit",
+    "_new_id",
+)
+"""Everything that touches a store, a worker or an id. What declares jobs or only reads a value stays.
+
+The `_sync` verbs are not among them: they come here by the `LentPortal`."""
+
+_lending = threading.Lock()
+
+
+class Twin(Holdfast):
+    """A `Holdfast` with everything of *original* but its parts: it is not made anew from the environment."""
+
+    def __init__(self, original: Holdfast, runtime: Runtime) -> None:
+        own = {name: value for name, value in vars(original).items() if name not in PASSED_ON}
+        vars(self).update(own)
+        self._use(runtime)
+
+    async def _submit(self, batch: Sequence[Submission], within: Any = None) -> list[Receipt]:
+        """Store calls at once: a transaction of another database cannot be joined."""
+        return await super()._submit(batch)
+
+
+class LentPortal(Portal):
+    """Where blocking calls go in while a test has the `Holdfast`: to the twin, never to the user's database."""
+
+    def __init__(self, hold: Holdfast, twin_here: Callable[[], Twin]) -> None:
+        super().__init__(hold)
+        self._twin_here = twin_here
+
+    def run(self, verb: str, ask: Callable[[Holdfast], Coroutine[Any, Any, T]]) -> T:
+        """Have *ask* awaited: in a plain job on the loop of its worker, elsewhere on a loop for this call."""
+        refuse_on_a_loop(verb)
+
+        async def there() -> T:
+            return await ask(self._twin_here())
+
+        attempt = CURRENT.get()
+        if attempt is not None:
+            return answer_of(asyncio.run_coroutine_threadsafe(there(), attempt.loop))
+        return _blocking(there)
+
+    def submit_here(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
+        """Store calls at once: a transaction of another database cannot be joined."""
+        return self.run("submit", lambda twin: twin._submit(batch))
+
+    def new_id(self) -> str:
+        """Make an id for a job. The thread of a plain job is on no loop, and asks the one of its worker."""
+        if CURRENT.get() is None or asyncio._get_running_loop() is not None:
+            return self._twin_here()._new_id()
+        return self.run("submit", _new_id)
+
+
+async def _new_id(twin: Holdfast) -> str:
+    return twin._new_id()
+
+
+def _blocking(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    if "django" not in sys.modules:
+        return asyncio.run(ask())
+    from asgiref.sync import async_to_sync  # noqa: PLC0415 - it comes with Django
+
+    return async_to_sync(ask)()  # plain jobs then run in this thread, in the test's transaction
+
+
+@contextmanager
+def lent(hold: Holdfast, twin_here: Callable[[], Twin]) -> Iterator[None]:
+    """Let *hold* pass its work on to the twin that *twin_here* gives, as long as the block lasts."""
+    with _lending:
+        if "_submit" in vars(hold):
+            raise ConfigError(
+                "this Holdfast is in a simulation or in inline() already; one test at a time can have it"
+            )
+        own, portal = hold._portal, LentPortal(hold, twin_here)
+        passed_on = {name: _passed_on(name, twin_here) for name in PASSED_ON}
+        passed_on |= {"_new_id": portal.new_id, "_submit_here": portal.submit_here}
+        vars(hold).update(passed_on, _portal=portal)
+    try:
+        yield
+    finally:
+        for name in passed_on:
+            del vars(hold)[name]
+        hold._portal = own
+
+
+def _passed_on(name: str, twin_here: Callable[[], Twin]) -> Callable[..., Any]:
+    @wraps(getattr(Holdfast, name))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(twin_here(), name)(*args, **kwargs)
+
+    return call
