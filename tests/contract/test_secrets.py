@@ -185,13 +185,15 @@ def spellings(value: str) -> set[str]:
 LOOKED_FOR = {secret.name: spellings(secret.value) for secret in CORPUS}
 
 IDS = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
-SHORT = 6
+INSTANTS = re.compile(r"(?<=[T ]\d\d:\d\d:\d\d\.)\d{1,6}|(?<=datetime\.datetime\()[\d, ]+")
+"""The fraction of a second may have any digits, those of a secret, too."""
+SHORT = 7
 """What is shorter than this is looked for as a whole word: ids and instants have any few digits in them."""
 
 
 def leaks(texts: Iterable[str]) -> dict[str, str]:
     """Tell which secrets can be read in *texts*, each with the place where it was found first."""
-    whole = IDS.sub("#", "\n".join(texts))
+    whole = INSTANTS.sub("#", IDS.sub("#", "\n".join(texts)))
     places = {name: _place(whole, values) for name, values in LOOKED_FOR.items()}
     return {name: whole[max(0, at - 60) : at + 60] for name, at in places.items() if at >= 0}
 

@@ -4,7 +4,7 @@
 
 kills and pauses workers, crashes PostgreSQL, breaks the network and moves clocks; with SQLite it fills the disk.
 The last line that it prints is JSON: what was done, and what came of it. It exits with 0 when every invariant
-held, recovery came in time and, from five minutes on, enough got done. The seed decides when each blow falls
+held and, from five minutes on, recovery came in time and enough got done. The seed decides when each blow falls
 and whom it hits; what the machine makes of it is its own affair.
 
 How much gets done is measured with ticks, jobs of 20 ms of which there is always a backlog: while nothing is wrong,
@@ -44,7 +44,7 @@ DRAIN_WITHIN = 120.0
 RECOVER_WITHIN = LEASE + 10
 ENOUGH = 0.40
 LONG = 300.0
-"""From so many seconds on, a run is long enough to judge how much got done."""
+"""Runs of at least this many seconds have the machine to themselves: speed and throughput are judged, too."""
 
 
 @dataclass
@@ -145,9 +145,6 @@ def _compare_with_calm(report: Report, scene: Scene) -> None:
 def _recover(report: Report, driver: Driver) -> None:
     recovery = recover(driver, within=10 * RECOVER_WITHIN)
     report.orphans, report.recovery_seconds = recovery.orphans, round(recovery.seconds, 1)
-    assert recovery.seconds <= RECOVER_WITHIN, (
-        f"recovery took {recovery.seconds:.1f} s, {RECOVER_WITHIN:g} s are allowed"
-    )
 
 
 def _drain(report: Report, scene: Scene) -> None:
@@ -186,6 +183,9 @@ def _judge(report: Report) -> None:
     if in_ci():
         assert not report.left_out, f"not everything could be broken here: {report.left_out}"
     if report.seconds >= LONG:
+        assert report.recovery_seconds <= RECOVER_WITHIN, (
+            f"recovery took {report.recovery_seconds:.1f} s, {RECOVER_WITHIN:g} s are allowed"
+        )
         assert report.throughput_ratio >= ENOUGH, (
             f"{report.throughput_ratio:.2f} of the calm throughput was left, {ENOUGH:.2f} is enough"
         )
