@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import linecache
 import random
 import sqlite3
 from collections import Counter
@@ -254,7 +255,7 @@ class World:
                 )
             ),
             registry=given["registry"],
-            classifier=Classifier(*given["rules"], redact=redactor),
+            classifier=Classifier(*given["rules"], redact=redactor, read_source=linecache.getlines),
             redactor=redactor,
             letters=self._letters(process, given["hooks"]),
             clock=VirtualClock(self.loop, skew=skew),

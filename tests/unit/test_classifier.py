@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import linecache
 import sqlite3
 import ssl
 from collections.abc import Callable
@@ -58,7 +59,7 @@ class ServiceError(Exception):
 
 
 def classify(error: BaseException, *rules: Rule) -> Failure:
-    return Classifier(*rules).classify(error)
+    return Classifier(*rules, read_source=linecache.getlines).classify(error)
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:

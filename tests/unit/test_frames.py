@@ -2,15 +2,20 @@
 
 import asyncio
 import json
+import linecache
 import tokenize
 from collections.abc import Callable
+from functools import partial
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from holdfast.core.durations import duration
-from holdfast.core.failures.frames import MOST_FRAMES, _literals, place, render, without_literals
+from holdfast.core.failures import frames
+from holdfast.core.failures.frames import MOST_FRAMES, _literals, place, without_literals
+
+render = partial(frames.render, read_source=linecache.getlines)
 
 
 def caught(act: Callable[[], object]) -> BaseException:
@@ -203,3 +208,9 @@ def test_a_template_and_a_very_long_file_are_told_without_source(tmp_path: Any) 
         ["  long.py:1 in act"],
         ["  plain.py:1 in act\n    def act(): raise LookupError"],
     ]
+
+
+def test_without_a_reader_of_source_a_frame_is_shown_by_its_place_alone() -> None:
+    act = defined("def act(): raise LookupError", file="/srv/shop/jobs.py", module="shop.jobs")
+
+    assert frames.render(caught(act)) == ["  shop/jobs.py:1 in act"]

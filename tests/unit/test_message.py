@@ -1,6 +1,8 @@
 """The words of a failure: one line that may be shown, and a stack for operators."""
 
+import linecache
 from collections.abc import Callable
+from functools import partial
 from time import process_time
 from typing import Any, NoReturn
 
@@ -8,9 +10,12 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast.core.errors import Retryable
-from holdfast.core.failures.message import LINE_LIMIT, STACK_LIMIT, one_line, stack, text_length
+from holdfast.core.failures import message
+from holdfast.core.failures.message import LINE_LIMIT, STACK_LIMIT, one_line, text_length
 from holdfast.core.redaction import Redactor
 from tests.unit.secrets_corpus import CORPUS, Secret
+
+stack = partial(message.stack, read_source=linecache.getlines)
 
 
 class ShopError(Exception):

@@ -1,5 +1,6 @@
 """The one place that knows concrete parts, and puts them together."""
 
+import linecache
 import re
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -52,7 +53,7 @@ def assemble(
     return Runtime(
         store=store if codec is None else cast("Store", EncodedStore(store, codec)),
         registry=registry,
-        classifier=Classifier(*rules, redact=redactor),
+        classifier=Classifier(*rules, redact=redactor, read_source=linecache.getlines),
         redactor=redactor,
         letters=_letters(
             settings, retention, _with_webhook(settings, [] if hooks is None else hooks, clock), executor

@@ -7,6 +7,7 @@ library's own exceptions, then the table in `rules`. An unknown exception is `UN
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from holdfast.core.errors import JobFailed, Permanent, ResultTimeout, Retryable, StageFailed
 from holdfast.core.failures import frames, message
@@ -65,7 +66,8 @@ class Classifier:
     """Judges exceptions by the library's table and by the rules of its user, which come first.
 
     *redact* is given the text of messages and stacks before it is cut to its place, and returns it without
-    secrets. Among the user's rules the first that fits decides.
+    secrets. *read_source* reads the lines of source that a stack shows. Among the user's rules the first that fits
+    decides.
 
     >>> from holdfast.core.failures.rules import rule
     >>> classifier = Classifier(rule("builtins.LookupError", error_class=ErrorClass.NOT_FOUND))
@@ -75,9 +77,15 @@ class Classifier:
     'BUG'
     """
 
-    def __init__(self, *rules: Rule, redact: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        *rules: Rule,
+        redact: Callable[[str], str] = str,
+        read_source: frames.SourceReader = frames.no_source,
+    ) -> None:
         self._rules = rules
         self._redact = redact
+        self._stack = partial(message.stack, read_source=read_source)
 
     def classify(self, error: BaseException, *, now: datetime | None = None) -> Failure:
         """Return what *error* means, with its texts. Never raises, whatever the exception is made of.
@@ -104,7 +112,7 @@ class Classifier:
         return replace(
             failure,
             message=_rendered(message.one_line, redact, source) or type(source).__name__,
-            stack=_rendered(message.stack, redact, error),
+            stack=_rendered(self._stack, redact, error),
             fingerprint=fingerprint_of(failure.error_class, place),
             context=_without_empty(place=place, request_id=_rendered(_request_id, redact, error)),
         )

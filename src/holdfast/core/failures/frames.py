@@ -6,35 +6,43 @@ that was itself installed as a package is recognised by the first frame after Ho
 A line of source is rendered without its literals: they may be keys and addresses.
 """
 
-import linecache
 import re
 import tokenize
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
 from types import FrameType
+from typing import Any
 
 MOST_FRAMES = 40
 
 _MOST_LINES = 5_000
 """Longer source is not shown: reading it takes 12 µs a line, for which an event loop may have to wait."""
 _PLACE_LIMIT = 200
-_STANDARD_LIBRARY = traceback.__file__.removesuffix("traceback.py")
+_STANDARD_LIBRARY = tokenize.__file__.removesuffix("tokenize.py")
 _INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
 
 Frame = tuple[FrameType, int]
 Position = tuple[int, int]
+SourceReader = Callable[[str, dict[str, Any]], Sequence[str]]
+"""Returns the lines of a source file, given its name and the globals of its module: `linecache.getlines`, for example."""
 
 
-def render(error: BaseException) -> list[str]:
+def no_source(file: str, module_globals: dict[str, Any]) -> Sequence[str]:
+    """Return no line: stacks are rendered without source."""
+    return ()
+
+
+def render(error: BaseException, read_source: SourceReader = no_source) -> list[str]:
     """Return the last forty of the application's frames, each with its line of source; the others are only counted."""
     frames = list(_frames(error))
     lines: list[Callable[[], str]] = []
     for ours, group in groupby(frames, _ownership(frames)):
         run = list(group)
         lines += (
-            [partial(_render_frame, entry) for entry in run] if ours else [partial(_render_count, len(run))]
+            [partial(_render_frame, entry, read_source) for entry in run]
+            if ours
+            else [partial(_render_count, len(run))]
         )
     return [line() for line in lines[-MOST_FRAMES:]]
 
@@ -96,10 +104,10 @@ def _render_count(number: int) -> str:
     return f"  … {number} {'frame' if number == 1 else 'frames'} of other libraries"
 
 
-def _render_frame(entry: Frame) -> str:
+def _render_frame(entry: Frame, read_source: SourceReader) -> str:
     frame, line_number = entry
     where = f"  {_short(_file(frame), _module(frame))}:{line_number} in {frame.f_code.co_name}"
-    source = _source(frame, line_number)
+    source = _source(frame, line_number, read_source)
     return f"{where}\n    {source}" if source else where
 
 
@@ -114,11 +122,11 @@ def _short(file: str, module: str) -> str:
     return "/".join(parts[-min(depth, 3) :])
 
 
-def _source(frame: FrameType, line_number: int) -> str:
+def _source(frame: FrameType, line_number: int, read_source: SourceReader) -> str:
     if not _file(frame).endswith(".py"):
         return ""  # a template, or made on the fly: who knows where its literals begin
     try:
-        lines = linecache.getlines(_file(frame), frame.f_globals)
+        lines = read_source(_file(frame), frame.f_globals)
         return without_literals(tuple(lines)).get(line_number, "") if len(lines) <= _MOST_LINES else ""
     except Exception:  # noqa: BLE001 - source that cannot be read must not hide the failure
         return ""

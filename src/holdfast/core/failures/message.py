@@ -11,6 +11,7 @@ from itertools import islice
 from holdfast.core.errors import HoldfastError
 from holdfast.core.failures import frames
 from holdfast.core.failures.evidence import links, names
+from holdfast.core.failures.frames import SourceReader
 
 LINE_LIMIT = 500
 STACK_LIMIT = 8_000
@@ -43,7 +44,9 @@ def one_line(error: BaseException, redact: Callable[[str], str]) -> str:
     return _cut(flat) or type(error).__name__
 
 
-def stack(error: BaseException, redact: Callable[[str], str]) -> str:
+def stack(
+    error: BaseException, redact: Callable[[str], str], read_source: SourceReader = frames.no_source
+) -> str:
     """Return the application's frames that led to *error* and to its causes, the first cause first.
 
     No local variables, no literals, no frames of libraries. At most 8,000 characters, of which the last ones are
@@ -52,7 +55,7 @@ def stack(error: BaseException, redact: Callable[[str], str]) -> str:
     parts: list[str] = []
     room = STACK_LIMIT
     for link in links(error):  # the last first: as soon as they fill the stack, nothing else is redacted
-        parts.insert(0, _printable(_render_trace(link, redact)))
+        parts.insert(0, _printable(_render_trace(link, redact, read_source)))
         room -= len(parts[0]) + 1
         if room < 0:
             break
@@ -93,9 +96,9 @@ def _without_filename(error: BaseException) -> str | None:
     return error.strerror if isinstance(error, OSError) and error.filename is not None else None
 
 
-def _render_trace(error: BaseException, redact: Callable[[str], str]) -> str:
+def _render_trace(error: BaseException, redact: Callable[[str], str], read_source: SourceReader) -> str:
     notes = (redact(note) for note in _notes(error))
-    return "\n".join([*frames.render(error), _redacted_text(error, redact), *notes])
+    return "\n".join([*frames.render(error, read_source), _redacted_text(error, redact), *notes])
 
 
 def _notes(error: BaseException) -> Iterator[str]:
