@@ -185,15 +185,17 @@ def spellings(value: str) -> set[str]:
 LOOKED_FOR = {secret.name: spellings(secret.value) for secret in CORPUS}
 
 IDS = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
-INSTANTS = re.compile(r"(?<=[T ]\d\d:\d\d:\d\d\.)\d{1,6}|(?<=datetime\.datetime\()[\d, ]+")
-"""The fraction of a second may have any digits, those of a secret, too."""
+MEASURED = re.compile(r"(?<=[T ]\d\d:\d\d:\d\d\.)\d{1,6}|(?<=datetime\.datetime\()[\d, ]+|(?<=_ms\": )\d+")
+"""Fractions of a second and durations may have any digits, those of a secret, too."""
+FILLER = re.compile(r"(?:so ){10,}")
+"""What fills long texts up to their limit: most of what there is to search."""
 SHORT = 7
 """What is shorter than this is looked for as a whole word: ids and instants have any few digits in them."""
 
 
 def leaks(texts: Iterable[str]) -> dict[str, str]:
     """Tell which secrets can be read in *texts*, each with the place where it was found first."""
-    whole = INSTANTS.sub("#", IDS.sub("#", "\n".join(texts)))
+    whole = MEASURED.sub("#", IDS.sub("#", FILLER.sub("so ", "\n".join(texts))))
     places = {name: _place(whole, values) for name, values in LOOKED_FOR.items()}
     return {name: whole[max(0, at - 60) : at + 60] for name, at in places.items() if at >= 0}
 
