@@ -1,4 +1,4 @@
-"""Scripts as JSON: dataclasses become objects, lengths of time become seconds."""
+"""Scripts as JSON: dataclasses become objects, durations become seconds."""
 
 import math
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class ScriptError(ValueError):
-    """A script cannot be read. The message names the place in it; nothing was changed."""
+    """A script cannot be read. The message names the position in the script; nothing was changed."""
 
 
 def to_json(value: object) -> Any:
-    """Return *value* as what `json.dumps` takes; `from_json` gives it back."""
+    """Return *value* in the form that `json.dumps` accepts; `from_json` is the inverse."""
     match value:
         case timedelta():
             return value.total_seconds()
@@ -104,7 +104,7 @@ def _read_texts(value: object, where: str) -> dict[str, str]:
 
 def _read_plain(hint: Any, value: object, where: str) -> Any:
     if hint in {float, timedelta} and isinstance(value, int | float) and not isinstance(value, bool):
-        return _number(hint, value, where)
+        return _read_number(hint, value, where)
     if issubclass(hint, StrEnum):
         if value not in list(hint):
             raise ScriptError(f"{where}: unknown {value!r}; known are {', '.join(hint)}")
@@ -114,7 +114,7 @@ def _read_plain(hint: Any, value: object, where: str) -> Any:
     return value
 
 
-def _number(hint: Any, value: float, where: str) -> Any:
+def _read_number(hint: Any, value: float, where: str) -> Any:
     if not math.isfinite(value):
         raise ScriptError(f"{where}: {value!r} is not finite")
     try:

@@ -278,7 +278,7 @@ class TestFailures:
 
     async def test_a_refused_connection_was_not_sent(self) -> None:
         async with a_model() as (sim, chat):
-            sim.stand_fault(Refuse(LONG))
+            sim.set_fault(Refuse(LONG))
 
             failure = await failure_of(chat.complete(QUESTION))
 
