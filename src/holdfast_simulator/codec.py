@@ -37,7 +37,8 @@ def from_json(cls: type[T], value: object, *, where: str = "script") -> T:
     """Build a *cls* from JSON. Raises `ScriptError` for an unknown name or a value of the wrong type."""
     if not isinstance(value, Mapping):
         raise ScriptError(f"{where}: expected an object, got {value!r}")
-    hints = _hints(cls)
+    types = get_type_hints(cls)
+    hints = {field.name: types[field.name] for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
     if unknown := sorted(value.keys() - hints.keys()):
         raise ScriptError(f"{where}: unknown {', '.join(unknown)}; known are {', '.join(sorted(hints))}")
     members = {name: _read(hints[name], member, f"{where}.{name}") for name, member in value.items()}
@@ -62,11 +63,6 @@ def fault_from_json(value: object, *, where: str = "fault") -> Fault:
     if not isinstance(kind, str) or kind not in FAULTS:
         raise ScriptError(f"{where}: unknown kind {kind!r}; known are down, {', '.join(FAULTS)}")
     return from_json(FAULTS[kind], members, where=where)
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    hints = get_type_hints(cls)
-    return {field.name: hints[field.name] for field in fields(cls)}
 
 
 def _read(hint: Any, value: object, where: str) -> Any:  # noqa: PLR0911 - one return for each form of hint

@@ -45,7 +45,9 @@ class Control:
             case "GET", "script":
                 return to_json(self._provider.script)
             case "GET", "log":
-                return {"entries": self._entries(head)}
+                after = int(parse_qs(head.query).get("after", ["0"])[0])
+                entries = [entry for entry in self._provider.log.entries if entry.number > after]
+                return {"entries": [entry.to_json() for entry in entries]}
             case "GET", "counts":
                 return count(self._provider.log.entries).to_json()
             case "POST", "reset":
@@ -56,10 +58,6 @@ class Control:
                 raise KeyError(head.path)
         standing = self._provider.standing.items()
         return {"standing": [{"route": route, "fault": to_json(fault)} for route, fault in standing]}
-
-    def _entries(self, head: Head) -> list[dict[str, Any]]:
-        after = int(parse_qs(head.query).get("after", ["0"])[0])
-        return [entry.to_json() for entry in self._provider.log.entries if entry.number > after]
 
     def _change_fault(self, body: bytes) -> None:
         request = _fault_request(body)

@@ -24,7 +24,8 @@ def chat_completion(body: bytes) -> Answer:
         "model": str(question.get("model", "simulated")),
     }
     if question.get("stream"):
-        return _stream(shared, text)
+        chunks = [_chunk(shared, {"content": f"{word} "}) for word in text.split()]
+        return events_answer(*chunks, _chunk(shared, {}, finish_reason="stop"), event("[DONE]"))
     return json_answer(200, _completion(shared, last, text))
 
 
@@ -73,11 +74,6 @@ def _completion(shared: Mapping[str, Any], question: str, text: str) -> dict[str
             "total_tokens": prompt_tokens + completion_tokens,
         },
     }
-
-
-def _stream(shared: Mapping[str, Any], text: str) -> Answer:
-    chunks = [_chunk(shared, {"content": f"{word} "}) for word in text.split()]
-    return events_answer(*chunks, _chunk(shared, {}, finish_reason="stop"), event("[DONE]"))
 
 
 def _chunk(shared: Mapping[str, Any], delta: Mapping[str, str], *, finish_reason: str | None = None) -> bytes:

@@ -28,7 +28,8 @@ def perform(head: Head, body: bytes, ledger: Ledger, script: Script, *, now: flo
         case "GET", "/effects":
             return Work(_search(head, ledger, script, now=now))
         case "GET", path if path.startswith("/effects/"):
-            return Work(_lookup(path.removeprefix("/effects/"), ledger))
+            effect = ledger.get(path.removeprefix("/effects/"))
+            return Work(effect.answer if effect else json_answer(404, {"error": {"code": "not_found"}}))
         case "POST", path if path.startswith("/effects/") and path != "/effects/":
             return _take_effect(head, body, ledger, script, now=now)
         case _:
@@ -61,11 +62,6 @@ def _search(head: Head, ledger: Ledger, script: Script, *, now: float) -> Answer
         return error_answer(400, "invalid_request_error", "look up with ?key=")
     found = ledger.visible(keys[0], script, now=now)
     return Answer(200, b'{"effects": [' + b", ".join(effect.answer.body for effect in found) + b"]}")
-
-
-def _lookup(effect_id: str, ledger: Ledger) -> Answer:
-    effect = ledger.get(effect_id)
-    return effect.answer if effect else json_answer(404, {"error": {"code": "not_found"}})
 
 
 def is_json(body: bytes) -> bool:

@@ -134,14 +134,9 @@ class Webhook:
         if not self.secrets:
             return headers
         signed = f"{message_id}.{stamp}.".encode() + body
-        return headers | {
-            "webhook-signature": " ".join(_signature(secret, signed) for secret in self.secrets)
-        }
-
-
-def _signature(secret: str, signed: bytes) -> str:
-    digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(digest).decode()}"
+        digests = [hmac.new(_key(secret), signed, hashlib.sha256).digest() for secret in self.secrets]
+        signatures = [f"v1,{base64.b64encode(digest).decode()}" for digest in digests]
+        return headers | {"webhook-signature": " ".join(signatures)}
 
 
 def _key(secret: str) -> bytes:

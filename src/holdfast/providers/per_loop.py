@@ -23,7 +23,9 @@ class PerLoop:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            self._forget_closed_loops()
+            # Weak references would not drop the clients of closed loops: connections refer to their loop.
+            for closed in [each for each in list(self._clients) if each.is_closed()]:
+                self._clients.pop(closed, None)
             client = self._clients[loop] = self._make()
         return client
 
@@ -32,11 +34,6 @@ class PerLoop:
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
-
-    def _forget_closed_loops(self) -> None:
-        """Drop the clients of closed loops. Weak references would not help: connections refer to their loop."""
-        for loop in [loop for loop in list(self._clients) if loop.is_closed()]:
-            self._clients.pop(loop, None)
 
 
 @cache
