@@ -1,4 +1,4 @@
-"""The application in the image: put yours in its place."""
+"""The application in the image: replace it by your own."""
 
 from holdfast import Holdfast
 
@@ -7,5 +7,5 @@ hold = Holdfast()  # DATABASE_URL says where
 
 @hold.job("greet")
 async def greet(name: str) -> str:
-    """Stand for something that takes longer."""
+    """Represent a job that takes longer."""
     return f"hello {name}"

@@ -1,9 +1,8 @@
-"""Settings: an argument before the environment, the environment before the default.
+"""Settings: an argument overrides the environment, the environment overrides the default.
 
-In the environment each setting is `HOLDFAST_` and its name. Those that operators of such services know already
-(`RETRY_MAX_ATTEMPTS`, `DATABASE_URL` …) are read without the prefix, too. A value that makes no sense stops the start
-with one line that names it. But a name without the prefix may be another program's: its value stops nothing before
-it is used.
+In the environment each setting is `HOLDFAST_` and its name. Settings with common names (`RETRY_MAX_ATTEMPTS`,
+`DATABASE_URL` …) are also read without the prefix. An invalid value prevents the start, with one line that names it.
+A name without the prefix may belong to another program: its invalid value raises an error only when it is used.
 """
 
 from datetime import timedelta
@@ -36,11 +35,11 @@ GENERIC = frozenset(
         "circuit_cooldown_ms",
     }
 )
-"""Settings that are also read without the prefix, under names that other programs may use as well."""
+"""Settings that are also read without the prefix, under names that other programs may use."""
 
 
 def variables_of(name: str) -> list[str]:
-    """Name the variables of the environment that set *name*; the first one that is there counts.
+    """Return the environment variables that set *name*; the first one that is set counts.
 
     >>> variables_of("log_level"), variables_of("gateway_url")
     (['HOLDFAST_LOG_LEVEL'], ['HOLDFAST_GATEWAY_URL', 'GATEWAY_URL'])
@@ -50,26 +49,26 @@ def variables_of(name: str) -> list[str]:
 
 
 class _Environment(EnvSettingsSource):
-    """Reads the environment by the names of `variables_of`, in any case."""
+    """Reads the environment variables of `variables_of`, ignoring case."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         variable = self.variable(field_name)
         return None if variable is None else self.env_vars[variable.lower()], field_name, False
 
     def variable(self, name: str) -> str | None:
-        """Name the variable that sets *name*, if there is one."""
+        """Return the variable that sets *name*, if there is one."""
         return next((each for each in variables_of(name) if each.lower() in self.env_vars), None)
 
 
 class Settings(BaseSettings):
-    """What can be set without touching code."""
+    """The settings of Holdfast."""
 
     model_config = SettingsConfigDict(case_sensitive=False, extra="ignore")
 
     _variables: dict[str, str] = PrivateAttr(default_factory=dict)
-    """The variable of the environment that each setting came from."""
+    """The environment variable that each setting came from."""
     _unusable: dict[str, str] = PrivateAttr(default_factory=dict)
-    """What is wrong with values of generic names. They have their default until they are used."""
+    """Errors in values of generic names. These settings have their default until they are used."""
 
     @classmethod
     def settings_customise_sources(
@@ -80,102 +79,113 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take an argument first, and then what is in the environment."""
+        """Give arguments precedence over the environment."""
         return init_settings, _Environment(settings_cls)
 
-    def shown(self, name: str) -> str:
-        """Name a setting as it was given: by the variable that it came from, or as an argument."""
+    def source_of(self, name: str) -> str:
+        """Return where a setting came from: its environment variable, or the name of the argument."""
         return self._variables.get(name, name)
 
-    def is_foreign(self, name: str) -> bool:
-        """Whether it came from a name without the prefix, which may be meant for another program."""
+    def has_generic_source(self, name: str) -> bool:
+        """Whether a setting came from a variable without the prefix, which may be meant for another program."""
         return self._variables.get(name) == name.upper()
 
     def ensure_usable(self, *names: str) -> None:
-        """Raise `ConfigError` if one of *names*, or of all settings, has a value that makes no sense."""
+        """Raise `ConfigError` if one of *names*, or without names any setting, has an invalid value."""
         for name, why in self._unusable.items():
             if not names or name in names:
                 raise ConfigError(why)
 
-    database_url: str = Field("sqlite:///holdfast.db", description="Where jobs live")
+    database_url: str = Field("sqlite:///holdfast.db", description="Where jobs are stored")
     database_pooled: bool = Field(
         False,  # noqa: FBT003 - a default has no name here
-        description="Whether the address leads through a pooler in transaction mode, such as PgBouncer",
+        description="Whether the address belongs to a pooler in transaction mode, such as PgBouncer",
     )
     database_direct_url: str | None = Field(
-        None, description="The way past the pooler, for a connection that listens"
+        None, description="Address that bypasses the pooler, for the connection that listens"
     )
-    database_schema: str = Field(
-        "holdfast", description="The schema of a PostgreSQL database that jobs are kept in"
-    )
+    database_schema: str = Field("holdfast", description="Schema of the tables in a PostgreSQL database")
     retry_max_attempts: int = Field(
-        3, ge=1, le=10_000, description="Attempts per job or stage, the first included"
+        3, ge=1, le=10_000, description="Attempts per job or stage, including the first"
     )
     retry_base_delay_ms: int = Field(
-        5_000, ge=0, le=300_000, description="Wait after the first failed attempt"
+        5_000, ge=0, le=300_000, description="Delay after the first failed attempt"
     )
-    retry_jitter_max_ms: int = Field(5_000, ge=0, le=300_000, description="Most that chance adds to a wait")
+    retry_jitter_max_ms: int = Field(
+        5_000, ge=0, le=300_000, description="Maximum random addition to a delay"
+    )
     worker_lease_ttl_sec: float = Field(
-        90, gt=0, le=86_400, description="How long a claim lasts without extension"
+        90, gt=0, le=86_400, description="Duration of a lease that is not extended"
     )
-    worker_concurrency: int = Field(100, ge=1, le=100_000, description="Attempts that a worker runs at once")
+    worker_concurrency: int = Field(
+        100, ge=1, le=100_000, description="Maximum number of concurrent attempts of a worker"
+    )
     worker_grace_sec: float = Field(30, ge=0, le=86_400, description="How long a shutdown waits for attempts")
     worker_poll_sec: float = Field(
-        1, gt=0, le=60, description="How often an idle worker looks without a hint"
+        1, gt=0, le=60, description="Poll interval of an idle worker that gets no notification"
     )
     worker_health_port: int | None = Field(
-        None, ge=0, le=65_535, description="Where `holdfast worker` answers /live, /ready and /metrics"
+        None,
+        ge=0,
+        le=65_535,
+        description="Port on which `holdfast worker` answers /live, /ready and /metrics",
     )
-    worker_health_host: str = Field("127.0.0.1", description="The address that the health port is open on")
-    gateway_url: str | None = Field(None, description="Where `JsonGateway` calls if it is told nothing else")
+    worker_health_host: str = Field("127.0.0.1", description="Address on which the health port listens")
+    gateway_url: str | None = Field(None, description="Default address of a `JsonGateway`")
     gateway_timeout_ms: int = Field(
-        60_000, ge=1, le=86_400_000, description="How long one of its calls may take, all in all"
+        60_000, ge=1, le=86_400_000, description="Timeout of its calls, from the connection to the last byte"
     )
-    circuit_window: int = Field(20, ge=1, le=1_000, description="ProviderCalls that a breaker looks back on")
+    circuit_window: int = Field(20, ge=1, le=1_000, description="Number of calls in the window of a breaker")
     circuit_fail_threshold: float = Field(
-        0.5, ge=0, lt=1, description="Part of those calls above which failures open it"
+        0.5, ge=0, lt=1, description="Fraction of failed calls above which the breaker opens"
     )
     circuit_cooldown_ms: int = Field(
-        30_000, ge=1, le=86_400_000, description="How long it stays open before trials"
+        30_000, ge=1, le=86_400_000, description="How long the breaker stays open before trials"
     )
     code_version: str = Field(
-        "", max_length=200, description="Which version of the application this is; dead letters tell it"
+        "", max_length=200, description="Version of the application, recorded in dead letters"
     )
     archive_url: str | None = Field(
-        None, description="Where dead letters go when their time is over: a folder, or s3://bucket/prefix"
+        None,
+        description="Where dead letters are archived after their retention period: a folder, or s3://bucket/prefix",
     )
     archive_key: str | None = Field(
         None,
         min_length=32,
-        description="What seals the archive, instead of the store's own key; several by commas, the present one first",
+        description="Key that encrypts the archive, instead of the store's own; several separated by commas, the current one first",
     )
     dead_letter_days: float = Field(7, gt=0, le=36_500, description="How long a dead letter is kept")
-    dead_letter_limit: int = Field(10_000, ge=1, description="How many dead letters are kept")
+    dead_letter_limit: int = Field(10_000, ge=1, description="Maximum number of dead letters that are kept")
     dead_letter_alert: int = Field(
-        100, ge=1, description="Dead letters within a day above which a ticket is raised"
+        100, ge=1, description="Number of dead letters within a day above which a ticket is raised"
     )
-    finished_days: float = Field(30, gt=0, le=36_500, description="How long a job is kept that has ended")
+    finished_days: float = Field(30, gt=0, le=36_500, description="How long an ended job is kept")
     key_days: float = Field(
-        90, gt=0, le=36_500, description="How long a key is kept; nothing runs twice for it meanwhile"
+        90,
+        gt=0,
+        le=36_500,
+        description="How long a key is kept; until then, submitting it again runs nothing",
     )
     tickets_per: Literal["letter", "group"] = Field(
-        "letter", description="Whether each dead letter is told of, or one for a group with the same cause"
+        "letter",
+        description="Whether there is a ticket for each dead letter, or one for a group with the same cause",
     )
-    ticket_webhook_url: str | None = Field(None, description="Where each ticket is posted, as JSON")
+    ticket_webhook_url: str | None = Field(None, description="URL to which each ticket is posted as JSON")
     ticket_webhook_secret: str | None = Field(
-        None, description="What those posts are signed with; several by commas while a key is rotated"
+        None, description="Secret that signs those posts; several separated by commas during a rotation"
     )
     ticket_webhook_allow: str | None = Field(
-        None, description="Hosts and networks, by commas, that may be reached although they are not public"
+        None,
+        description="Hosts and networks, separated by commas, that may be called although they are not public",
     )
     log_level: str = Field(
-        "INFO", pattern="(?i)^(debug|info|warning|error)$", description="Least level that is logged"
+        "INFO", pattern="(?i)^(debug|info|warning|error)$", description="Minimum level that is logged"
     )
-    log_format: Literal["json", "text"] = Field("json", description="What a log line looks like")
+    log_format: Literal["json", "text"] = Field("json", description="Format of log lines")
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        """The policy of jobs and stages that declare none."""
+        """The retry policy of jobs and stages that declare none."""
         backoff = Backoff.additive(
             base=timedelta(milliseconds=self.retry_base_delay_ms),
             jitter=timedelta(milliseconds=self.retry_jitter_max_ms),
@@ -184,7 +194,7 @@ class Settings(BaseSettings):
 
     @property
     def breaker(self) -> Breaker:
-        """The breaker of providers that declare none; it opens with half its window at the earliest."""
+        """The breaker of providers that declare none; it needs half of its window before it can open."""
         return Breaker(
             window=self.circuit_window,
             minimum=-(-self.circuit_window // 2),
@@ -194,7 +204,7 @@ class Settings(BaseSettings):
 
     @property
     def retention(self) -> Retention:
-        """How long what has ended is kept, if nothing else is declared."""
+        """The retention of jobs and dead letters, unless the application declares another."""
         return Retention(
             letters=timedelta(days=self.dead_letter_days),
             most_letters=self.dead_letter_limit,
@@ -205,12 +215,12 @@ class Settings(BaseSettings):
 
     @property
     def gateway_timeout(self) -> timedelta:
-        """How long a call may take, of a provider that declares nothing else."""
+        """The timeout of calls to a provider that declares none."""
         return timedelta(milliseconds=self.gateway_timeout_ms)
 
     @property
     def worker_options(self) -> WorkerOptions:
-        """How a worker behaves that is told nothing else."""
+        """The default options of a worker."""
         return WorkerOptions(
             slots=self.worker_concurrency,
             lease=timedelta(seconds=self.worker_lease_ttl_sec),
@@ -220,10 +230,10 @@ class Settings(BaseSettings):
 
 
 def load_settings(**arguments: Any) -> Settings:
-    """Read the settings; *arguments* that are not `None` go first.
+    """Read the settings; *arguments* that are not `None` have precedence.
 
-    Raises `ConfigError` with one line that names the first bad value; for that of a generic name only when
-    `ensure_usable` is asked.
+    Raises `ConfigError` with one line that names the first invalid value; invalid values of generic names are
+    raised by `ensure_usable`.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     environment, unusable = _Environment(Settings), dict[str, str]()
@@ -237,11 +247,11 @@ def load_settings(**arguments: Any) -> Settings:
     except ValidationError as error:
         for each in error.errors(include_url=False):
             name = str(each["loc"][0])
-            shown = variables.get(name, name)
-            # A key that is too short for one is a secret all the same.
+            source = variables.get(name, name)
+            # An invalid key is still a secret.
             value = "…" if name.endswith(("_key", "_secret")) else repr(each["input"])
-            why = f"{shown}={value} is not usable: {each['msg']}"
-            if shown != name.upper():
+            why = f"{source}={value} is not usable: {each['msg']}"
+            if source != name.upper():
                 raise ConfigError(why) from None
             unusable[name] = why
         settings = Settings(**given, **{name: Settings.model_fields[name].default for name in unusable})

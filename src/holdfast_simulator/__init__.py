@@ -1,7 +1,7 @@
-"""A provider that fails on purpose: an HTTP server with scripted faults and a log of what truly happened.
+"""A provider that fails on purpose: an HTTP server with scripted faults and a log of every call.
 
-It stands beside the engine and knows nothing of it. Tests and demos call it as they would call an
-outside service, and afterwards compare what the engine believes with what this log says took place.
+It is independent of the engine. Tests and demos call it as they would call an external service, and
+afterwards compare the state of the engine with the log of the provider.
 """
 
 from holdfast_simulator.codec import ScriptError

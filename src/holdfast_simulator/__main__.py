@@ -11,13 +11,14 @@ from holdfast_simulator.server import Simulator
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT. Exit code 0 means told to stop, 2 that it could not start."""
+    """Serve until SIGTERM or SIGINT. Exit code 0 means stopped by a signal, 2 that it could not start."""
     options = _parser().parse_args()
     try:
         script = Script.loads(options.script.read_bytes()) if options.script else Script()
         asyncio.run(_serve(script, port=options.port, log_path=options.log))
     except (OSError, ValueError) as error:
-        sys.exit(_complain(error))
+        sys.stderr.write(f"holdfast_simulator: {error}\n")
+        sys.exit(2)
 
 
 async def _serve(script: Script, *, port: int, log_path: Path | None) -> None:
@@ -39,11 +40,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log", type=Path, help="file to which each call is appended as a line of JSON")
     parser.add_argument("--script", type=Path, help="JSON file that says which calls fail, and how")
     return parser
-
-
-def _complain(error: Exception) -> int:
-    sys.stderr.write(f"holdfast_simulator: {error}\n")
-    return 2
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Scripts as JSON: dataclasses become objects, lengths of time become seconds."""
+"""Scripts as JSON: dataclasses become objects, durations become seconds."""
 
 import math
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class ScriptError(ValueError):
-    """A script cannot be read. The message names the place in it; nothing was changed."""
+    """A script cannot be read. The message names the position in the script; nothing was changed."""
 
 
 def to_json(value: object) -> Any:
-    """Return *value* as what `json.dumps` takes; `from_json` gives it back."""
+    """Return *value* in the form that `json.dumps` accepts; `from_json` is the inverse."""
     match value:
         case timedelta():
             return value.total_seconds()
@@ -37,7 +37,8 @@ def from_json(cls: type[T], value: object, *, where: str = "script") -> T:
     """Build a *cls* from JSON. Raises `ScriptError` for an unknown name or a value of the wrong type."""
     if not isinstance(value, Mapping):
         raise ScriptError(f"{where}: expected an object, got {value!r}")
-    hints = _hints(cls)
+    types = get_type_hints(cls)
+    hints = {field.name: types[field.name] for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
     if unknown := sorted(value.keys() - hints.keys()):
         raise ScriptError(f"{where}: unknown {', '.join(unknown)}; known are {', '.join(sorted(hints))}")
     members = {name: _read(hints[name], member, f"{where}.{name}") for name, member in value.items()}
@@ -62,11 +63,6 @@ def fault_from_json(value: object, *, where: str = "fault") -> Fault:
     if not isinstance(kind, str) or kind not in FAULTS:
         raise ScriptError(f"{where}: unknown kind {kind!r}; known are down, {', '.join(FAULTS)}")
     return from_json(FAULTS[kind], members, where=where)
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    hints = get_type_hints(cls)
-    return {field.name: hints[field.name] for field in fields(cls)}
 
 
 def _read(hint: Any, value: object, where: str) -> Any:  # noqa: PLR0911 - one return for each form of hint
@@ -104,7 +100,7 @@ def _read_texts(value: object, where: str) -> dict[str, str]:
 
 def _read_plain(hint: Any, value: object, where: str) -> Any:
     if hint in {float, timedelta} and isinstance(value, int | float) and not isinstance(value, bool):
-        return _number(hint, value, where)
+        return _read_number(hint, value, where)
     if issubclass(hint, StrEnum):
         if value not in list(hint):
             raise ScriptError(f"{where}: unknown {value!r}; known are {', '.join(hint)}")
@@ -114,7 +110,7 @@ def _read_plain(hint: Any, value: object, where: str) -> Any:
     return value
 
 
-def _number(hint: Any, value: float, where: str) -> Any:
+def _read_number(hint: Any, value: float, where: str) -> Any:
     if not math.isfinite(value):
         raise ScriptError(f"{where}: {value!r} is not finite")
     try:

@@ -1,7 +1,7 @@
-"""What can go wrong with one call: each fault is a value, and says when it strikes.
+"""The faults of a call: each is a value, and says at which `Moment` it is injected.
 
-A fault strikes at a `Moment`. What matters to a client is on which side of the effect that
-moment lies: a connection that is lost after the effect looks just like one lost before it.
+A client cannot see whether a fault was injected before or after the effect: a connection that is
+lost after the effect looks like one that is lost before it.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 
 class Moment(StrEnum):
-    """How far the provider gets with a call before its fault strikes."""
+    """How far the provider processes a call before the fault is injected."""
 
     BEFORE_READING = "before_reading"
     BEFORE_EFFECT = "before_effect"
@@ -20,7 +20,7 @@ class Moment(StrEnum):
 
 
 class Hint(StrEnum):
-    """The ways in which providers say how long to wait."""
+    """The formats in which providers say how long to wait."""
 
     NONE = "none"
     SECONDS = "seconds"
@@ -42,16 +42,16 @@ class _Answering:
 
     def __post_init__(self) -> None:
         # An answer to an unread request must close the connection, and the kernel may then
-        # drop the answer: a fault that is sometimes another fault is no use in a script.
+        # drop the answer: the fault would sometimes be a different one.
         if self.at is Moment.BEFORE_READING:
             raise ValueError(
-                f"{self.kind} cannot strike before_reading: choose before_effect or after_effect"
+                f"{self.kind} cannot be injected before_reading: choose before_effect or after_effect"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Status(_Answering):
-    """Answer with this status. A text *body* is sent as it stands, any other as JSON."""
+    """Answer with this status. A string *body* is sent unchanged, any other as JSON."""
 
     kind: ClassVar[str] = "status"
     status: int = 503
@@ -62,10 +62,10 @@ class Status(_Answering):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit(_Answering):
-    """Answer 429, with *wait* told in the form that *hint* names.
+    """Answer 429, with *wait* in the format of *hint*.
 
     *text* is the `Retry-After` of a nonsense hint, such as `soon`, `-5` or `NaN`. *clock_skew*
-    is how far the provider's clock runs ahead; it moves the `Date` header and every date alike.
+    is how far the provider's clock is ahead; it shifts the `Date` header and all other dates.
     """
 
     kind: ClassVar[str] = "rate_limit"
@@ -80,7 +80,7 @@ class RateLimit(_Answering):
 
 @dataclass(frozen=True, slots=True)
 class Slow(_Answering):
-    """Answer as usual, but wait first. The effect takes place even if the client has left."""
+    """Answer normally, after *delay*. The effect takes place even if the client has disconnected."""
 
     kind: ClassVar[str] = "slow"
     delay: timedelta = timedelta(seconds=1)
@@ -89,7 +89,7 @@ class Slow(_Answering):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Never answer; keep the connection until the client leaves."""
+    """Never answer; keep the connection until the client closes it."""
 
     kind: ClassVar[str] = "hang"
     at: Moment = Moment.BEFORE_EFFECT
@@ -97,10 +97,10 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Reset the connection: the client sees a TCP RST in place of an answer.
+    """Reset the connection: the client gets a TCP RST instead of an answer.
 
-    Before reading means with the body unread, so a long upload breaks in the middle; a script
-    with a rule that looks into bodies has to read them first.
+    Before reading means with the body unread, so a long upload fails in the middle; a script
+    with a rule that matches bodies reads them first.
     """
 
     kind: ClassVar[str] = "reset"
@@ -109,7 +109,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection in good order, without an answer."""
+    """Close the connection normally, without an answer."""
 
     kind: ClassVar[str] = "close"
     at: Moment = Moment.BEFORE_EFFECT
@@ -117,7 +117,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Do the effect, announce the whole answer, send *keep* bytes of its body (or half) and close."""
+    """Do the effect, announce the complete answer, send *keep* bytes of its body (or half) and close."""
 
     kind: ClassVar[str] = "truncate"
     at: ClassVar[Moment] = Moment.AFTER_EFFECT
@@ -128,7 +128,7 @@ class Truncate:
 class Drip:
     """Do the effect, send the head of the answer at once, and its body byte by byte with a *pause* before each.
 
-    No single wait is long, so a client that only limits each of them waits for all.
+    No single read takes long, so a timeout for each read does not bound the call.
     """
 
     kind: ClassVar[str] = "drip"
@@ -138,7 +138,7 @@ class Drip:
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """Do the effect, answer 200, call it JSON, and send more and more of it until the client leaves."""
+    """Do the effect, answer 200 with the content type of JSON, and send an endless body until the client disconnects."""
 
     kind: ClassVar[str] = "flood"
     at: ClassVar[Moment] = Moment.AFTER_EFFECT
@@ -146,7 +146,7 @@ class Flood:
 
 @dataclass(frozen=True, slots=True)
 class WrongSchema(_Answering):
-    """Answer 200 with JSON of a shape that nobody expects."""
+    """Answer 200 with JSON of an unexpected schema."""
 
     kind: ClassVar[str] = "wrong_schema"
     body: object = field(default_factory=lambda: {"unexpected": True})
@@ -155,7 +155,7 @@ class WrongSchema(_Answering):
 
 @dataclass(frozen=True, slots=True)
 class InvalidJson(_Answering):
-    """Answer 200, call it JSON, and send *text*, which is not."""
+    """Answer 200 with the content type of JSON, and send *text*, which is not JSON."""
 
     kind: ClassVar[str] = "invalid_json"
     text: str = '{"id": "eff_'
@@ -164,7 +164,7 @@ class InvalidJson(_Answering):
 
 @dataclass(frozen=True, slots=True)
 class OverloadedStream(_Answering):
-    """Answer 200, begin a stream of events, and break it off with an `overloaded_error`."""
+    """Answer 200, start a stream of events, and end it with an `overloaded_error`."""
 
     kind: ClassVar[str] = "overloaded_stream"
     at: Moment = Moment.BEFORE_EFFECT
@@ -172,7 +172,7 @@ class OverloadedStream(_Answering):
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Cut every connection and refuse new ones for *duration*; then listen on the same port again."""
+    """Reset all connections and refuse new ones for *duration*; then listen on the same port again."""
 
     kind: ClassVar[str] = "refuse"
     at: ClassVar[Moment] = Moment.BEFORE_READING

@@ -1,4 +1,4 @@
-"""As much of HTTP/1.1 as a provider needs, over raw streams."""
+"""The subset of HTTP/1.1 that the provider needs, over raw streams."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
 class RequestError(Exception):
-    """The bytes on the connection are no request that can be answered; the connection must close."""
+    """The bytes on the connection are not a valid request; the connection must be closed."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first lines of a request. Header names are in lower case; the last of a name counts."""
+    """Request line and headers. Header names are in lower case; of a repeated header the last value counts."""
 
     method: str
     path: str
@@ -40,13 +40,13 @@ class Head:
 
     @property
     def route(self) -> str:
-        """Method and path, as rules and the log name it."""
+        """Method and path, the form used by rules and the log."""
         return f"{self.method} {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response to be sent: either a body, or events that are sent as chunks."""
+    """A response to send: either a body, or events that are sent as chunks."""
 
     status: int
     body: bytes = b""
@@ -63,13 +63,13 @@ class Wire(NamedTuple):
 
 
 def json_answer(status: int, value: object, **headers: str) -> Answer:
-    """Build an answer with a JSON body; an underscore in a header's name stands for a dash."""
+    """Build an answer with a JSON body; underscores in header names become dashes."""
     named = {name.replace("_", "-"): text for name, text in headers.items()}
     return Answer(status, json.dumps(value).encode(), headers=named)
 
 
 def error_answer(status: int, code: str, message: str) -> Answer:
-    """Build an error in the form that most providers share."""
+    """Build an error in the format that most providers use."""
     return json_answer(status, {"error": {"type": code, "code": code, "message": message}})
 
 
@@ -79,16 +79,16 @@ def events_answer(*events: bytes) -> Answer:
 
 
 def event(value: Any, *, name: str | None = None) -> bytes:
-    """Write one server-sent event; a text is sent as it stands, any other value as JSON."""
+    """Encode one server-sent event; a string is sent unchanged, any other value as JSON."""
     data = value if isinstance(value, str) else json.dumps(value)
     prefix = f"event: {name}\n" if name else ""
     return f"{prefix}data: {data}\n\n".encode()
 
 
 async def read_head(reader: asyncio.StreamReader) -> Head | None:
-    """Read up to the end of the headers; None when the client has left instead.
+    """Read up to the end of the headers; return None if the client has disconnected.
 
-    Raises `RequestError` for what is no HTTP/1 request.
+    Raises `RequestError` if the bytes are not an HTTP/1 request.
     """
     try:
         raw = await reader.readuntil(_HEAD_END)
@@ -100,14 +100,14 @@ async def read_head(reader: asyncio.StreamReader) -> Head | None:
 
 
 def parse_head(raw: bytes) -> Head:
-    """Parse a request line and headers, with their closing empty line."""
+    """Parse a request line and headers, including the final empty line."""
     first, *lines = raw[:-4].decode("latin-1").lstrip("\r\n").split("\r\n")
     try:
         method, target, version = first.split(" ")
     except ValueError as error:
-        raise RequestError(400, "the first line is no HTTP request line") from error
+        raise RequestError(400, "the first line is not an HTTP request line") from error
     if version not in {"HTTP/1.1", "HTTP/1.0"}:
-        raise RequestError(505, "only HTTP/1.0 and HTTP/1.1 are spoken here")
+        raise RequestError(505, "only HTTP/1.0 and HTTP/1.1 are supported")
     headers = {}
     for line in lines:
         name, colon, text = line.partition(":")
@@ -122,14 +122,14 @@ async def read_body(reader: asyncio.StreamReader, head: Head) -> bytes:
     """Read the body that the headers announce. Raises `RequestError`, or `IncompleteReadError`."""
     if "transfer-encoding" in head.headers:
         if head.headers["transfer-encoding"].lower() != "chunked":
-            raise RequestError(501, "the only transfer encoding spoken here is chunked")
+            raise RequestError(501, "the only supported transfer encoding is chunked")
         return await _read_chunks(reader)
-    length = _size(head.headers.get("content-length", "0"), base=10)
+    length = _parse_size(head.headers.get("content-length", "0"), base=10)
     return await reader.readexactly(length) if length else b""
 
 
 def to_wire(answer: Answer, *, keeps_alive: bool, with_body: bool = True) -> Wire:
-    """Write an answer as bytes. A `Date` of the answer's own takes the place of the true one."""
+    """Encode an answer as bytes. A `Date` header of the answer replaces the current date."""
     lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Unknown')}"]
     if "Date" not in answer.headers:
         lines.append(_date_line(int(time.time())))
@@ -147,40 +147,40 @@ def to_wire(answer: Answer, *, keeps_alive: bool, with_body: bool = True) -> Wir
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     body = bytearray()
-    while size := _size((await _line(reader)).partition(";")[0], base=16):
+    while size := _parse_size((await _read_line(reader)).partition(";")[0], base=16):
         body += await reader.readexactly(size)
         if len(body) > BODY_LIMIT:
             raise RequestError(413, f"the body is longer than {BODY_LIMIT} bytes")
         if await reader.readexactly(2) != b"\r\n":
-            raise RequestError(400, "a chunk does not end where it said")
-    while await _line(reader):
-        pass  # trailers say nothing that a provider needs
+            raise RequestError(400, "a chunk does not have the announced length")
+    while await _read_line(reader):
+        pass  # trailers are ignored
     return bytes(body)
 
 
-async def _line(reader: asyncio.StreamReader) -> str:
+async def _read_line(reader: asyncio.StreamReader) -> str:
     try:
         return (await reader.readuntil(b"\r\n"))[:-2].decode("latin-1")
     except asyncio.LimitOverrunError as error:
-        raise RequestError(400, "a line of a chunked body has no end") from error
+        raise RequestError(400, "a line of a chunked body is too long") from error
 
 
-def _size(text: str, *, base: int) -> int:
+def _parse_size(text: str, *, base: int) -> int:
     digits = text.strip()
     if not digits.isascii() or not digits.isalnum() or len(digits) > 20:
-        raise RequestError(400, "the length of the body is no number")
+        raise RequestError(400, "the length of the body is not a number")
     try:
         size = int(digits, base)
     except ValueError as error:
-        raise RequestError(400, "the length of the body is no number") from error
+        raise RequestError(400, "the length of the body is not a number") from error
     if size > BODY_LIMIT:
         raise RequestError(413, f"the body is longer than {BODY_LIMIT} bytes")
     return size
 
 
 def _keeps_alive(version: str, headers: Mapping[str, str]) -> bool:
-    wish = headers.get("connection", "").lower()
-    return "close" not in wish if version == "HTTP/1.1" else "keep-alive" in wish
+    option = headers.get("connection", "").lower()
+    return "close" not in option if version == "HTTP/1.1" else "keep-alive" in option
 
 
 def _chunks(events: tuple[bytes, ...]) -> bytes:

@@ -1,4 +1,4 @@
-"""The port: who is connected, and whether newcomers are let in."""
+"""The port of the simulator: its open connections, and whether new ones are accepted."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -19,12 +19,12 @@ _BACKLOG = 1024
 class Listener:
     """Listens on one loopback port and owns the task of every connection.
 
-    While it refuses, it holds the port without listening, so that nobody else can take it.
+    While it refuses connections, it keeps the port bound without listening, so that no other process can bind it.
     """
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
-        self._held: socket.socket | None = None
+        self._bound: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._reopening: asyncio.Task[None] | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -32,8 +32,8 @@ class Listener:
 
     async def start(self, port: int) -> None:
         """Listen on *port*, or on any free one for 0. Raises `OSError` if it is taken."""
-        self._held = bind_loopback(port)
-        self.port = self._held.getsockname()[1]
+        self._bound = bind_loopback(port)
+        self.port = self._bound.getsockname()[1]
         await self._open()
 
     async def stop(self) -> None:
@@ -41,31 +41,31 @@ class Listener:
         tasks = list(self._connections)
         if self._reopening is not None:
             tasks.append(self._reopening)
-        self._shut()
+        self._close_server()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._bound is not None:
+            self._bound.close()
+            self._bound = None
 
     def refuse(self, duration: timedelta) -> None:
-        """Cut every connection but that of the caller, and let nobody in for *duration*."""
-        self._shut()
+        """Reset every connection except that of the caller, and refuse new ones for *duration*."""
+        self._close_server()
         caller = asyncio.current_task()
         for task, writer in self._connections.items():
             if task is not caller:
                 reset(writer)
-        if self._held is not None:
-            self._held.close()  # it may have begun to listen
-        self._held = bind_loopback(self.port)
+        if self._bound is not None:
+            self._bound.close()  # it may already be listening
+        self._bound = bind_loopback(self.port)
         self._reopen(after=duration)
 
     def accept(self) -> None:
-        """Let clients in again, at once."""
-        if self._server is None and self._held is not None:
-            # From here on the kernel takes connections, and keeps them until the loop comes to them.
-            self._held.listen(_BACKLOG)
+        """Accept connections again, immediately."""
+        if self._server is None and self._bound is not None:
+            # From here on the kernel accepts connections, and queues them until the event loop serves them.
+            self._bound.listen(_BACKLOG)
             self._reopen(after=timedelta(0))
 
     def _reopen(self, *, after: timedelta) -> None:
@@ -79,18 +79,18 @@ class Listener:
 
     async def _open(self) -> None:
         server = await asyncio.start_server(
-            self._welcome, sock=self._held, limit=HEAD_LIMIT, backlog=_BACKLOG, start_serving=False
+            self._accept, sock=self._bound, limit=HEAD_LIMIT, backlog=_BACKLOG, start_serving=False
         )
-        # Owned before it serves: whoever cancels the next line can still close it.
-        self._server, self._held = server, None
+        # Assigned before it serves: if the next line is cancelled, `stop` still closes it.
+        self._server, self._bound = server, None
         await server.start_serving()
 
-    def _shut(self) -> None:
+    def _close_server(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
 
-    def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer), name="simulator-connection")
         self._connections[task] = writer
         task.add_done_callback(self._connections.pop)

@@ -1,8 +1,8 @@
-"""The log of calls: what reached the provider, what it did, and what it answered.
+"""The log of calls: what the provider received, did and answered.
 
-A line is in the file, past the reach of any `kill -9`, before the answer leaves. One line is one
-call. `effect_id` is the effect that the call caused. `duplicate_of` is the first effect under its
-key: with an `effect_id` beside it the effect took place twice; without, the first answer was sent again.
+One line is one call. It is in the file before the answer is sent, so it survives `kill -9`.
+`effect_id` is the effect that the call caused. `duplicate_of` is the first effect under its key:
+together with an `effect_id` the effect took place twice; without one, the first answer was sent again.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One call. `at` and `monotonic` tell when it arrived; `number` tells its place in the log.
+    """One call. `at` and `monotonic` are the time of its arrival; `number` is its position in the log.
 
-    `status` is None when no answer was sent, `body_hash` (SHA-256) when the body was left unread.
+    `status` is None if no answer was sent, `body_hash` (SHA-256) is None if the body was not read.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Entry:
     duplicate_of: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as it stands in the file."""
+        """Return the entry as written to the file."""
         return {name: getattr(self, name) for name in self.__slots__} | {"at": self.at.isoformat()}
 
     @classmethod
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """A log in numbers. `duplicate_effects` are those beyond the first under one key."""
+    """Totals of a log. `duplicate_effects` are those after the first under one key."""
 
     calls: int
     effects: int
@@ -62,21 +62,21 @@ class Counts:
 
 
 def count(entries: Iterable[Entry]) -> Counts:
-    """Count a log, be it in memory or read from a file."""
-    kept = list(entries)
+    """Count the calls of a log, in memory or read from a file."""
+    calls = list(entries)
     return Counts(
-        calls=len(kept),
-        effects=sum(entry.effect_id is not None for entry in kept),
-        distinct_keys=len({entry.key for entry in kept if entry.key is not None}),
-        duplicate_effects=sum(bool(entry.effect_id and entry.duplicate_of) for entry in kept),
-        replayed_answers=sum(bool(entry.duplicate_of and not entry.effect_id) for entry in kept),
-        by_fault=dict(Counter(entry.fault for entry in kept if entry.fault is not None)),
-        by_route=dict(Counter(entry.route for entry in kept)),
+        calls=len(calls),
+        effects=sum(entry.effect_id is not None for entry in calls),
+        distinct_keys=len({entry.key for entry in calls if entry.key is not None}),
+        duplicate_effects=sum(bool(entry.effect_id and entry.duplicate_of) for entry in calls),
+        replayed_answers=sum(bool(entry.duplicate_of and not entry.effect_id) for entry in calls),
+        by_fault=dict(Counter(entry.fault for entry in calls if entry.fault is not None)),
+        by_route=dict(Counter(entry.route for entry in calls)),
     )
 
 
 def read_log(path: str | os.PathLike[str]) -> list[Entry]:
-    """Read a log file, also while a simulator writes it; a line without its end is left out."""
+    """Read a log file, also while a simulator writes to it; an incomplete last line is ignored."""
     lines = Path(path).read_bytes().split(b"\n")[:-1]
     return [Entry.from_json(json.loads(line)) for line in lines]
 
@@ -84,7 +84,7 @@ def read_log(path: str | os.PathLike[str]) -> list[Entry]:
 class CallLog:
     """The log of a running simulator, in memory and, given a path, in a file.
 
-    A file that exists is continued: its calls count, and new numbers follow its last one.
+    An existing file is continued: its calls are counted, and numbering continues from its last entry.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -101,41 +101,37 @@ class CallLog:
         return self.entries[-1].number + 1 if self.entries else 1
 
     def append(self, entry: Entry) -> None:
-        """Enter a call. When this returns, the line is in the file."""
+        """Add a call. When this returns, the line is in the file."""
         if self._file is not None:
             line = json.dumps(entry.to_json()).encode() + b"\n"
             while line:
                 line = line[os.write(self._file, line) :]
         self.entries.append(entry)
-        if self._waiting:
-            self._tell(entry)
+        for matches, found in self._waiting:
+            if not found.done() and matches(entry):
+                found.set_result(entry)
 
-    async def wait_for(self, wanted: Callable[[Entry], bool], *, timeout: timedelta) -> Entry:
-        """Return the first entry that is *wanted*, past or to come. Raises `TimeoutError`."""
+    async def wait_for(self, matches: Callable[[Entry], bool], *, timeout: timedelta) -> Entry:
+        """Return the first entry that *matches*, already logged or future. Raises `TimeoutError`."""
         for entry in self.entries:
-            if wanted(entry):
+            if matches(entry):
                 return entry
-        promise: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
-        waiting = (wanted, promise)
+        found: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        waiting = (matches, found)
         self._waiting.append(waiting)
         try:
-            return await asyncio.wait_for(promise, timeout.total_seconds())
+            return await asyncio.wait_for(found, timeout.total_seconds())
         finally:
             self._waiting.remove(waiting)
 
     def clear(self) -> None:
-        """Forget every call, in the file too."""
+        """Delete all entries, in memory and in the file."""
         self.entries.clear()
         if self._file is not None:
             os.ftruncate(self._file, 0)
 
     def close(self) -> None:
-        """Close the file; what was logged can still be read."""
+        """Close the file; the entries in memory can still be read."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-    def _tell(self, entry: Entry) -> None:
-        for wanted, promise in self._waiting:
-            if not promise.done() and wanted(entry):
-                promise.set_result(entry)

@@ -1,4 +1,4 @@
-"""Language and speech models whose answers are small and depend on nothing but the question."""
+"""Simulated language and speech models: small answers that depend only on the request."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _CREATED = 1_700_000_000
 
 
 def chat_completion(body: bytes) -> Answer:
-    """Answer a chat completion, as JSON or, when asked for, as a stream of events."""
+    """Answer a chat completion, as JSON or, if requested, as a stream of events."""
     try:
         question = json.loads(body)
         last = str(question["messages"][-1]["content"])
@@ -24,12 +24,13 @@ def chat_completion(body: bytes) -> Answer:
         "model": str(question.get("model", "simulated")),
     }
     if question.get("stream"):
-        return _streamed(shared, text)
+        chunks = [_chunk(shared, {"content": f"{word} "}) for word in text.split()]
+        return events_answer(*chunks, _chunk(shared, {}, finish_reason="stop"), event("[DONE]"))
     return json_answer(200, _completion(shared, last, text))
 
 
 def chat_text(question: str, *, as_json: bool = False) -> str:
-    """Return what the model says to a question.
+    """Return the answer of the model to a question.
 
     >>> chat_text("Summarise this letter")
     'Answer e2bbca5e to: Summarise this letter'
@@ -41,7 +42,7 @@ def chat_text(question: str, *, as_json: bool = False) -> str:
 
 
 def transcription(head: Head, body: bytes) -> Answer:
-    """Answer a transcription; the text depends on the bytes of the uploaded file alone."""
+    """Answer a transcription; the text depends only on the bytes of the uploaded file."""
     audio = uploaded_file(head.headers.get("content-type", ""), body)
     if audio is None:
         return error_answer(400, "invalid_request_error", "a multipart form with a file is required")
@@ -61,19 +62,18 @@ def uploaded_file(content_type: str, body: bytes) -> bytes | None:
 
 
 def _completion(shared: Mapping[str, Any], question: str, text: str) -> dict[str, Any]:
-    asked, said = len(question.split()), len(text.split())
+    prompt_tokens, completion_tokens = len(question.split()), len(text.split())
     message = {"role": "assistant", "content": text}
     return {
         **shared,
         "object": "chat.completion",
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said},
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        },
     }
-
-
-def _streamed(shared: Mapping[str, Any], text: str) -> Answer:
-    parts = [_chunk(shared, {"content": f"{word} "}) for word in text.split()]
-    return events_answer(*parts, _chunk(shared, {}, finish_reason="stop"), event("[DONE]"))
 
 
 def _chunk(shared: Mapping[str, Any], delta: Mapping[str, str], *, finish_reason: str | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""A 429 in every form in which providers tell how long to wait."""
+"""Answers with status 429, in the formats in which providers say how long to wait."""
 
 import json
 import math
@@ -10,19 +10,19 @@ from typing import assert_never
 from holdfast_simulator.faults import Hint, RateLimit
 from holdfast_simulator.http import Answer
 
-# A dimension that is not used up says nothing about the wait; clients must not read this one.
+# The reset of a limit that is not exhausted is irrelevant for the wait; clients must ignore it.
 _OTHER_DIMENSION = timedelta(minutes=6)
 
 
 def rate_limit_answer(fault: RateLimit, *, now: datetime) -> Answer:
-    """Build the answer; *now* is the true time, from which the provider's clock is skewed.
+    """Build the answer; *now* is the true time, to which the skew of the provider's clock is added.
 
     >>> now = datetime(2030, 1, 1, tzinfo=UTC)
     >>> dict(rate_limit_answer(RateLimit(Hint.MILLISECONDS), now=now).headers)["retry-after-ms"]
     '1000'
     """
-    theirs = now.astimezone(UTC) + fault.clock_skew
-    headers = {"Date": _http_date(theirs), **_headers(fault, theirs), **fault.headers}
+    provider_now = now.astimezone(UTC) + fault.clock_skew
+    headers = {"Date": _http_date(provider_now), **_headers(fault, provider_now), **fault.headers}
     return Answer(429, json.dumps(_body(fault)).encode(), headers=headers)
 
 
@@ -79,13 +79,13 @@ def _body(fault: RateLimit) -> Mapping[str, object]:
     return {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [info]}}
 
 
-def short_duration(length: timedelta) -> str:
-    """Write a length as providers do.
+def short_duration(duration: timedelta) -> str:
+    """Format a duration as providers do.
 
     >>> [short_duration(timedelta(seconds=s)) for s in (0.012, 1.5, 360, 3661)]
     ['12ms', '1.5s', '6m0s', '1h1m1s']
     """
-    seconds = length.total_seconds()
+    seconds = duration.total_seconds()
     if seconds < 1:
         return f"{round(seconds * 1000)}ms"
     minutes, rest = divmod(seconds, 60)

@@ -1,4 +1,4 @@
-"""What the provider does when nothing goes wrong."""
+"""The routes of the provider, without faults."""
 
 import json
 from typing import NamedTuple, NoReturn
@@ -11,7 +11,7 @@ from holdfast_simulator.script import Script
 
 
 class Work(NamedTuple):
-    """What a call led to: its answer, the effect it caused, and the first effect under its key."""
+    """The result of a call: its answer, the effect that it caused, and the first effect under its key."""
 
     answer: Answer
     effect_id: str | None = None
@@ -19,7 +19,7 @@ class Work(NamedTuple):
 
 
 def perform(head: Head, body: bytes, ledger: Ledger, script: Script, *, now: float) -> Work:
-    """Do what a call asks for; an effect is in the ledger when this returns."""
+    """Perform a call; its effect is in the ledger when this returns."""
     match head.method, head.path:
         case "POST", "/v1/chat/completions":
             return Work(chat_completion(body))
@@ -28,34 +28,32 @@ def perform(head: Head, body: bytes, ledger: Ledger, script: Script, *, now: flo
         case "GET", "/effects":
             return Work(_search(head, ledger, script, now=now))
         case "GET", path if path.startswith("/effects/"):
-            return Work(_lookup(path.removeprefix("/effects/"), ledger))
+            effect = ledger.get(path.removeprefix("/effects/"))
+            return Work(effect.answer if effect else json_answer(404, {"error": {"code": "not_found"}}))
         case "POST", path if path.startswith("/effects/") and path != "/effects/":
             return _take_effect(head, body, ledger, script, now=now)
         case _:
-            return Work(error_answer(404, "not_found", f"nothing answers to {head.route}"))
+            return Work(error_answer(404, "not_found", f"there is no route {head.route}"))
 
 
 def effect_answer(effect_id: str, name: str, key: str | None, echo: bytes) -> Answer:
-    """Build the answer that tells of an effect; *echo* is the request's JSON as it came."""
-    told = json.dumps({"id": effect_id, "name": name, "key": key})
-    return Answer(200, told[:-1].encode() + b', "body": ' + echo + b"}")
+    """Build the answer that reports an effect; *echo* is the unchanged JSON of the request."""
+    effect = json.dumps({"id": effect_id, "name": name, "key": key})
+    return Answer(200, effect[:-1].encode() + b', "body": ' + echo + b"}")
 
 
 def _take_effect(head: Head, body: bytes, ledger: Ledger, script: Script, *, now: float) -> Work:
     key = head.headers.get("idempotency-key")
     first = ledger.first(key)
     if first and (known := ledger.remembered(key, script, now=now)):
-        return Work(_replayed(known.answer), duplicate_of=first.id)
+        replayed = Answer(known.answer.status, known.answer.body, headers={"Idempotent-Replayed": "true"})
+        return Work(replayed, duplicate_of=first.id)
     if not is_json(body):
         return Work(error_answer(400, "invalid_request_error", "the body must be JSON"))
     name, effect_id = unquote(head.path.removeprefix("/effects/")), ledger.next_id()
     answer = effect_answer(effect_id, name, key, body.strip() or b"null")
     ledger.add(Effect(effect_id, name, key, now, answer))
     return Work(answer, effect_id, duplicate_of=first.id if first else None)
-
-
-def _replayed(answer: Answer) -> Answer:
-    return Answer(answer.status, answer.body, headers={"Idempotent-Replayed": "true"})
 
 
 def _search(head: Head, ledger: Ledger, script: Script, *, now: float) -> Answer:
@@ -66,13 +64,8 @@ def _search(head: Head, ledger: Ledger, script: Script, *, now: float) -> Answer
     return Answer(200, b'{"effects": [' + b", ".join(effect.answer.body for effect in found) + b"]}")
 
 
-def _lookup(effect_id: str, ledger: Ledger) -> Answer:
-    effect = ledger.get(effect_id)
-    return effect.answer if effect else json_answer(404, {"error": {"code": "not_found"}})
-
-
 def is_json(body: bytes) -> bool:
-    """Tell whether a body is strict JSON in UTF-8; an empty one stands for null.
+    """Return whether a body is strict JSON in UTF-8; an empty one counts as null.
 
     >>> is_json(b'{"to": "ann"}'), is_json(b""), is_json(b"NaN"), is_json(b"[" * 100_000)
     (True, True, False, False)
@@ -86,8 +79,8 @@ def is_json(body: bytes) -> bool:
     return True
 
 
-def _no_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_STRICT = json.JSONDecoder(parse_constant=_no_constant)
+_STRICT = json.JSONDecoder(parse_constant=_reject_constant)

@@ -1,4 +1,4 @@
-"""Scripts: which fault strikes which call. Values and one decision; no clock, no chance, no I/O."""
+"""Scripts: which fault is injected into which call. Values and one decision; no clock, no randomness, no I/O."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from holdfast_simulator.faults import Fault
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a rule can see of a call. The route is method and path: `POST /effects/mail`."""
+    """The parts of a call that rules match. The route is method and path: `POST /effects/mail`."""
 
     route: str
     key: str | None = None
@@ -23,7 +23,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How often a rule has selected a call, and how often its fault then struck."""
+    """How many calls a rule has selected, and into how many of them its fault was injected."""
 
     seen: int = 0
     fired: int = 0
@@ -31,12 +31,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fault and the calls that it strikes.
+    """A fault and the calls that it is injected into.
 
-    *route* is a pattern with `*`, of a path or of method and path; *key* and *body* are parts of
+    *route* is a pattern with `*`, of a path or of method and path; *key* and *body* are substrings of
     the idempotency key and of the body. A rule counts the calls that these three select, from 1,
-    whether or not another rule struck them first: it leaves alone the first *after* and those
-    beyond number *until*, strikes the others with *probability*, and is spent after *times*.
+    including those that an earlier rule fired for. It skips the first *after* calls and those
+    beyond number *until*, fires for the others with *probability*, and at most *times* times.
     """
 
     fault: Fault
@@ -53,15 +53,15 @@ class Rule:
             raise ValueError(f"probability must lie between 0 and 1, not {self.probability}")
 
     def selects(self, call: Call) -> bool:
-        """Tell whether the call is one that this rule counts."""
+        """Return whether this rule counts the call."""
         if self.route is not None and not route_matches(self.route, call.route):
             return False
         if self.key is not None and self.key not in (call.key or ""):
             return False
         return self.body is None or self.body.encode() in call.body
 
-    def strikes(self, tally: Tally, *, roll: float) -> bool:
-        """Tell whether the call last counted in *tally* is struck; *roll* lies in [0, 1)."""
+    def fires(self, tally: Tally, *, roll: float) -> bool:
+        """Return whether the rule fires for the last call counted in *tally*; *roll* is in [0, 1)."""
         if tally.seen <= self.after or (self.until is not None and tally.seen > self.until):
             return False
         if self.times is not None and tally.fired >= self.times:
@@ -71,10 +71,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """How a provider behaves: its faults, and what it promises about keys and lookups.
+    """The behaviour of a provider: its faults, and its guarantees for keys and lookups.
 
-    With *honours_keys*, a key that comes again within *key_window* (None: ever) gets the first
-    answer and no second effect. An effect is found by its key only *lookup_lag* after it took place.
+    With *honours_keys*, a key that is repeated within *key_window* (None: at any time) gets the first
+    answer and has no second effect. A lookup by key finds an effect only *lookup_lag* after it took place.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -85,12 +85,12 @@ class Script:
 
     @classmethod
     def of(cls, *rules: Rule, seed: int = 0) -> "Script":
-        """Build a script of rules alone."""
+        """Build a script with rules only."""
         return cls(rules=rules, seed=seed)
 
     @classmethod
     def loads(cls, text: str | bytes) -> "Script":
-        """Read a script from JSON. Raises `ScriptError`, which names the place.
+        """Read a script from JSON. Raises `ScriptError`, which names the position.
 
         >>> Script.loads('{"rules": [{"fault": "hang", "times": 2}]}').rules[0].times
         2
@@ -102,7 +102,7 @@ class Script:
         return from_json(cls, value)
 
     def dumps(self) -> str:
-        """Write the script as JSON that `loads` reads back to an equal value."""
+        """Return the script as JSON; `loads` returns an equal value."""
         return json.dumps(to_json(self))
 
     @property
@@ -111,21 +111,21 @@ class Script:
         return any(rule.body is not None for rule in self.rules)
 
     def untouched(self) -> tuple[Tally, ...]:
-        """The tallies of a script that has seen no call."""
+        """Return the tallies of a script before the first call."""
         return (Tally(),) * len(self.rules)
 
 
 class Decision(NamedTuple):
-    """The fault of one call, if any, and the tallies to decide the next one with."""
+    """The fault of one call, if any, and the tallies for the next decision."""
 
     fault: Fault | None
     tallies: tuple[Tally, ...]
 
 
 def decide(script: Script, tallies: tuple[Tally, ...], call: Call) -> Decision:
-    """Choose the fault of the first rule that strikes this call.
+    """Choose the fault of the first rule that fires for this call.
 
-    The same script and the same order of calls lead to the same faults.
+    The same script and the same order of calls give the same faults.
 
     >>> from holdfast_simulator.faults import Hang
     >>> script = Script.of(Rule(Hang(), times=1))
@@ -140,14 +140,14 @@ def decide(script: Script, tallies: tuple[Tally, ...], call: Call) -> Decision:
         now = tally
         if rule.selects(call):
             now = replace(tally, seen=tally.seen + 1)
-            if fault is None and rule.strikes(now, roll=_roll(script.seed, index, now.seen)):
+            if fault is None and rule.fires(now, roll=_roll(script.seed, index, now.seen)):
                 fault, now = rule.fault, replace(now, fired=now.fired + 1)
         counted.append(now)
     return Decision(fault, tuple(counted))
 
 
 def standing_fault(standing: Iterable[tuple[str | None, Fault]], call: Call) -> Fault | None:
-    """Return the first standing fault whose route, None being every route, is that of the call."""
+    """Return the first standing fault whose route matches the call; None matches every route."""
     for route, fault in standing:
         if route is None or route_matches(route, call.route):
             return fault
@@ -155,7 +155,7 @@ def standing_fault(standing: Iterable[tuple[str | None, Fault]], call: Call) -> 
 
 
 def route_matches(pattern: str, route: str) -> bool:
-    """Match a route against a pattern of a path, or of method and path.
+    """Return whether a route matches a pattern of a path, or of method and path.
 
     >>> route_matches("/effects/*", "POST /effects/mail"), route_matches("GET /*", "POST /effects/mail")
     (True, False)

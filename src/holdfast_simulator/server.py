@@ -1,4 +1,4 @@
-"""The simulator as tests and demos use it."""
+"""The simulator, the interface for tests and demos."""
 
 import asyncio
 import os
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Self
 
+from holdfast_simulator.connection import Connection
 from holdfast_simulator.control import Control
-from holdfast_simulator.exchange import Exchange
 from holdfast_simulator.faults import Fault, Refuse
 from holdfast_simulator.listener import Listener
 from holdfast_simulator.log import CallLog, Counts, Entry, count
@@ -17,9 +17,9 @@ from holdfast_simulator.script import Script
 
 
 class Simulator:
-    """An outside provider that fails as its script says and logs what truly happened.
+    """An external provider that fails according to its script and logs every call.
 
-    It listens on the loopback interface alone. *clock* gives the monotonic seconds by which key
+    It listens on the loopback interface only. *clock* returns the monotonic seconds by which key
     windows and lookup lags are measured; delays are real time.
 
     >>> async def example() -> int:
@@ -41,7 +41,7 @@ class Simulator:
         self._log = CallLog(log_path)
         self._provider = Provider(script or Script(), self._log, clock=clock)
         self._control = Control(
-            self._provider, stand=self._stand, clear=self.clear_fault, start_over=self.reset
+            self._provider, set_fault=self.set_fault, clear_fault=self.clear_fault, reset=self.reset
         )
         self._listener = Listener(self._serve)
 
@@ -54,25 +54,25 @@ class Simulator:
 
     @property
     def url(self) -> str:
-        """Where clients find the provider, without a slash at the end."""
+        """The address of the provider, without a slash at the end."""
         return f"http://127.0.0.1:{self._listener.port}"
 
     @property
     def script(self) -> Script:
-        """The script in force; a new one begins with its first call."""
+        """The current script; a new one counts calls from its assignment."""
         return self._provider.script
 
     @script.setter
     def script(self, script: Script) -> None:
-        self._provider.follow(script)
+        self._provider.set_script(script)
 
     @property
     def entries(self) -> list[Entry]:
-        """Every call logged so far, in order."""
+        """The calls logged so far, in order."""
         return list(self._log.entries)
 
     async def start(self) -> None:
-        """Begin to listen. Raises `OSError` if the port is taken."""
+        """Start listening. Raises `OSError` if the port is in use."""
         try:
             await self._listener.start(self._port)
         except OSError:
@@ -80,7 +80,7 @@ class Simulator:
             raise
 
     async def stop(self) -> None:
-        """End every connection. A call that was still waiting for its effect has none, and no line."""
+        """End all connections. A call whose effect has not taken place yet has no effect and is not logged."""
         await self._listener.stop()
         self._log.close()
 
@@ -89,15 +89,15 @@ class Simulator:
         return count(self._log.entries)
 
     async def wait_for(
-        self, wanted: Callable[[Entry], bool], *, timeout: timedelta = timedelta(seconds=10)
+        self, matches: Callable[[Entry], bool], *, timeout: timedelta = timedelta(seconds=10)
     ) -> Entry:
-        """Return the first logged call that is *wanted*, past or to come. Raises `TimeoutError`."""
-        return await self._log.wait_for(wanted, timeout=timeout)
+        """Return the first call that *matches*, already logged or future. Raises `TimeoutError`."""
+        return await self._log.wait_for(matches, timeout=timeout)
 
-    def stand_fault(self, fault: Fault, *, route: str | None = None) -> None:
-        """Let a fault strike every call to *route*, ahead of the script, until it is cleared.
+    def set_fault(self, fault: Fault, *, route: str | None = None) -> None:
+        """Inject a fault into every call to *route*, before the script is consulted, until it is cleared.
 
-        `Refuse` concerns all routes: it closes the port at once, and ends by itself.
+        `Refuse` applies to all routes: it closes the port immediately, and ends after its duration.
         """
         if isinstance(fault, Refuse):
             self._listener.refuse(fault.duration)
@@ -105,7 +105,7 @@ class Simulator:
             self._provider.standing[route] = fault
 
     def clear_fault(self, route: str | None = None) -> None:
-        """Clear the standing fault of a route; for None clear all, and let clients in again."""
+        """Clear the standing fault of a route; with None clear all, and accept connections again."""
         if route is not None:
             self._provider.standing.pop(route, None)
             return
@@ -113,15 +113,12 @@ class Simulator:
         self._listener.accept()
 
     def reset(self) -> None:
-        """Forget calls, effects and standing faults, and begin the script again. Empties the log file."""
+        """Delete calls, effects and standing faults, and start the script again. Empties the log file."""
         self.clear_fault()
-        self._provider.forget()
-
-    def _stand(self, fault: Fault, route: str | None) -> None:
-        self.stand_fault(fault, route=route)
+        self._provider.reset()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        exchange = Exchange(
+        connection = Connection(
             reader, writer, provider=self._provider, control=self._control, refuse=self._listener.refuse
         )
-        await exchange.run()
+        await connection.run()

@@ -197,7 +197,7 @@ async def test_a_folder_that_is_not_there_is_not_taken_for_an_empty_one(
     """Its disk may not be mounted, or this process may run in another folder."""
     archive = FolderArchive(folder, executor=threads)
 
-    with pytest.raises(ArchiveUnavailable, match=r"there is no folder .*/archive' yet, .* is mounted"):
+    with pytest.raises(ArchiveUnavailable, match=r"there is no folder .*/archive' yet; .* is mounted"):
         await archive.names()
 
     await archive.put("one", b"x")
@@ -225,7 +225,7 @@ async def test_the_same_bytes_may_be_put_again(archive: Archive) -> None:
 async def test_what_is_there_is_never_replaced(archive: Archive, data: bytes) -> None:
     await archive.put("one", b"first")
 
-    with pytest.raises(ArchiveDamaged, match=r"has something else under .* look at it, and move it away"):
+    with pytest.raises(ArchiveDamaged, match=r"has different data under .* inspect it, and move it away"):
         await archive.put("one", data)
 
     assert await archive.get("one", at_most=PLENTY) == b"first"
@@ -287,14 +287,14 @@ async def test_letters_that_another_key_sealed_are_not_opened(archive: Archive) 
     await put_letters(archive, FernetSealer(KEY))
     [record] = await get_letters(archive, FernetSealer(KEY))
 
-    with pytest.raises(ArchiveDamaged, match=r"sealed with another key, or changed; give the key"):
+    with pytest.raises(ArchiveDamaged, match=r"encrypted with another key, or changed; give the key"):
         decrypt_record(record, FernetSealer(OTHER_KEY).unseal)
 
 
 async def test_a_manifest_that_another_key_signed_is_not_read(archive: Archive) -> None:
     await put_letters(archive, FernetSealer(KEY))
 
-    with pytest.raises(ArchiveDamaged, match=r"sealed with another key, or changed; give the key"):
+    with pytest.raises(ArchiveDamaged, match=r"encrypted with another key, or changed; give the key"):
         await get_letters(archive, FernetSealer(OTHER_KEY))
 
 
@@ -323,7 +323,7 @@ async def test_a_disk_that_cannot_be_written_is_named(disk: SmallDisk, threads: 
     remount = ["mount", "-o", "remount,ro", str(disk.folder)]
     subprocess.run(remount, check=True, capture_output=True, timeout=30)
 
-    with pytest.raises(ArchiveUnavailable, match=r"cannot be written: .*; give this user the right to"):
+    with pytest.raises(ArchiveUnavailable, match=r"cannot be written: .*; give this user write permission"):
         await FolderArchive(disk.folder / "archive", executor=threads).put("one", b"x")
 
 
@@ -437,7 +437,7 @@ async def test_a_bucket_that_is_not_there_is_told(server: ObjectServer, threads:
     archive = ObjectArchive("s3://nobody-made-it/letters", executor=threads)
 
     for asked in (archive.put("one", b"x"), archive.get("one", at_most=PLENTY), archive.names()):
-        with pytest.raises(ArchiveUnavailable, match=r"404.*; check that the bucket is there") as told:
+        with pytest.raises(ArchiveUnavailable, match=r"404.*; check that the bucket exists") as told:
             await asked
         assert "\n" not in str(told.value)
 
@@ -520,7 +520,7 @@ def test_another_address_is_refused_in_one_line(url: str, threads: Threads) -> N
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///letters", "s3://key:hunter2@bucket"])
 def test_a_bucket_needs_a_name_and_keeps_no_keys_in_its_address(url: str, threads: Threads) -> None:
-    with pytest.raises(ConfigError, match=r"has to be s3://bucket/prefix; keys come from AWS_") as told:
+    with pytest.raises(ConfigError, match=r"must be s3://bucket/prefix; keys come from AWS_") as told:
         open_archive(url, executor=threads)
 
     assert "hunter2" not in str(told.value)
@@ -558,7 +558,7 @@ def test_a_new_key_seals_and_the_old_one_still_opens() -> None:
 
 @pytest.mark.parametrize("text", ["", "no token", "\u00e9"])
 def test_what_was_never_sealed_does_not_open(text: str) -> None:
-    with pytest.raises(ArchiveDamaged, match=r"^what is sealed in the archive does not open"):
+    with pytest.raises(ArchiveDamaged, match=r"^the archive cannot be decrypted"):
         FernetSealer(KEY).unseal(text)
 
 

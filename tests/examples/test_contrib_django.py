@@ -273,7 +273,11 @@ def test_a_project_with_several_has_to_say_which_is_meant(tmp_path: Path, instal
     ("alias", "database_settings", "complaint"),
     [
         ("default", {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}, "in memory"),
-        ("default", {"ENGINE": "django.db.backends.dummy"}, "is unknown, and jobs are kept in PostgreSQL or"),
+        (
+            "default",
+            {"ENGINE": "django.db.backends.dummy"},
+            "is unknown, and jobs are stored in PostgreSQL or",
+        ),
         ("orders", {"ENGINE": "django.db.backends.dummy"}, "DATABASES has no 'orders'"),
     ],
 )

@@ -32,7 +32,7 @@ from holdfast import (
 )
 from holdfast.core.failures.classifier import Classifier
 from holdfast.providers import ChatClient, JsonGateway, SpeechClient, Transcript
-from holdfast.providers.loops import PerLoop
+from holdfast.providers.per_loop import PerLoop
 from holdfast.testing import Hang as NoAnswer
 from holdfast.testing import ScriptedProvider, simulated
 from holdfast_simulator import (
@@ -273,12 +273,12 @@ class TestFailures:
             failure = await failure_of(chat.complete(QUESTION))
 
             assert failure.error_class is ErrorClass.NETWORK_TIMEOUT
-            assert failure.message.endswith("gave no whole answer within 0.6 s")
+            assert failure.message.endswith("did not answer completely within 0.6 s")
             assert sim.counts().calls == 1
 
     async def test_a_refused_connection_was_not_sent(self) -> None:
         async with a_model() as (sim, chat):
-            sim.stand_fault(Refuse(LONG))
+            sim.set_fault(Refuse(LONG))
 
             failure = await failure_of(chat.complete(QUESTION))
 
@@ -331,7 +331,7 @@ class TestFailures:
         async with a_gateway(Rule(WrongSchema(body={"score": "private"}))) as (_, gateway):
             failure = await failure_of(gateway.post("rate", answer=Verdict))
 
-            assert failure.message.startswith("the answer does not fit Verdict: score: ")
+            assert failure.message.startswith("the answer does not match Verdict: score: ")
             assert "private" not in failure.message + failure.stack
 
     async def test_what_a_model_says_is_checked_and_not_told(self) -> None:
@@ -519,13 +519,13 @@ class TestSecrets:
         ],
     )
     def test_an_address_that_is_none_is_refused_and_not_quoted(self, url: str) -> None:
-        with pytest.raises(ConfigError, match="is no address") as caught:
+        with pytest.raises(ConfigError, match="is not an address") as caught:
             JsonGateway(url)
 
         assert SECRET not in str(caught.value)
 
     def test_a_key_and_a_login_exclude_each_other(self) -> None:
-        with pytest.raises(ConfigError, match="exclude each other"):
+        with pytest.raises(ConfigError, match="not both"):
             JsonGateway("https://ada:pw@gw.example", api_key=SECRET)
 
 

@@ -367,14 +367,14 @@ class TestFaults:
 
     async def test_a_refusal_ends_by_itself_on_the_same_port(self) -> None:
         async with a_provider() as (sim, client):
-            sim.stand_fault(Refuse(SOON))
+            sim.set_fault(Refuse(SOON))
 
             assert (await until_connected(lambda: send(client))).status_code == 200
 
     async def test_a_refusal_that_is_cleared_ends_at_once(self) -> None:
         async with a_provider() as (sim, client):
             await send(client)
-            sim.stand_fault(Refuse(LONG))
+            sim.set_fault(Refuse(LONG))
             with pytest.raises((httpx.ConnectError, httpx.ReadError)):
                 await send(client)
             sim.clear_fault()
@@ -383,9 +383,9 @@ class TestFaults:
 
     async def test_two_refusals_in_a_row_last_as_long_as_the_second(self) -> None:
         async with a_provider() as (sim, client):
-            sim.stand_fault(Refuse(LONG))
+            sim.set_fault(Refuse(LONG))
             sim.clear_fault()
-            sim.stand_fault(Refuse(LONG))
+            sim.set_fault(Refuse(LONG))
 
             with pytest.raises(httpx.ConnectError):
                 await send(client)
@@ -405,7 +405,7 @@ class TestScripts:
 
     async def test_a_standing_fault_goes_before_the_script_and_spends_none_of_it(self) -> None:
         async with a_provider(failing(Status(500), times=1)) as (sim, client):
-            sim.stand_fault(Status(503))
+            sim.set_fault(Status(503))
             assert (await send(client)).status_code == 503
             sim.clear_fault()
             assert [(await send(client)).status_code for _ in range(2)] == [500, 200]
@@ -472,7 +472,7 @@ class TestControlPlane:
         async with a_provider(failing(Status(500), times=1), log_path=path) as (sim, client):
             await send(client)
             first = await send(client)
-            sim.stand_fault(Status(503))
+            sim.set_fault(Status(503))
             await client.post("/_control/reset")
 
             assert (sim.counts().calls, read_log(path)) == (0, [])

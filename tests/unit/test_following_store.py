@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.contrib.django.following import FollowingStore
+from holdfast.contrib.django.following_store import FollowingStore
 
 
 class Place:

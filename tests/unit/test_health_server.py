@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.telemetry.health_server import (
-    LONGEST_HEAD,
-    MOST_CLIENTS,
+    MAX_CLIENTS,
+    MAX_HEAD_BYTES,
     HealthResponse,
     HealthServer,
     json_response,
@@ -116,7 +116,7 @@ async def test_what_is_not_asked_properly_is_refused(request_line: bytes, status
 
 async def test_a_head_that_does_not_end_is_refused() -> None:
     async with a_server() as (_, port):
-        status, _, _ = await sent(port, b"GET /fine HTTP/1.1\r\nX: " + b"y" * LONGEST_HEAD)
+        status, _, _ = await sent(port, b"GET /fine HTTP/1.1\r\nX: " + b"y" * MAX_HEAD_BYTES)
 
     assert status == 431
 
@@ -157,8 +157,8 @@ async def test_a_client_that_reads_nothing_is_cut_off() -> None:
 
 async def test_a_client_too_many_gets_the_place_of_the_one_that_was_there_longest() -> None:
     async with a_server() as (server, port), asyncio.timeout(PATIENCE):
-        waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_CLIENTS)]
-        while server.clients < MOST_CLIENTS:
+        waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CLIENTS)]
+        while server.clients < MAX_CLIENTS:
             await asyncio.sleep(0.001)
 
         status, _ = await got(port, "/fine")

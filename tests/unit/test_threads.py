@@ -83,7 +83,7 @@ async def test_a_watchdog_looks_while_the_loop_is_blocked_and_closes_in_the_end(
 
 
 async def test_a_watchdog_whose_check_hangs_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.wiring.threads.ENDS_WITHIN", 0.01)
+    monkeypatch.setattr("holdfast.wiring.threads.STOP_TIMEOUT", 0.01)
     hangs, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
 
     def check() -> float:

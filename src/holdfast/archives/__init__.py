@@ -1,4 +1,4 @@
-"""Archives: a folder of this machine, or a bucket that speaks S3."""
+"""Archives: a folder of this machine, or an S3 bucket."""
 
 import re
 from urllib.parse import unquote, urlsplit
@@ -11,36 +11,32 @@ from holdfast.ports.archive import Archive
 from holdfast.ports.world import Executor
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""Also without slashes: whoever mistypes an address does not want a folder of that name."""
+"""Also without slashes: a mistyped address must not create a folder of that name."""
 
 __all__ = ["FernetSealer", "FolderArchive", "ObjectArchive", "open_archive"]
 
 
 def open_archive(url: str, *, executor: Executor) -> Archive:
-    """Give the archive at *url*: `s3://bucket/prefix`, `file:///folder`, or the path of a folder.
+    """Return the archive at *url*: `s3://bucket/prefix`, `file:///folder`, or the path of a folder.
 
-    Nothing is reached yet. Raises `ConfigError` for another address, or if what S3 needs is not installed.
+    Does not connect yet. Raises `ConfigError` for another address, or if the packages for S3 are not installed.
     """
     if url.startswith("s3://"):
         return ObjectArchive(url, executor=executor)
     if url.startswith("file://"):
-        return FolderArchive(_path(url), executor=executor)
+        address = urlsplit(url)
+        if address.netloc not in ("", "localhost") or address.path in ("", "/"):
+            raise _unknown_address(url)
+        return FolderArchive(unquote(address.path), executor=executor)
     if not url.strip() or SCHEME.match(url):
-        raise _unknown(url)
+        raise _unknown_address(url)
     return FolderArchive(url, executor=executor)
 
 
-def _path(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or parts.path in ("", "/"):
-        raise _unknown(url)
-    return unquote(parts.path)
-
-
-def _unknown(url: str) -> ConfigError:
-    # Only how it begins: the rest of a wrong address may be a password.
+def _unknown_address(url: str) -> ConfigError:
+    # Only the scheme: the rest of a wrong address may contain a password.
     scheme = SCHEME.match(url)
     return ConfigError(
-        f"there is no archive at an address that begins with {scheme.group() if scheme else ''!r}; "
+        f"an archive's address must not begin with {scheme.group() if scheme else ''!r}; "
         "write s3://bucket/prefix, file:///folder, or the path of a folder"
     )

@@ -1,4 +1,4 @@
-"""An archive in a folder. What is in it is whole and on the disk, or it is not in it."""
+"""An archive in a folder. A file in it is complete and on the disk, or it does not exist."""
 
 import errno
 import os
@@ -20,10 +20,10 @@ FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EOPNOTSUPP}
 
 
 class FolderArchive:
-    """Files of one folder, which is made when it is first written to, for its owner alone.
+    """Files of one folder, which is created by the first write, with access for its owner only.
 
-    Its file system must know hard links. A process that is killed while it writes may leave a file behind whose
-    name begins with a dot: nobody reads it, and it can be deleted.
+    Its file system must support hard links. A process that is killed while it writes may leave a file whose name
+    begins with a dot: it is never read, and it can be deleted.
     """
 
     def __init__(self, path: str | Path, *, executor: Executor) -> None:
@@ -31,19 +31,19 @@ class FolderArchive:
         self._executor = executor
 
     async def put(self, name: str, data: bytes) -> None:
-        place = self._folder / ensure_name(name)
-        await self._run(lambda: _put(place, data))
+        path = self._folder / ensure_name(name)
+        await self._run(lambda: _put(path, data))
 
     async def get(self, name: str, *, at_most: int) -> bytes:
-        place = self._folder / ensure_name(name)
-        return await self._run(lambda: _get(place, at_most))
+        path = self._folder / ensure_name(name)
+        return await self._run(lambda: _get(path, at_most))
 
     async def names(self) -> list[str]:
         return await self._run(lambda: _names(self._folder))
 
     async def _run(self, function: Callable[[], T]) -> T:
         try:
-            with _translated(self._folder):
+            with _translate_errors(self._folder):
                 return await self._executor.run(function)
         except RuntimeError as error:
             raise ArchiveUnavailable(
@@ -51,39 +51,39 @@ class FolderArchive:
             ) from error
 
 
-def _put(place: Path, data: bytes) -> None:
-    _ensure_folder(place.parent)
-    part = _write_part(place.parent, data)
+def _put(path: Path, data: bytes) -> None:
+    _ensure_folder(path.parent)
+    part = _write_part(path.parent, data)
     try:
-        # Unlike a rename, a link replaces nothing.
-        os.link(part, place)
+        # Unlike a rename, a link does not replace an existing file.
+        os.link(part, path)
     except FileExistsError:
-        _ensure_same(place, data)
+        _ensure_same(path, data)
     finally:
         part.unlink()
-    # Also if it was there: whoever put it may have died right before this.
-    _sync(place.parent)
+    # Also if the file exists: the process that wrote it may have died before this line.
+    _sync(path.parent)
 
 
-def _get(place: Path, at_most: int) -> bytes:
+def _get(path: Path, at_most: int) -> bytes:
     try:
-        with place.open("rb") as file:
+        with path.open("rb") as file:
             data = file.read(at_most + 1)
     except FileNotFoundError:
         raise ArchiveMissing(
-            f"the archive {str(place.parent)!r} has no {place.name!r}; check that it is the right folder"
+            f"the archive {str(path.parent)!r} has no {path.name!r}; check that it is the right folder"
         ) from None
-    return ensure_size(place.name, data, at_most)
+    return ensure_size(path.name, data, at_most)
 
 
 def _names(folder: Path) -> list[str]:
     try:
         found = [entry.name for entry in os.scandir(folder) if entry.is_file()]
     except FileNotFoundError:
-        # Not an empty archive: one whose disk is not mounted looks the same, and may hold the only copy of a letter.
+        # Not treated as empty: an archive whose disk is not mounted looks the same, and may hold the only copy of a letter.
         raise ArchiveUnavailable(
-            f"there is no folder {str(folder)!r} yet, which is made with the first letter that is archived; "
-            "if there was one, check the path, and that its disk is mounted"
+            f"there is no folder {str(folder)!r} yet; it is created when the first letter is archived; "
+            "if it existed before, check the path, and that its disk is mounted"
         ) from None
     return sorted(name for name in found if not name.startswith("."))
 
@@ -97,7 +97,7 @@ def _ensure_folder(folder: Path) -> None:
 
 
 def _write_part(folder: Path, data: bytes) -> Path:
-    """Have *data* on the disk under a name that nobody looks for, readable by its owner alone."""
+    """Write *data* to the disk in a hidden temporary file, readable by its owner only."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=PART)
     try:
         with open(handle, "wb") as file:
@@ -110,16 +110,16 @@ def _write_part(folder: Path, data: bytes) -> Path:
     return Path(name)
 
 
-def _ensure_same(place: Path, data: bytes) -> None:
-    if place.read_bytes() != data:
+def _ensure_same(path: Path, data: bytes) -> None:
+    if path.read_bytes() != data:
         raise ArchiveDamaged(
-            f"the archive has something else under {str(place)!r} already, which was left as it is; "
-            "look at it, and move it away if it does not belong there"
+            f"the archive has different data under {str(path)!r}, which was not changed; "
+            "inspect it, and move it away if it does not belong there"
         )
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in *folder* survive a loss of power: a file that was written safely may still lose its name."""
+    """Flush the entries of *folder* to the disk: without this, a loss of power can remove the name of a flushed file."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -128,19 +128,19 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def _translated(folder: Path) -> Iterator[None]:
+def _translate_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ArchiveUnavailable(_meaning(error, str(folder))) from error
+        raise ArchiveUnavailable(_explain(error, str(folder))) from error
 
 
-def _meaning(error: OSError, folder: str) -> str:
+def _explain(error: OSError, folder: str) -> str:
     if error.errno in FULL:
         return f"the disk of the archive {folder!r} is full; free some space on it"
     if error.errno in FORBIDDEN:
         return (
             f"the archive {folder!r} cannot be written: {error.strerror}; "
-            "give this user the right to, on a file system that has hard links"
+            "give this user write permission, on a file system that supports hard links"
         )
-    return f"the archive {folder!r} cannot be used: {error}; check that it is a folder, and its disk is there"
+    return f"the archive {folder!r} cannot be used: {error}; check that it is a folder, and that its disk is mounted"

@@ -1,4 +1,4 @@
-"""An archive in a bucket that speaks S3."""
+"""An archive in an S3 bucket."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RETRIES = 3
-PATIENCE = timedelta(minutes=1)
-"""How long failed requests are repeated; each one alone is given up after the client's 30 seconds."""
+RETRY_TIMEOUT = timedelta(minutes=1)
+"""How long a failed request is retried; a single try has the client's timeout of 30 seconds."""
 
 
 class ObjectArchive:
-    """Objects below `s3://bucket/prefix`. Keys, region and endpoint come from AWS's usual environment variables.
+    """Objects below `s3://bucket/prefix`. Keys, region and endpoint come from the AWS_* environment variables.
 
-    The service has to know conditional writes, as S3 itself does: without them an object could be replaced.
+    The service must support conditional writes, as S3 does: without them an object could be replaced.
     """
 
     def __init__(self, url: str, *, executor: Executor) -> None:
@@ -45,7 +45,7 @@ class ObjectArchive:
         return await self._run(self._names)
 
     async def _run(self, function: Callable[[], T]) -> T:
-        # In a thread of ours, not with the client's coroutines: after those, its own threads may abort the
+        # In a thread of Holdfast, not with the client's coroutines: after those, the client's threads may abort the
         # interpreter when it exits.
         try:
             return await self._executor.run(function)
@@ -55,14 +55,14 @@ class ObjectArchive:
     def _put(self, name: str, data: bytes) -> None:
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 - an extra
 
-        with self._translated():
+        with self._translate_errors():
             try:
                 self._store().put(name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 self._ensure_same(name, data)
 
     def _get(self, name: str, at_most: int) -> bytes:
-        with self._translated():
+        with self._translate_errors():
             try:
                 return ensure_size(name, self._read(name, at_most + 1), at_most)
             except FileNotFoundError as error:
@@ -73,11 +73,11 @@ class ObjectArchive:
                 ) from error
 
     def _names(self) -> list[str]:
-        with self._translated():
+        with self._translate_errors():
             return sorted(entry["path"] for entry in self._store().list_with_delimiter()["objects"])
 
     def _read(self, name: str, at_most: int) -> bytes:
-        """Read *name*, or as much of it as is asked for."""
+        """Read *name*, at most *at_most* bytes of it."""
         read = bytearray()
         for chunk in self._store().get(name):
             read += chunk
@@ -88,22 +88,22 @@ class ObjectArchive:
     def _ensure_same(self, name: str, data: bytes) -> None:
         if self._read(name, len(data) + 1) != data:
             raise ArchiveDamaged(
-                f"the archive has something else under {self._url}/{name} already, which was left as it is; "
-                "look at it, and move it away if it does not belong there"
+                f"the archive has different data under {self._url}/{name}, which was not changed; "
+                "inspect it, and move it away if it does not belong there"
             )
 
     def _store(self) -> "S3Store":
-        """Open the bucket when it is first needed: the client's threads do not come along into a forked process."""
+        """Open the bucket at its first use: the client's threads do not survive a fork."""
         from obstore.store import S3Store  # noqa: PLC0415 - an extra
 
         if self._opened is None:
             self._opened = S3Store.from_url(
-                self._url, retry_config={"max_retries": RETRIES, "retry_timeout": PATIENCE}
+                self._url, retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_TIMEOUT}
             )
         return self._opened
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
 
         try:
@@ -111,12 +111,12 @@ class ObjectArchive:
         except (BaseError, OSError) as error:
             raise ArchiveUnavailable(
                 f"the archive {self._url!r} cannot be used: {_first_line(error)}; "
-                "check that the bucket is there, and the AWS_* variables of this process"
+                "check that the bucket exists, and the AWS_* variables of this process"
             ) from error
 
 
 def _first_line(error: Exception) -> str:
-    """Leave out what the client adds for its own authors, and the service's XML."""
+    """Omit the client's debug output and the service's XML."""
     return str(error).partition("\n")[0].partition(": <?xml")[0]
 
 
@@ -124,7 +124,7 @@ def _ensure_bucket(url: str) -> None:
     host = urlsplit(url).netloc
     if not host or "@" in host:
         raise ConfigError(
-            "the archive's address has to be s3://bucket/prefix; "
+            "the archive's address must be s3://bucket/prefix; "
             "keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
 

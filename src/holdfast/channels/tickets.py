@@ -11,11 +11,11 @@ from holdfast.ports.world import Clock
 
 @dataclass(frozen=True)
 class TicketWebhook:
-    """Posts each ticket to an address. Give it to `hold.on_ticket`, or set `HOLDFAST_TICKET_WEBHOOK_URL`.
+    """Posts each ticket to an address. Pass it to `hold.on_ticket`, or set `HOLDFAST_TICKET_WEBHOOK_URL`.
 
-    The header `webhook-id` is the ticket's id, the same whenever it is sent again. With *secrets* there is a
-    `webhook-signature` by each of them. An answer that is no success raises `Retryable`, and so does a redirect,
-    which is not followed; the ticket is then sent again. An address that is not public has to be named in *allow*.
+    The header `webhook-id` is the id of the ticket, also when it is sent again. With *secrets* there is a
+    `webhook-signature` by each of them. An answer other than 2xx raises `Retryable`; redirects are not followed.
+    The ticket is then sent again. An address that is not public must be listed in *allow*.
     Raises `ConfigError` for an address, a secret or an allow-list that cannot be used.
     """
 
@@ -37,7 +37,7 @@ class TicketWebhook:
 
 
 def _camel(name: str) -> str:
-    """Spell a field as JSON's readers expect it.
+    """Convert a field name to camel case.
 
     >>> _camel("first_reason")
     'firstReason'

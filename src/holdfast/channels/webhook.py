@@ -1,9 +1,9 @@
-"""Outgoing webhooks: a signed POST to an address that a person has configured, and that is not trusted.
+"""Outgoing webhooks: a signed POST to a configured address that is not trusted.
 
-The format is that of Standard Webhooks. The receiver decides nothing about this process: its answer's body is not
-read, all of it together takes at most a fixed time, no redirect is followed, and a host name that resolves to an
-address inside the network is refused. The connection goes to the address that was checked, so that a second look-up
-cannot give another one.
+The format is that of Standard Webhooks. The receiver cannot affect this process: the body of its answer is not read,
+the whole exchange has a timeout, redirects are not followed, and a host name that resolves to an address inside the
+network is refused. The connection goes to the address that was checked, so that a second look-up cannot give another
+one.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from holdfast.core.errors import ConfigError, Retryable
 from holdfast.ports.world import Clock
 
 PREFIX = "whsec_"
-"""What a secret begins with that is written in base64."""
+"""The prefix of a secret that is encoded in base64."""
 
 
 @dataclass(frozen=True)
 class Webhook:
     """Posts JSON to *url*. Raises `ConfigError` for an address, a secret or an allow-list that cannot be used.
 
-    *secrets* are the signing keys, the present one first: while a key is rotated, every request carries a signature
-    by each of them. *allow* names hosts and networks that may be reached although they are not public.
+    *secrets* are the signing keys, the current one first: while a key is rotated, every request carries a signature
+    by each of them. *allow* lists hosts and networks that may be called although they are not public.
     """
 
     url: str = field(repr=False)
@@ -53,32 +53,32 @@ class Webhook:
         self._allowed()
 
     @property
-    def place(self) -> str:
-        """The address as it may be shown: user, password, parameters, and with some services the path, are secrets."""
+    def origin(self) -> str:
+        """The address for messages, without its secrets: user, password, parameters and, for some services, the path."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.hostname}" + ("" if parts.port is None else f":{parts.port}")
 
     async def post(self, message_id: str, body: bytes) -> None:
         """Send *body*, JSON, under *message_id*, which stays the same when it is sent again.
 
-        Raises `Retryable` unless the receiver has confirmed it, and `ConfigError` if the address must not be reached.
+        Raises `Retryable` unless the receiver has confirmed it, and `ConfigError` if the address is not allowed.
         """
         try:
             async with asyncio.timeout(self.timeout):
                 status = await self._send(message_id, body)
         except TimeoutError:
-            raise Retryable(f"the webhook {self.place} did not answer within {self.timeout:g} s") from None
+            raise Retryable(f"the webhook {self.origin} did not answer within {self.timeout:g} s") from None
         if not 200 <= status < 300:
-            raise Retryable(f"the webhook {self.place} answered {status}")
+            raise Retryable(f"the webhook {self.origin} answered {status}")
 
     async def _send(self, message_id: str, body: bytes) -> int:
-        """Post to the first address that can be connected to, and give the status of the answer."""
+        """Post to the first address that accepts a connection, and return the status of the answer."""
         import httpx  # noqa: PLC0415 - an extra
 
         url = httpx.URL(self.url)
         headers = self._headers(message_id, body) | {"host": url.netloc.decode("ascii")}
         addresses = await self._permitted_addresses()
-        # A proxy of the environment would look the name up again, and connect to what it finds.
+        # A proxy from the environment would resolve the name again, and connect to another address.
         async with httpx.AsyncClient(timeout=self.timeout, verify=_certificates(), trust_env=False) as client:
             for position, address in enumerate(addresses, start=1):
                 request = client.build_request(
@@ -94,26 +94,26 @@ class Webhook:
                     if isinstance(error, httpx.ConnectError) and position < len(addresses):
                         continue  # nothing was sent
                     raise Retryable(
-                        f"the webhook {self.place} did not answer: {type(error).__name__}"
+                        f"the webhook {self.origin} did not answer: {type(error).__name__}"
                     ) from error
-                await answer.aclose()  # its body is not read: it may be endless, or a compressed bomb
+                await answer.aclose()  # its body is not read: it may be endless, or a decompression bomb
                 return answer.status_code
         raise AssertionError("there is at least one address")
 
     async def _permitted_addresses(self) -> list[str]:
-        """Look the host up; refuse it if none of its addresses may be reached."""
+        """Resolve the host. Raises `ConfigError` if none of its addresses is allowed."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, parts.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise Retryable(f"the host of the webhook {self.place} cannot be looked up") from error
+            raise Retryable(f"the host of the webhook {self.origin} cannot be looked up") from error
         addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
         allowed = self._allowed()
         permitted = [address for address in addresses if allowed.permits(host, ip_address(address))]
         if not permitted:
             raise ConfigError(
-                f"the webhook {self.place} leads to {addresses[0]}, which is not a public address; "
+                f"the webhook {self.origin} leads to {addresses[0]}, which is not a public address; "
                 "if that is intended, name the host or its network in the webhook's allow-list"
             )
         return permitted
@@ -134,31 +134,26 @@ class Webhook:
         if not self.secrets:
             return headers
         signed = f"{message_id}.{stamp}.".encode() + body
-        return headers | {
-            "webhook-signature": " ".join(_signature(secret, signed) for secret in self.secrets)
-        }
-
-
-def _signature(secret: str, signed: bytes) -> str:
-    digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(digest).decode()}"
+        digests = [hmac.new(_key(secret), signed, hashlib.sha256).digest() for secret in self.secrets]
+        signatures = [f"v1,{base64.b64encode(digest).decode()}" for digest in digests]
+        return headers | {"webhook-signature": " ".join(signatures)}
 
 
 def _key(secret: str) -> bytes:
-    """Give the bytes of a secret: what stands after `whsec_` is base64, any other text is taken as it is written."""
+    """Return the bytes of a secret: after `whsec_` it is base64, any other text is used as it is."""
     try:
         encoded = secret.startswith(PREFIX)
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True) if encoded else secret.encode()
     except ValueError:
         raise ConfigError(f"the secret of a webhook must have base64 after {PREFIX}") from None
     if not key:
-        raise ConfigError("the secret of a webhook is empty; leave it out, or give one")
+        raise ConfigError("the secret of a webhook is empty; omit it to send unsigned requests")
     return key
 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Give the certificates that are trusted, read once: that takes longer than all the rest of a call."""
+    """Return the trusted certificates, read once: reading them takes longer than the rest of a call."""
     import httpx  # noqa: PLC0415 - an extra
 
     return httpx.create_ssl_context()

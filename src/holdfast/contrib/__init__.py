@@ -1,1 +1,1 @@
-"""Help for those who use Holdfast inside a framework. What is here builds on the public names, and no more."""
+"""Integrations of Holdfast with frameworks."""

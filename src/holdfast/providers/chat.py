@@ -7,14 +7,14 @@ from typing import Any, Unpack, overload
 from pydantic import BaseModel, Field
 
 from holdfast.core.errors import BadResponse, PolicyRejected
-from holdfast.providers.answers import Shape, fitted
+from holdfast.providers.answers import Shape, validate
 from holdfast.providers.http import HttpClient, Options
 
 Message = Mapping[str, Any]
 
 
 class ChatClient(HttpClient):
-    """Asks a model, at an address such as `https://llm.example/v1`. The options are those of `HttpClient`."""
+    """Calls a model, at an address such as `https://llm.example/v1`. The options are those of `HttpClient`."""
 
     def __init__(self, url: str, *, model: str, **options: Unpack[Options]) -> None:
         super().__init__(url, **options)
@@ -46,17 +46,17 @@ class ChatClient(HttpClient):
         idempotency_key: str | None = None,
         **options: Any,
     ) -> Any:
-        """Ask once, and give what the model says: text, or with *answer* that model of pydantic.
+        """Send one request, and return the model's answer: text, or with *answer* an instance of that pydantic model.
 
-        Then the schema of *answer* is asked for, and what comes is checked against it. *options* go into the request
-        as they are (`temperature=0`). Raises `BadResponse` for half an answer or one that does not fit,
-        `PolicyRejected` if the service or the model refuses, and what the network and the service bring.
+        With *answer*, the request asks for its schema, and the answer is validated against it. *options* are added to
+        the request (`temperature=0`). Raises `BadResponse` for an incomplete answer or one that does not match,
+        `PolicyRejected` if the service or the model refuses, and the errors of the network and the service.
         """
         shape = {} if answer is None else {"response_format": _schema(answer)}
         question = {"model": self._model, "messages": list(messages), **shape, **options}
-        text = await self._asked("POST", "chat/completions", json=question, idempotency_key=idempotency_key)
-        said = _said(fitted(_Completion, text, what="the completion").choices[0])
-        return said if answer is None else fitted(answer, said, what="the model's answer")
+        text = await self._request("POST", "chat/completions", json=question, idempotency_key=idempotency_key)
+        content = _content_of(validate(_Completion, text, what="the completion").choices[0])
+        return content if answer is None else validate(answer, content, what="the model's answer")
 
 
 class _Message(BaseModel):
@@ -73,15 +73,17 @@ class _Completion(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
 
 
-def _said(choice: _Choice) -> str:
+def _content_of(choice: _Choice) -> str:
     if choice.finish_reason == "content_filter":
         raise PolicyRejected("the service's content filter stopped the answer")
     if choice.message.refusal:
         raise PolicyRejected("the model refused to answer")
     if choice.finish_reason == "length":
-        raise BadResponse("the answer broke off at the limit of tokens; allow more, or ask for less")
+        raise BadResponse(
+            "the answer reached the limit of tokens; raise the limit, or request a shorter answer"
+        )
     if not choice.message.content:
-        raise BadResponse("the model said nothing")
+        raise BadResponse("the answer of the model is empty")
     return choice.message.content
 
 

@@ -1,4 +1,4 @@
-"""Any service that takes and gives JSON over HTTP."""
+"""Any service with JSON over HTTP."""
 
 from typing import Any, Unpack, overload
 
@@ -7,12 +7,12 @@ from pydantic_core import from_json, to_jsonable_python
 
 from holdfast.config import load_settings
 from holdfast.core.errors import ConfigError
-from holdfast.providers.answers import Shape, fitted
+from holdfast.providers.answers import Shape, validate
 from holdfast.providers.http import HttpClient, Options, Query
 
 
 class JsonGateway(HttpClient):
-    """Calls a service below an address. Address and timeout come from `GATEWAY_URL` and `GATEWAY_TIMEOUT_MS` if not given.
+    """Calls a service at an address. Address and timeout default to `GATEWAY_URL` and `GATEWAY_TIMEOUT_MS`.
 
     The other options are those of `HttpClient`. Raises `ConfigError` if there is no address.
     """
@@ -54,15 +54,15 @@ class JsonGateway(HttpClient):
         query: Query | None = None,
         idempotency_key: str | None = None,
     ) -> Any:
-        """Send *body* as JSON, once, and give the answer: as *answer*, or as it is, `None` if it is empty.
+        """Send *body* as JSON, once, and return the answer: as *answer*, or as plain JSON, `None` if it is empty.
 
-        *body* may be or hold models of pydantic. *path* is appended to the address and cannot lead out
-        of it; quote in it, slashes included, what comes from outside. Raises `BadResponse` for an answer
-        that is no JSON or does not fit, and what the network and the service bring.
+        *body* may be or contain pydantic models. *path* is appended to the address and must not contain `..`;
+        quote untrusted parts of it, including slashes. Raises `BadResponse` for an answer that is not JSON or
+        does not match *answer*, and the errors of the network and the service.
         """
         sent = to_jsonable_python(body)
-        text = await self._asked("POST", path, query=query, json=sent, idempotency_key=idempotency_key)
-        return _understood(text, answer)
+        text = await self._request("POST", path, query=query, json=sent, idempotency_key=idempotency_key)
+        return _decode(text, answer)
 
     @overload
     async def get(self, path: str, *, answer: None = None, query: Query | None = None) -> Any: ...
@@ -71,11 +71,11 @@ class JsonGateway(HttpClient):
     async def get(
         self, path: str, *, answer: type[BaseModel] | None = None, query: Query | None = None
     ) -> Any:
-        """Ask for what is at *path*, without an idempotency key; all else is as with `post`."""
-        return _understood(await self._asked("GET", path, query=query), answer)
+        """Get *path*, without an idempotency key; otherwise like `post`."""
+        return _decode(await self._request("GET", path, query=query), answer)
 
 
-def _understood(text: bytes, answer: type[BaseModel] | None) -> Any:
+def _decode(text: bytes, answer: type[BaseModel] | None) -> Any:
     if answer is not None:
-        return fitted(answer, text, what="the answer")
+        return validate(answer, text, what="the answer")
     return from_json(text) if text else None

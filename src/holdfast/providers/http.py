@@ -1,4 +1,4 @@
-"""What the ready clients share: one request for each call, limits on time and size, a key, and nothing secret told."""
+"""The base of the ready clients: one request for each call, limits on time and size, a key, no secrets in messages."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ from holdfast.core.errors import ConfigError, Permanent
 from holdfast.core.failures.failure import ErrorClass
 from holdfast.engine.execution.context import CURRENT
 from holdfast.face.current import current
-from holdfast.providers.answers import ensure_result, shown, text_of
-from holdfast.providers.loops import PerLoop, certificates
+from holdfast.providers.answers import ensure_result, public_url, read_text
+from holdfast.providers.per_loop import PerLoop, certificates
 
 MAX_BYTES = 10_000_000
-LONGEST_CONNECT = 10.0
+MAX_CONNECT_SECONDS = 10.0
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 
 
-_OF_A_PATH = "/:@!$&'()*+,;=%"  # what may stand in a path as it is, and what was quoted before
+_SAFE_IN_PATH = "/:@!$&'()*+,;=%"  # % because a path may be quoted already
 
 Query = Mapping[str, str | int | float | bool]
 
 
 class Options(TypedDict, total=False):
-    """What every client can be told; `HttpClient` says what it means."""
+    """The options of every client; `HttpClient` describes them."""
 
     api_key: str | None
     timeout: Duration
@@ -38,11 +38,11 @@ class Options(TypedDict, total=False):
 
 
 class HttpClient:
-    """A service at an address. It may be made at import: nothing is connected until the first call.
+    """A service at an address. It may be created at import: it connects at the first call.
 
-    *api_key* is sent as a bearer token. *timeout* bounds a whole call, from the connection to the last byte.
-    *max_bytes* bounds an answer. In a job, *idempotency_header* carries `current().key`; None sends none.
-    *transport* takes the place of the network: give it `ScriptedProvider.transport()` in a test.
+    *api_key* is sent as a bearer token. *timeout* bounds a complete call, from the connection to the last byte.
+    *max_bytes* bounds an answer. In a job, *idempotency_header* carries `current().key`; None sends no key.
+    *transport* replaces the network: pass `ScriptedProvider.transport()` in a test.
 
     `async with` closes the connections of the running event loop at its end, as `aclose` does.
     """
@@ -60,7 +60,7 @@ class HttpClient:
     ) -> None:
         address = _address(url)
         if api_key is not None and address.userinfo:
-            raise ConfigError("api_key= and a user in the address exclude each other; give one of them")
+            raise ConfigError("give either api_key= or a user in the address, not both")
         self._url = address.copy_with(userinfo=b"")
         self._auth = httpx.BasicAuth(address.username, address.password) if address.userinfo else None
         self._headers = _headers(headers or {}, api_key)
@@ -71,7 +71,7 @@ class HttpClient:
         self._clients = PerLoop(self._new_client)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({shown(self._url)!r})"
+        return f"{type(self).__name__}({public_url(self._url)!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,7 +83,7 @@ class HttpClient:
         """Close the connections that the running event loop has open; the next call opens new ones."""
         await self._clients.close()
 
-    async def _asked(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -92,42 +92,42 @@ class HttpClient:
         idempotency_key: str | None = None,
         **content: Any,
     ) -> bytes:
-        """Send one request, and give the JSON text of its answer, which holds no error; empty if there is none."""
-        url = self._place(path, query or {})
+        """Send one request, and return the JSON text of its answer, empty if there is none. Raises what it reports."""
+        url = self._build_url(path, query or {})
         headers = self._key_header(idempotency_key) if method != "GET" else {}
         request = self._clients.here().stream(method, url, headers=headers, **content)
         try:
             async with asyncio.timeout(self._seconds), request as response:
-                text = await text_of(response, max_bytes=self._max_bytes)
+                text = await read_text(response, max_bytes=self._max_bytes)
         except TimeoutError:
-            raise TimeoutError(f"{shown(url)} gave no whole answer within {self._seconds:g} s") from None
+            raise TimeoutError(
+                f"{public_url(url)} did not answer completely within {self._seconds:g} s"
+            ) from None
         if text:
             ensure_result(text, response)
         return text
 
-    def _place(self, path: str, query: Query) -> httpx.URL:
-        """Give the address of *path*, in which nothing begins a query; one in the client's own address stays."""
+    def _build_url(self, path: str, query: Query) -> httpx.URL:
+        """Return the address of *path*, which cannot start a query; a query of the client's own address is kept."""
         if ".." in path.split("/"):
-            raise Permanent(
-                "the path of a call leads out of its service's address", error_class=ErrorClass.SCHEMA_INVALID
-            )
-        below = f"{self._url.path.rstrip('/')}/{quote(path.lstrip('/'), safe=_OF_A_PATH)}"
+            raise Permanent("the path of a call must not contain '..'", error_class=ErrorClass.SCHEMA_INVALID)
+        below = f"{self._url.path.rstrip('/')}/{quote(path.lstrip('/'), safe=_SAFE_IN_PATH)}"
         return self._url.copy_with(path=below).copy_merge_params(query)
 
     def _key_header(self, given: str | None) -> dict[str, str]:
         key = _key_of_job() if given is None else given
         if key is None or self._idempotency_header is None:
             return {}
-        return {self._idempotency_header: _sendable("the idempotency key", key)}
+        return {self._idempotency_header: _ensure_header_value("the idempotency key", key)}
 
     def _new_client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             headers=self._headers,
             auth=self._auth,
-            # Nothing of one call is kept for the next, which may be another customer's.
+            # No cookies: the next call may be for another customer.
             cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
-            timeout=httpx.Timeout(self._seconds, connect=min(self._seconds / 2, LONGEST_CONNECT)),
-            # How many calls run at once is for workers and providers to decide, not for a pool that nobody sees.
+            timeout=httpx.Timeout(self._seconds, connect=min(self._seconds / 2, MAX_CONNECT_SECONDS)),
+            # Workers and providers limit the number of concurrent calls, not the connection pool.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
             follow_redirects=False,
             verify=certificates(),
@@ -143,24 +143,28 @@ def _address(url: str) -> httpx.URL:
     try:
         address = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
-        raise ConfigError("this is no address; write for example https://llm.example/v1") from None
+        raise ConfigError("this is not an address; write for example https://llm.example/v1") from None
     if address.scheme not in ("http", "https") or not address.host:
-        raise ConfigError(f"{shown(address)!r} is no address; write for example https://llm.example/v1")
+        raise ConfigError(
+            f"{public_url(address)!r} is not an address; write for example https://llm.example/v1"
+        )
     return address
 
 
 def _headers(given: Mapping[str, str], api_key: str | None) -> dict[str, str]:
-    """Give what every request carries. Answers are not to be compressed: then their size is known as they come."""
-    bearer = {} if api_key is None else {"Authorization": f"Bearer {_sendable('api_key=', api_key)}"}
-    own = {name: _sendable(f"the header {name}", text) for name, text in given.items()}
+    """Return the headers of every request. Answers are requested uncompressed, so that their size is bounded."""
+    bearer = (
+        {} if api_key is None else {"Authorization": f"Bearer {_ensure_header_value('api_key=', api_key)}"}
+    )
+    own = {name: _ensure_header_value(f"the header {name}", text) for name, text in given.items()}
     return {"Accept": "application/json", "Accept-Encoding": "identity", **bearer, **own}
 
 
-def _sendable(what: str, text: str) -> str:
-    """Refuse here what cannot stand in a header: an exception from further down would quote it."""
+def _ensure_header_value(what: str, text: str) -> str:
+    """Refuse invalid header values here: an exception of the HTTP library would quote them."""
     if text and text == text.strip() and text.isascii() and text.isprintable():
         return text
-    raise ConfigError(f"{what} has to be printable ASCII, without blanks or a line end around it")
+    raise ConfigError(f"{what} must be printable ASCII, without leading or trailing whitespace")
 
 
 def _seconds(timeout: Duration) -> float:
@@ -169,5 +173,5 @@ def _seconds(timeout: Duration) -> float:
     except ValueError as error:
         raise ConfigError(f"timeout: {error}") from None
     if not seconds:
-        raise ConfigError("a timeout of nothing lets no call through; give it a length, such as 60 or '60s'")
+        raise ConfigError("timeout must be positive, such as 60 or '60s'")
     return seconds

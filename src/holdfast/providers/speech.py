@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from holdfast.core.errors import MediaInvalid, Permanent
 from holdfast.core.failures.failure import ErrorClass
-from holdfast.providers.answers import Shape, fitted
+from holdfast.providers.answers import Shape, validate
 from holdfast.providers.http import HttpClient, Options
 
 MAX_UPLOAD = 25_000_000
@@ -17,7 +17,7 @@ Audio = bytes | os.PathLike[str]
 
 
 class Transcript(BaseModel):
-    """What was said, and what the service adds to it if it does."""
+    """The text of a recording, with its language and duration if the service returns them."""
 
     text: str
     language: str | None = None
@@ -25,7 +25,7 @@ class Transcript(BaseModel):
 
 
 class SpeechClient(HttpClient):
-    """Has recordings written down, at an address such as `https://stt.example/v1`.
+    """Transcribes recordings, at an address such as `https://stt.example/v1`.
 
     A recording of more than *max_upload* bytes is not sent. The other options are those of `HttpClient`.
     """
@@ -66,37 +66,37 @@ class SpeechClient(HttpClient):
         idempotency_key: str | None = None,
         **options: str,
     ) -> Any:
-        """Upload a recording, once, and give its transcript, or *answer* if the service says more.
+        """Upload a recording, once, and return its transcript, or *answer* if the service returns more.
 
-        *audio* is the content or the path of a file. Many services tell its format by the ending of *name*, which
-        is that of the file, or `audio.wav`. *options* go into the form (`language="de"`). Raises `MediaInvalid`
-        for an empty recording and `Permanent` for one that is too large, both unsent; `BadResponse` for an
-        answer that does not fit; and what the network and the service bring.
+        *audio* is the content or the path of a file. Many services derive its format from the extension of *name*,
+        which defaults to that of the file, or `audio.wav`. *options* are added to the form (`language="de"`). Raises
+        `MediaInvalid` for an empty recording and `Permanent` for one that is too large, both unsent; `BadResponse`
+        for an answer that does not match; and the errors of the network and the service.
         """
-        content = await self._content(audio)
-        called = name or ("audio.wav" if isinstance(audio, bytes) else Path(audio).name)
-        text = await self._asked(
+        content = await self._read_audio(audio)
+        file_name = name or ("audio.wav" if isinstance(audio, bytes) else Path(audio).name)
+        text = await self._request(
             "POST",
             "audio/transcriptions",
-            files={"file": (called, content)},
+            files={"file": (file_name, content)},
             data={"model": self._model, **options},
             idempotency_key=idempotency_key,
         )
-        return fitted(answer, text, what="the transcript")
+        return validate(answer, text, what="the transcript")
 
-    async def _content(self, audio: Audio) -> bytes:
-        most = self._max_upload
-        content = audio if isinstance(audio, bytes) else await asyncio.to_thread(_beginning, audio, most + 1)
+    async def _read_audio(self, audio: Audio) -> bytes:
+        limit = self._max_upload
+        content = audio if isinstance(audio, bytes) else await asyncio.to_thread(_read_file, audio, limit + 1)
         if not content:
             raise MediaInvalid("the recording is empty")
-        if len(content) > most:
+        if len(content) > limit:
             raise Permanent(
-                f"the recording has more than {most:,} bytes, and was not sent",
+                f"the recording has more than {limit:,} bytes, and was not sent",
                 error_class=ErrorClass.TOO_LARGE,
             )
         return content
 
 
-def _beginning(path: os.PathLike[str], most: int) -> bytes:
+def _read_file(path: os.PathLike[str], limit: int) -> bytes:
     with Path(path).open("rb") as file:
-        return file.read(most)
+        return file.read(limit)

@@ -1,1 +1,1 @@
-"""Logs and figures, for people and machines that watch."""
+"""Logs, metrics, traces and health checks."""

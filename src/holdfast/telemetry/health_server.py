@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from holdfast.ports import Logger
 
-LONGEST_HEAD = 8_192
-MOST_CLIENTS = 32
+MAX_HEAD_BYTES = 8_192
+MAX_CLIENTS = 32
 CLIENT_TIMEOUT = 5.0
 """Timeout of a client in seconds, from its connection to the last byte of the response."""
 
@@ -54,12 +54,12 @@ class HealthServer:
 
     async def open(self, host: str, port: int) -> int:
         """Listen, on a free port if *port* is 0, and return the port. Raises `OSError`."""
-        self._server = await asyncio.start_server(self._accept, host, port, limit=LONGEST_HEAD)
+        self._server = await asyncio.start_server(self._accept, host, port, limit=MAX_HEAD_BYTES)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def open_at(self, path: Path) -> None:
         """Listen on a socket in the file system. Raises `OSError`."""
-        self._server = await asyncio.start_unix_server(self._accept, path, limit=LONGEST_HEAD)
+        self._server = await asyncio.start_unix_server(self._accept, path, limit=MAX_HEAD_BYTES)
 
     async def close(self) -> None:
         """Stop listening, and disconnect all clients."""
@@ -72,7 +72,7 @@ class HealthServer:
             await asyncio.wait(self._clients)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._clients) >= MOST_CLIENTS:
+        if len(self._clients) >= MAX_CLIENTS:
             self._drop_oldest()
         client = asyncio.create_task(self._serve(reader, writer), name="holdfast probe")
         self._clients[client] = None
@@ -80,9 +80,9 @@ class HealthServer:
 
     def _drop_oldest(self) -> None:
         """Disconnect the oldest client, so that a new one gets a response: a correct client is quick."""
-        longest = next((client for client in self._clients if not client.cancelling()), None)
-        if longest is not None:
-            longest.cancel()
+        oldest = next((client for client in self._clients if not client.cancelling()), None)
+        if oldest is not None:
+            oldest.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -122,13 +122,13 @@ def _error_response(status: HTTPStatus) -> HealthResponse:
     return json_response(status, error=status.phrase.lower())
 
 
-def _encode(answer: HealthResponse, *, with_body: bool = True) -> bytes:
+def _encode(response: HealthResponse, *, with_body: bool = True) -> bytes:
     head = (
-        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
-        f"Content-Type: {answer.content_type}\r\n"
-        f"Content-Length: {len(answer.body)}\r\n"
+        f"HTTP/1.1 {response.status.value} {response.status.phrase}\r\n"
+        f"Content-Type: {response.content_type}\r\n"
+        f"Content-Length: {len(response.body)}\r\n"
         "Cache-Control: no-store\r\n"
         "Connection: close\r\n"
         "\r\n"
     )
-    return head.encode() + (answer.body if with_body else b"")
+    return head.encode() + (response.body if with_body else b"")

@@ -20,7 +20,7 @@ LOGGER = "holdfast"
 """The standard logger that lines go to where the application has configured `logging`."""
 
 JOB_FIELDS = ("job_id", "job_name", "job_queue")
-"""What is bound in structlog's context variables while the function of a job runs."""
+"""The fields that are bound in structlog's context variables while the function of a job runs."""
 
 
 # Structlog's own variables of these names, set directly: every job binds them, and `bind_contextvars` takes several times as long.
@@ -30,10 +30,10 @@ _JOB_ID, _JOB_NAME, _JOB_QUEUE = (
 
 
 def bind_job(claim: Claim) -> None:
-    """Bind the job in structlog's context variables, from where `JobContextFilter` reads it, too.
+    """Bind the job in structlog's context variables; `JobContextFilter` reads it from there.
 
-    Setting a variable costs far more than reading it: what is bound already, for an earlier job of that name and queue
-    in a copied context, is left as it is.
+    Setting a variable costs far more than reading it: a value that is already bound, for an earlier job of that name
+    and queue in a copied context, is not set again.
     """
     _JOB_ID.set(claim.id)
     if _JOB_NAME.get("") != claim.name:
@@ -49,7 +49,7 @@ class JobContextFilter(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the fields, unless the record has them already, and let it pass."""
+        """Add the fields, unless the record already has them, and accept the record."""
         bound = get_contextvars()
         for name in JOB_FIELDS:
             if not hasattr(record, name):
@@ -76,8 +76,9 @@ class StructuredLogger:
     """Writes lines from *level* upwards: to the standard `logging` where it is configured, else to stderr.
 
     `logging` counts as configured if the root logger, or the one named `holdfast`, has a handler when the first line
-    is written. It is asked once: a library that calls `logging.warning()` configures it on the way, and lines must
-    not change their place in the middle. Given a *stream*, lines always go there: one JSON object each, or text.
+    is written. This is decided once: a library that calls `logging.warning()` configures it as a side effect, and
+    the destination must not change while the process runs. Given a *stream*, lines always go there: one JSON
+    object each, or text.
     """
 
     def __init__(self, *, level: str = "INFO", stream: TextIO | None = None, as_json: bool = True) -> None:
@@ -115,7 +116,7 @@ class StructuredLogger:
 
 def _own_log(stream: TextIO, level: int, *, as_json: bool) -> Any:
     return structlog.wrap_logger(
-        structlog.WriteLogger(_LossyStream(stream)),  # type: ignore[arg-type]  # all it does is write and flush
+        structlog.WriteLogger(_LossyStream(stream)),  # type: ignore[arg-type]  # it only writes and flushes
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -129,9 +130,9 @@ def _own_log(stream: TextIO, level: int, *, as_json: bool) -> Any:
 
 
 class _StandardLog:
-    """Hands lines to a standard logger: the text has all fields, and the record has them as `holdfast`.
+    """Passes lines to a standard logger: the message has all fields, and the record has them as `holdfast`.
 
-    They are one attribute of the record, and not one each: a record has a `name` of its own.
+    They are a single attribute of the record: a record already has an attribute `name`.
     """
 
     def __init__(self, logger: logging.Logger, level: int) -> None:
@@ -161,10 +162,10 @@ class _StandardLog:
         record = self._logger.makeRecord(
             LOGGER, level, __file__, 0, text, (), None, extra={"holdfast": {"event": event, **shown}}
         )
-        record.exc_text = fields.get("stack")  # formatters write it below the message
+        record.exc_text = fields.get("stack")  # formatters append it to the message
         self._logger.handle(record)
 
 
 def _format_value(value: object) -> str:
     text = str(value)
-    return repr(text) if not text or any(sign in text for sign in ' ="\n') else text
+    return repr(text) if not text or any(character in text for character in ' ="\n') else text

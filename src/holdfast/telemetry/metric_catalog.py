@@ -12,13 +12,13 @@ from holdfast.core.providers.breaker import CallOutcome
 from holdfast.telemetry.metrics import Labels
 
 PROVIDER = "provider"
-"""A label whose values an application declares."""
+"""A label whose values are declared by the application."""
 
 
 class MetricSpec(NamedTuple):
     """The meaning and the labels of a metric.
 
-    *values* are those that its last label can have, unless that is a provider; each is shown from the start,
+    *values* are the possible values of its last label, unless that is a provider; each is exported from the start,
     because a counter that appears with its first event hides that event from `rate` and `increase`.
     """
 

@@ -11,7 +11,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 from holdfast.core.errors import ConfigError
 from holdfast.telemetry.metric_catalog import COUNTERS, GAUGES, HISTOGRAMS, PROVIDER, MetricSpec
@@ -58,21 +57,21 @@ class MetricsPage:
 
 def _start_at_zero(metrics: MetricRegistry, providers: Sequence[str]) -> None:
     """Start the series of these providers at zero: only the application knows their names."""
-    for name, labels in _of_providers(COUNTERS, providers):
+    for name, labels in _provider_series(COUNTERS, providers):
         metrics.count(name, 0, **dict(labels))
-    for name, labels in _of_providers(HISTOGRAMS, providers):
+    for name, labels in _provider_series(HISTOGRAMS, providers):
         metrics.observe(name, [], **dict(labels))
 
 
-def _of_providers(listed: Mapping[str, MetricSpec], providers: Sequence[str]) -> Iterator[Key]:
-    for name, spec in listed.items():
+def _provider_series(catalog: Mapping[str, MetricSpec], providers: Sequence[str]) -> Iterator[Key]:
+    for name, spec in catalog.items():
         if PROVIDER in spec.labels:
             yield from ((name, labels) for labels in spec.series(providers))
 
 
 def _register(metrics: MetricRegistry, registry: CollectorRegistry) -> None:
     try:
-        registry.register(_Collected(metrics))
+        registry.register(_MetricCollector(metrics))
     except ValueError as error:  # the names are taken
         raise ConfigError(
             "the registry already has the metrics of another Holdfast: "
@@ -89,12 +88,10 @@ def merged(pages: Mapping[str, str]) -> bytes:
     for process, page in pages.items():
         for family in text_string_to_metric_families(page):
             known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            known.samples += [_with_process(process, sample) for sample in family.samples]
+            known.samples += [
+                sample._replace(labels={**sample.labels, "process": process}) for sample in family.samples
+            ]
     return generate_latest(_Families(families.values()))
-
-
-def _with_process(process: str, sample: Sample) -> Sample:
-    return sample._replace(labels={**sample.labels, "process": process})
 
 
 class _Families(CollectorRegistry):
@@ -108,7 +105,7 @@ class _Families(CollectorRegistry):
         yield from self._families
 
 
-class _Collected(Collector):
+class _MetricCollector(Collector):
     """The counters and histograms of a `MetricRegistry`."""
 
     def __init__(self, metrics: MetricRegistry) -> None:

@@ -1,4 +1,4 @@
-"""For the tests of your own jobs: virtual time, crashes, a provider that follows a script, jobs run inline."""
+"""For tests of your own jobs: virtual time, crashes, a scripted provider, and jobs that run inline."""
 
 from holdfast.testing.inline import inline
 from holdfast.testing.provider import (

@@ -1,4 +1,4 @@
-"""Dead letters in a test: nothing of them leaves it."""
+"""The archive and the options of dead letters in a test."""
 
 from dataclasses import replace
 
@@ -9,14 +9,14 @@ from holdfast.ports.archive import Archive
 
 
 class FleetingArchive:
-    """An archive that is gone afterwards."""
+    """An archive in memory."""
 
     def __init__(self) -> None:
         self._kept: dict[str, bytes] = {}
 
     async def put(self, name: str, data: bytes) -> None:
         if self._kept.setdefault(name, data) != data:
-            raise ArchiveDamaged(f"the archive has something else under {name!r}; it stays as it is")
+            raise ArchiveDamaged(f"the archive has different data under {name!r}, which was not changed")
 
     async def get(self, name: str, *, at_most: int) -> bytes:
         if name not in self._kept:
@@ -28,6 +28,6 @@ class FleetingArchive:
 
 
 def letters_here(letters: LetterOptions, archive: Archive) -> LetterOptions:
-    """Keep what an application says about letters, but its real archive and its webhook: the test is no outage."""
+    """Return the options of an application without its real archive and its webhook."""
     hooks = [hook for hook in letters.hooks if not isinstance(hook, TicketWebhook)]
     return replace(letters, hooks=hooks, archive=None if letters.archive is None else archive)

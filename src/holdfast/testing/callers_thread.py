@@ -1,4 +1,4 @@
-"""Where plain functions run while jobs are inlined: with their job, in one thread."""
+"""The thread of plain functions while jobs run inline: that of their job."""
 
 import asyncio
 import sys
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class PlainFunctions:
-    """Runs plain functions off the event loop; under Django, in the thread that Django keeps for such code.
+    """Runs plain functions off the event loop; under Django, in Django's thread for synchronous code.
 
-    That is the thread of the test, so what a job reads and writes is in the test's transaction.
+    That is the thread of the test, so a job reads and writes in the test's transaction.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class PlainFunctions:
         return sync_to_async(function, thread_sensitive=True)()
 
     def thread_of_job(self, loop: asyncio.AbstractEventLoop) -> "JobThread":
-        """Give the thread that one plain job runs in."""
+        """Return the thread of one plain job."""
         return DjangosThread(loop, self) if _under_django() else OwnThread(loop, self)
 
     def close(self) -> None:
@@ -39,8 +39,8 @@ class PlainFunctions:
 class JobThread(ABC):
     """The thread of one plain job, and the event loop as the job sees it from there.
 
-    A job that wants something of the loop waits in `call_soon_threadsafe`. Meanwhile its thread is free for
-    the plain functions that this needs, which else would need another one.
+    A job that starts something on the loop waits in `call_soon_threadsafe`. Meanwhile its thread runs the plain
+    functions that this calls, which otherwise would need another thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, functions: PlainFunctions) -> None:
@@ -49,39 +49,39 @@ class JobThread(ABC):
 
     @abstractmethod
     def run(self, function: Callable[[], T]) -> Awaitable[T]:
-        """Run the job in a thread, and later its stages in the same."""
+        """Run the job in a thread, and later its stages in the same thread."""
 
     @abstractmethod
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Have something run on the loop, and do the thread's part until it has ended."""
+        """Call *callback* on the loop, and run plain functions in this thread until the task it starts has ended."""
 
     @abstractmethod
-    def create_task(self, wanted: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start what the thread waits for."""
+    def create_task(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start the task that the thread waits for."""
 
-    def close(self) -> None:  # noqa: B027 - there is nothing to let go of
-        """Let go of nothing."""
+    def close(self) -> None:  # noqa: B027 - there is nothing to close
+        """Do nothing."""
 
     def time(self) -> float:
-        """Tell the loop's time."""
+        """Return the loop's time."""
         return self._loop.time()
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
-        """Have the loop call at its time; it is on the loop that this is asked for."""
+        """Call *callback* on the loop at a time; this is called on the loop."""
         return self._loop.call_at(when, callback, *args)
 
 
 class OwnThread(JobThread):
-    """A thread that runs what comes in through a queue while its job waits."""
+    """A thread that runs functions from a queue while its job waits."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, functions: PlainFunctions) -> None:
         super().__init__(loop, functions)
-        self._begun = False
+        self._started = False
         self._stages: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def run(self, function: Callable[[], T]) -> Awaitable[T]:
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             return self._functions.run(function)
         answer: asyncio.Future[T] = self._loop.create_future()
         self._stages.put(lambda: self._call(function, answer))
@@ -92,28 +92,28 @@ class OwnThread(JobThread):
         while (call := self._stages.get()) is not None:
             call()
 
-    def create_task(self, wanted: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        task = self._loop.create_task(wanted)
+    def create_task(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = self._loop.create_task(coroutine)
         task.add_done_callback(lambda _: self._stages.put(None))
         return task
 
     def _call(self, function: Callable[[], T], answer: "asyncio.Future[T]") -> None:
         try:
             outcome = function()
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
-            self._loop.call_soon_threadsafe(_unless_given_up, answer.set_exception, answer, error)
+        except BaseException as error:  # noqa: BLE001 - it is raised in the caller that awaits the answer
+            self._loop.call_soon_threadsafe(_unless_done, answer.set_exception, answer, error)
         else:
-            self._loop.call_soon_threadsafe(_unless_given_up, answer.set_result, answer, outcome)
+            self._loop.call_soon_threadsafe(_unless_done, answer.set_result, answer, outcome)
 
 
 class DjangosThread(JobThread):
-    """The one thread that Django has for plain code: all plain jobs share it, and so does the ORM of async code.
+    """Django's single thread for synchronous code: all plain jobs share it, and so does the ORM of async code.
 
-    So a job waits in it in Django's own way. Then not only its stages find the thread free, but also a plain
-    job that it submitted, and the queries of an async one.
+    A job therefore waits with Django's `async_to_sync`, which keeps the thread available for its stages, for a plain
+    job that it submitted, and for the queries of an async one.
     """
 
-    _wanted: "asyncio.Task[Any]"
+    _task: "asyncio.Task[Any]"
 
     def run(self, function: Callable[[], T]) -> Awaitable[T]:
         return self._functions.run(function)
@@ -121,21 +121,21 @@ class DjangosThread(JobThread):
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
         from asgiref.sync import async_to_sync  # noqa: PLC0415 - it comes with Django
 
-        async_to_sync(self._ended)(callback, *args)
+        async_to_sync(self._run_task)(callback, *args)
 
-    def create_task(self, wanted: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        self._wanted = task = self._loop.create_task(wanted)
+    def create_task(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        self._task = task = self._loop.create_task(coroutine)
         return task
 
-    async def _ended(self, callback: Callable[..., Any], *args: Any) -> None:
-        callback(*args)  # it makes the task
-        await asyncio.wait([self._wanted])
+    async def _run_task(self, callback: Callable[..., Any], *args: Any) -> None:
+        callback(*args)  # it creates the task
+        await asyncio.wait([self._task])
 
 
 def _under_django() -> bool:
     return "django" in sys.modules
 
 
-def _unless_given_up(settle: Callable[[Any], None], answer: "asyncio.Future[Any]", value: Any) -> None:
+def _unless_done(settle: Callable[[Any], None], answer: "asyncio.Future[Any]", value: Any) -> None:
     if not answer.done():
         settle(value)

@@ -1,4 +1,4 @@
-"""A database that lasts as long as a test, and that all simulated processes share."""
+"""The database of a test, shared by all simulated processes and deleted afterwards."""
 
 import json
 import sqlite3
@@ -25,20 +25,20 @@ T = TypeVar("T")
 
 
 class FleetingFile(Inline):
-    """Runs a store's calls at once. The file is nobody's to keep: it is not flushed, and closed all at once."""
+    """Runs a store's calls inline. The file is temporary: it is not flushed, and all connections are closed together."""
 
     def __init__(self) -> None:
         self._connections: list[sqlite3.Connection] = []
 
     def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
-        return super().run(lambda: self._remembered(function()))
+        return super().run(lambda: self._prepare(function()))
 
-    def shut(self) -> None:
+    def close_connections(self) -> None:
         """Close every connection, also those of processes that died."""
         for connection in self._connections:
             connection.close()
 
-    def _remembered(self, result: T) -> T:
+    def _prepare(self, result: T) -> T:
         if isinstance(result, sqlite3.Connection):
             result.execute("PRAGMA synchronous = OFF")
             self._connections.append(result)
@@ -46,17 +46,17 @@ class FleetingFile(Inline):
 
 
 class _SharedReader(Reader):
-    """Shares the subscriptions of all processes: every hint reaches each of them, and the file need not be watched."""
+    """Shares the subscriptions of all processes: each gets every hint, and the file need not be watched."""
 
     def __init__(self, path: str, executor: Inline, subscriptions: Subscriptions) -> None:
         super().__init__(path, executor)
         self.subscriptions = subscriptions
 
-    def listen(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
-        return self.subscriptions.subscribe(hear, kinds)
+    def listen(self, on_hint: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
+        return self.subscriptions.subscribe(on_hint, kinds)
 
 
-_LETTERS_MOVE = """
+_HAS_LETTER_WORK = """
 SELECT EXISTS (SELECT 1 FROM holdfast_plans WHERE running)
     OR EXISTS (SELECT 1 FROM holdfast_tickets WHERE told_at IS NULL)
     OR EXISTS (SELECT 1
@@ -67,7 +67,7 @@ SELECT EXISTS (SELECT 1 FROM holdfast_plans WHERE running)
 
 
 class SharedStore(SqliteStore):
-    """The real store, as one process has it. It sees when the process has nothing to do."""
+    """The real store of one process. It detects when the process has nothing to do."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class SharedStore(SqliteStore):
         clock: Clock,
         file: FleetingFile,
         subscriptions: Subscriptions,
-        replay_themselves: Callable[[], list[str]],
+        auto_replayed: Callable[[], list[str]],
         schedules: Callable[[], list[Schedule]],
     ) -> None:
         super().__init__(path, clock=clock, writing=file, reading=file)
-        self._replay_themselves = replay_themselves
+        self._auto_replayed = auto_replayed
         self._schedules = schedules
         self._reader = _SharedReader(path, file, subscriptions)
 
@@ -100,7 +100,7 @@ class SharedStore(SqliteStore):
         return claims
 
     async def promote(self, *, limit: int) -> Promotion:
-        """Wake what is due; if nothing is, and nothing runs anywhere, the process may rest."""
+        """Promote due jobs; if there are none, and no job runs, let the process rest."""
         promotion = await super().promote(limit=limit)
         process = PROCESS.get()
         if process is not None:
@@ -111,7 +111,7 @@ class SharedStore(SqliteStore):
         return promotion
 
     async def _until_next_tick(self) -> float | None:
-        """Tell how many seconds it is until a recurring job is due; 0 if the worker has not heard of it yet."""
+        """Return the seconds until a recurring job is due; 0 if its schedule is not stored yet."""
         schedules = self._schedules()
         if not schedules:
             return None
@@ -120,7 +120,7 @@ class SharedStore(SqliteStore):
         return max((min(ticks) - now).total_seconds(), 0.0)
 
     async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
-        """Let a plan go on, and the workers look at it: they may be resting."""
+        """Advance a plan, and wake the workers, which may be resting."""
         jobs = await super().advance_plan(row, plan, take=take)
         self._reader.tell(Hint(HintKind.READY, ""))
         return jobs
@@ -128,9 +128,6 @@ class SharedStore(SqliteStore):
     async def _anything_runs(self) -> bool:
         if any(status is Status.PROCESSING for _, status in await self.counts()):
             return True
-        return await self._letters_move()
-
-    async def _letters_move(self) -> bool:
-        """Whether a clerk has something to do: a replay, a ticket, or a letter that may replay itself."""
-        [row] = await self._reader.rows(_LETTERS_MOVE, {"names": json.dumps(self._replay_themselves())})
+        # Replays, tickets, or letters that are replayed automatically.
+        [row] = await self._reader.rows(_HAS_LETTER_WORK, {"names": json.dumps(self._auto_replayed())})
         return bool(row[0])

@@ -1,4 +1,4 @@
-"""Jobs that run where they are submitted: for tests that want to see what a job did, and nothing else."""
+"""Jobs that run where they are submitted, for tests of what a job does."""
 
 import asyncio
 import random
@@ -45,10 +45,10 @@ _DEPTH: ContextVar[int] = ContextVar("holdfast_inline_depth", default=0)
 def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Job]]:
     """Run each job of *hold* where it is submitted, while the block runs.
 
-    `submit` returns when the job has ended, after all its retries; nobody waits between them, or for
-    a delay. Recurring jobs that are due in the time that is skipped run, too. The block gets a list, to which each job
-    is added as it ends. Jobs are kept in a database that is gone afterwards. *start* is what time it is at the
-    beginning, the present if none is given. Raises `ConfigError` while *hold* is in another block or simulation.
+    `submit` returns when the job has ended, after all its retries, without waiting between them or for a delay.
+    Recurring jobs that are due in the skipped time run, too. The block gets a list, to which each job is added as it
+    ends. Jobs are stored in a temporary database. *start* is the time at the beginning, by default the current time.
+    Raises `ConfigError` while *hold* is in another block or simulation.
     """
     if start is not None and start.tzinfo is None:
         raise ConfigError("start must have a time zone; use an aware datetime")
@@ -69,12 +69,12 @@ def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Jo
             with lent(hold, lambda: twin):
                 yield inliner.ended
         finally:
-            file.shut()
+            file.close_connections()
             functions.close()
 
 
 class _LeapingClock(SystemClock):
-    """The machine's clock, ahead by what was skipped."""
+    """The system clock, plus the time that was skipped."""
 
     def __init__(self, start: datetime | None) -> None:
         self._skipped = timedelta(0) if start is None else start - super().now()
@@ -83,12 +83,12 @@ class _LeapingClock(SystemClock):
         return super().now() + self._skipped
 
     def skip(self, length: timedelta) -> None:
-        """Be later at once."""
+        """Move the clock forward by *length*."""
         self._skipped += length
 
 
 class _InlineTwin(Twin):
-    """Sees every job through before it says that it is stored."""
+    """Runs every job to its end before a submission returns."""
 
     def __init__(self, original: Holdfast, runtime: Runtime, inliner: "_Inliner") -> None:
         super().__init__(original, runtime)
@@ -111,7 +111,7 @@ class _InlineTwin(Twin):
 
     @asynccontextmanager
     async def worker(self, **_: Any) -> AsyncIterator[Worker]:
-        """Give a worker that does nothing: there is nothing left for it to do."""
+        """Return an idle worker: all jobs have already run."""
         idle = Worker(NAME, self.runtime, self.settings.worker_options)
         idle.ready.set()
         yield idle
@@ -133,7 +133,7 @@ class _Inliner:
         self._claiming: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     async def finish(self, job_id: str, queue: str) -> None:
-        """Run attempts until the job has ended; somebody beside may be at it already."""
+        """Run attempts until the job has ended; a concurrent caller may already be running it."""
         if _DEPTH.get() >= DEEPEST:
             raise ConfigError(
                 f"jobs submit each other, {DEEPEST} deep, and inline() would never end; use a simulation"
@@ -147,14 +147,14 @@ class _Inliner:
                 return
 
     async def _run_recurring(self) -> bool:
-        """Run the next job of those that recur, or that wait with them in a queue; whether there was one."""
+        """Run the next job in the queues of recurring jobs; return whether there was one."""
         for queue in sorted({recurring.job.queue for recurring in self._runtime.registry.recurring}):
             if await self._run_next(queue):
                 return True
         return False
 
     async def _run_next(self, queue: str) -> bool:
-        """Run the next job that is ready; whether there was one."""
+        """Run the next job that is ready; return whether there was one."""
         async with self._claiming.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             claims = await self._store.claim(NAME, queue, limit=1, lease=LEASE)
             for claim in claims:
@@ -167,7 +167,7 @@ class _Inliner:
         return bool(claims)
 
     async def _skip_to_next(self) -> bool:
-        """Let the time come of the jobs that wait, or of a tick before that; whether there was one."""
+        """Skip to the time of the next parked job, or of an earlier tick; return whether there was one."""
         await self._store.wake(limit=MANY)
         promotion = await self._store.promote(limit=MANY)
         if promotion.promoted or promotion.next_due is None:
@@ -181,7 +181,7 @@ class _Inliner:
         return (await self._store.promote(limit=MANY)).promoted > 0
 
     async def _until_tick(self) -> timedelta | None:
-        """Tell how long it is until a recurring job is due, if there are such jobs."""
+        """Return the time until a recurring job is due; None without recurring jobs."""
         schedules = [recurring.schedule for recurring in self._runtime.registry.recurring]
         if not schedules:
             return None
@@ -191,7 +191,7 @@ class _Inliner:
         return max(min(next(each.ticks(marks[each.name])) for each in schedules) - now, timedelta(0))
 
     async def _attempt(self, claim: Claim) -> None:
-        """Run one attempt and write what became of it, as a worker does."""
+        """Run one attempt and write its outcome, as a worker does."""
         _DEPTH.set(_DEPTH.get() + 1)
         spec, settler, began = (
             self._runtime.registry.get(claim.name),
@@ -212,7 +212,7 @@ class _Inliner:
         if job.status.ended:
             self.ended.append(job)
         if _cancelled():
-            raise asyncio.CancelledError  # the attempt took it for its own end; whoever submitted is meant
+            raise asyncio.CancelledError  # the attempt has absorbed it, but the submitter was cancelled
 
     def _attempt_runtime(self, spec: JobSpec | None, settler: Settler) -> AttemptRuntime:
         loop = asyncio.get_running_loop()
@@ -247,7 +247,7 @@ class _Inliner:
 
 
 class _OneLoopAtATime:
-    """Lets many users in, as long as they are on one event loop: another one may come when all have left."""
+    """Allows concurrent users on one event loop; another loop may be used after all have left."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -256,7 +256,7 @@ class _OneLoopAtATime:
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
-        """Stay while the block runs."""
+        """Count a user while the block runs."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._count and self._loop is not loop:

@@ -1,7 +1,7 @@
-"""Lending a `Holdfast`: while a test has it, the user's own object passes its work on to a twin.
+"""Lending a `Holdfast`: during a test, the user's object delegates its work to a twin.
 
-The twin has the same jobs, stages, settings and rules, and other parts. Of the object itself only the way
-of the `_sync` verbs to a loop is exchanged, and put back afterwards.
+The twin has the same jobs, stages, settings and rules, and another runtime. In the object itself only the portal of
+the `_sync` verbs is replaced, and restored afterwards.
 """
 
 import asyncio
@@ -46,15 +46,15 @@ PASSED_ON = (
     "_submit",
     "_new_id",
 )
-"""Everything that touches a store, a worker or an id. What declares jobs or only reads a value stays.
+"""The methods that use a store, a worker or an id. Methods that declare jobs or only read a value are not replaced.
 
-The `_sync` verbs are not among them: they come here by the `LentPortal`."""
+The `_sync` verbs are not listed: they use the `LentPortal`."""
 
 _lending = threading.Lock()
 
 
 class Twin(Holdfast):
-    """A `Holdfast` with everything of *original* but its parts: it is not made anew from the environment."""
+    """A copy of *original* with another runtime; it is not configured from the environment again."""
 
     def __init__(self, original: Holdfast, runtime: Runtime) -> None:
         own = {name: value for name, value in vars(original).items() if name not in PASSED_ON}
@@ -67,14 +67,14 @@ class Twin(Holdfast):
 
 
 class LentPortal(Portal):
-    """Where blocking calls go in while a test has the `Holdfast`: to the twin, never to the user's database."""
+    """The portal of blocking calls during a test: to the twin, never to the user's database."""
 
     def __init__(self, hold: Holdfast, twin_here: Callable[[], Twin]) -> None:
         super().__init__(hold)
         self._twin_here = twin_here
 
     def run(self, verb: str, ask: Callable[[Holdfast], Coroutine[Any, Any, T]]) -> T:
-        """Have *ask* awaited: in a plain job on the loop of its worker, elsewhere on a loop for this call."""
+        """Await *ask*: in a plain job on the loop of its worker, elsewhere on a loop for this call."""
         refuse_on_a_loop(verb)
 
         async def there() -> T:
@@ -90,7 +90,7 @@ class LentPortal(Portal):
         return self.run("submit", lambda twin: twin._submit(batch))
 
     def new_id(self) -> str:
-        """Make an id for a job. The thread of a plain job is on no loop, and asks the one of its worker."""
+        """Return an id for a job. In the thread of a plain job, which has no loop, it comes from that of its worker."""
         if CURRENT.get() is None or asyncio._get_running_loop() is not None:
             return self._twin_here()._new_id()
         return self.run("submit", _new_id)
@@ -110,14 +110,14 @@ def _blocking(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @contextmanager
 def lent(hold: Holdfast, twin_here: Callable[[], Twin]) -> Iterator[None]:
-    """Let *hold* pass its work on to the twin that *twin_here* gives, as long as the block lasts."""
+    """Delegate the work of *hold* to the twin that *twin_here* returns, while the block runs."""
     with _lending:
         if "_submit" in vars(hold):
             raise ConfigError(
                 "this Holdfast is in a simulation or in inline() already; one test at a time can have it"
             )
         own, portal = hold._portal, LentPortal(hold, twin_here)
-        passed_on = {name: _passed_on(name, twin_here) for name in PASSED_ON}
+        passed_on = {name: _delegate(name, twin_here) for name in PASSED_ON}
         passed_on |= {"_new_id": portal.new_id, "_submit_here": portal.submit_here}
         vars(hold).update(passed_on, _portal=portal)
     try:
@@ -128,7 +128,7 @@ def lent(hold: Holdfast, twin_here: Callable[[], Twin]) -> Iterator[None]:
         hold._portal = own
 
 
-def _passed_on(name: str, twin_here: Callable[[], Twin]) -> Callable[..., Any]:
+def _delegate(name: str, twin_here: Callable[[], Twin]) -> Callable[..., Any]:
     @wraps(getattr(Holdfast, name))
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(twin_here(), name)(*args, **kwargs)

@@ -1,8 +1,8 @@
-"""Simulated processes: all of them live in one thread, and each can be stopped for a while or for good.
+"""Simulated processes: all of them run in one thread, and each can be paused or killed.
 
-Which process a callback belongs to is told by its context. What belongs to a stopped process is kept
-back until it goes on. A process that is dead is stopped until the simulation is over: nothing of it
-runs meanwhile, no `finally` and no last word; then its tasks are cancelled like all that are left.
+The context of a callback says to which process it belongs. Callbacks of a stopped process are kept until it
+resumes. A killed process is stopped until the end of the simulation: none of its code runs meanwhile, not even a
+`finally`; then its tasks are cancelled with all others.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ PROCESS: "ContextVar[Process | None]" = ContextVar("holdfast_process", default=N
 """The process that the running code belongs to; `None` is the test itself."""
 
 ROUNDS = 300
-"""Timers of workers that run one after another, with nothing else left to happen, before that is called stuck."""
+"""Consecutive timers of workers, with nothing else pending, before the simulation counts as stuck."""
 
 TICKS = 100
-"""Ticks of recurring jobs, with nothing else that waits for a time, before that is called stuck."""
+"""Ticks of recurring jobs, with no other timer pending, before the simulation counts as stuck."""
 
 KNOWN_THREADS = ("asyncio", "ThreadPoolExecutor", "AnyIO")
-"""What threads are called that only idle, if nothing is counted as under way in them."""
+"""Name prefixes of pool threads: they are idle unless their pool reports work."""
 
 
 class Process:
-    """Something that runs, stops and goes on. While it has nothing to do, its housekeeping rests."""
+    """A simulated process that can be stopped and resumed. While it has nothing to do, its housekeeping rests."""
 
     def __init__(self, loop: "ProcessLoop", die: Callable[[], None]) -> None:
         self.die = die
-        """How it is killed; whoever keeps it running decides what follows."""
+        """Kills the process; its supervisor provides it."""
         self._loop = loop
         self._context = Context()
         self._context.run(PROCESS.set, self)
@@ -43,41 +43,41 @@ class Process:
         self._alarm: asyncio.TimerHandle | None = None
         self._tick: asyncio.TimerHandle | None = None
         self.threads: set[asyncio.Future[Any]] = set()
-        """What its threads have not answered yet."""
+        """The calls in its threads that have not ended."""
 
     def start(self, main: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run *main*, and all that it starts, as this process."""
         self._main = self._loop.create_task(main, name="holdfast simulated process", context=self._context)
-        return self._main  # held here, too: nobody collects the tasks of the dead before the end
+        return self._main  # referenced here, too: the tasks of a killed process must not be garbage-collected
 
     def stop(self) -> None:
-        """Stand still. Time goes on, also without the answers of this process's threads."""
+        """Stop running. Time goes on, without waiting for the threads of this process."""
         self._stopped = True
         for answer in self.threads:
             self._loop.waits_no_more(answer)
 
-    def go_on(self) -> None:
-        """Go on where everything stood still."""
+    def resume(self) -> None:
+        """Continue where the process was stopped."""
         for answer in self.threads:
             self._loop.waits_for(answer)
         self.release()
 
     def release(self) -> None:
-        """Let what stood still run, and nobody wait for its threads."""
+        """Run the callbacks that were kept, without waiting for its threads."""
         self._stopped = False
         self._readmit()
 
     def rest(self) -> None:
-        """Let housekeeping rest until woken: a year of it would be millions of looks at nothing."""
+        """Suspend housekeeping until woken: a year of it would be millions of polls without work."""
         self._resting = True
 
     def wake(self) -> None:
-        """Do the housekeeping again, and what was left of it at once."""
+        """Resume housekeeping, and run its kept timers now."""
         self._resting = False
         self._readmit()
 
     def expect(self, seconds: float | None) -> None:
-        """Wake in *seconds*, and forget what was expected before."""
+        """Wake in *seconds*, instead of at the time that was expected before."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = (
@@ -85,7 +85,7 @@ class Process:
         )
 
     def expect_tick(self, seconds: float | None) -> None:
-        """Wake in *seconds* to submit a recurring job, and forget when the next one was expected before."""
+        """Wake in *seconds* to submit a recurring job, instead of at the time that was expected before."""
         if self._tick is not None:
             self._tick.cancel()
         self._tick = (
@@ -98,7 +98,7 @@ class Process:
         self.wake()
 
     def admits(self, handle: asyncio.Handle) -> bool:
-        """Say whether *handle* may run now; else keep it for later."""
+        """Return whether *handle* may run now; otherwise keep it for later."""
         rests = self._resting and isinstance(handle, asyncio.TimerHandle) and _is_housekeeping(handle)
         if self._stopped or rests:
             self._kept.append(handle)
@@ -118,12 +118,12 @@ class ProcessLoop(VirtualLoop):
         self.processes: list[Process] = []
         self._rounds = 0
         self._ticks = 0
-        self._knows_anyio = False
+        self._anyio_detected = False
         self._anyio_limiter: Any = None
         self._earlier = set(threading.enumerate())
 
     def new_process(self, die: Callable[[], None]) -> Process:
-        """Make a process that has not begun yet."""
+        """Return a process that has not started yet."""
         self.processes.append(Process(self, die))
         return self.processes[-1]
 
@@ -135,7 +135,7 @@ class ProcessLoop(VirtualLoop):
         return super().waits_for(answer)
 
     def count_tick(self) -> None:
-        """Count the ticks of schedules that pass while nothing else waits for a time: neither the test nor a job."""
+        """Count the ticks of schedules that pass while no timer of the test or of a job is pending."""
         timers = (timer for timer in self._scheduled if not timer.cancelled())
         others = (timer for timer in timers if not _is_housekeeping(timer) and not _wakes_to_tick(timer))
         self._ticks = 0 if any(others) else self._ticks + 1
@@ -150,7 +150,9 @@ class ProcessLoop(VirtualLoop):
             self._rounds += 1
             if self._rounds > ROUNDS and self._nothing_will_happen():
                 self._rounds = 0
-                raise Stuck("nothing is left to happen: the workers keep house, and every job waits")
+                raise Stuck(
+                    "nothing is left to happen: only housekeeping of workers runs, and every job waits"
+                )
         process = _process_of(handle)
         return process is None or process.admits(handle)
 
@@ -159,28 +161,28 @@ class ProcessLoop(VirtualLoop):
         return all(handle.cancelled() or _is_housekeeping(handle) for handle in left)
 
     def _waits_outside(self) -> bool:
-        if super()._waits_outside() or self._anyio_is_at_work():
+        if super()._waits_outside() or self._anyio_is_busy():
             return True
-        return bool(self._company()) and not self._heard_nothing(IO_GRACE)
+        return bool(self._unknown_threads()) and not self._stays_silent(IO_GRACE)
 
-    def _company(self) -> set[threading.Thread]:
-        """Give the threads that were started meanwhile, by somebody unknown: a database driver, say."""
+    def _unknown_threads(self) -> set[threading.Thread]:
+        """Return the threads that other code started since the beginning, such as a database driver."""
         others = self._other_threads() - self._earlier
         return {thread for thread in others if not thread.name.startswith(KNOWN_THREADS)}
 
     def _other_threads(self) -> set[threading.Thread]:
         return {thread for thread in super()._other_threads() if not thread.name.startswith("holdfast")}
 
-    def _anyio_is_at_work(self) -> bool:
-        """Whether anyio has threads at work: FastAPI, for one, calls plain functions there."""
-        if not self._knows_anyio and "anyio.to_thread" in sys.modules:
-            self._knows_anyio = True
-            self.create_task(self._meet_anyio(), context=Context())
+    def _anyio_is_busy(self) -> bool:
+        """Whether threads of anyio are busy: FastAPI, for example, calls plain functions there."""
+        if not self._anyio_detected and "anyio.to_thread" in sys.modules:
+            self._anyio_detected = True
+            self.create_task(self._load_anyio_limiter(), context=Context())
             return True
         return self._anyio_limiter is not None and self._anyio_limiter.borrowed_tokens > 0
 
-    async def _meet_anyio(self) -> None:
-        """Get what counts anyio's threads; it is only given to those who ask in a task."""
+    async def _load_anyio_limiter(self) -> None:
+        """Get the limiter that counts anyio's threads; anyio returns it only inside a task."""
         self._anyio_limiter = sys.modules["anyio.to_thread"].current_default_thread_limiter()
 
 
@@ -189,7 +191,7 @@ def _process_of(handle: asyncio.Handle) -> Process | None:
 
 
 def _is_housekeeping(handle: asyncio.Handle) -> bool:
-    """Tell what a worker does for itself from what a job or the test does."""
+    """Whether *handle* belongs to a worker itself, not to a job or the test."""
     context = handle._context  # type: ignore[attr-defined]
     return context.get(PROCESS) is not None and context.get(CURRENT) is None
 

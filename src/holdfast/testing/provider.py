@@ -1,7 +1,7 @@
-"""A service that does what a script says: fails, hangs, is slow, or acts and loses its answer.
+"""A scripted service: it fails, hangs, is slow, or takes effect and loses its answer.
 
-It remembers idempotency keys as such services do: a second call with a known key has no second
-effect, and is answered as the first one was.
+It honours idempotency keys: a second call with a known key has no second effect, and gets the answer of the
+first one.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from holdfast.testing.processes import PROCESS
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that the provider got. `at` counts seconds on the event loop's clock: compare two of them."""
+    """A call that the provider received. `at` is in seconds of the event loop's clock, for comparison with others."""
 
     at: float
     key: str | None
@@ -49,7 +49,7 @@ class RateLimited:
     retry_after: Duration | None = None
 
     def as_answer(self) -> Answer:
-        """Put it as an answer."""
+        """Return it as an answer."""
         if self.retry_after is None:
             return Answer(status=429)
         return Answer(status=429, headers={"Retry-After": f"{duration(self.retry_after).total_seconds():g}"})
@@ -62,20 +62,20 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class LostAnswer:
-    """Take effect, with *body* as the answer; but the connection breaks before it is there."""
+    """Take effect, with *body* as the answer; but the connection breaks before it arrives."""
 
     body: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Take effect, with *body* as the answer; but the worker dies before it is there. For simulations."""
+    """Take effect, with *body* as the answer; but the worker dies before it arrives. For simulations."""
 
     body: Any = None
 
 
 class ScriptedError(Exception):
-    """What a plain call of a provider raises for an answer of 400 or more."""
+    """Raised by a direct call of a provider for an answer of 400 or more."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(f"the provider answered {answer.status}")
@@ -105,24 +105,24 @@ class ScriptedProvider:
         self.calls: list[Call] = []
         """Every call, in order."""
         self.effects: list[Call] = []
-        """The calls that took effect: those with a known key did not, again."""
+        """The calls that took effect; a repeated key takes effect once."""
         self._script = script
         self._remembered: dict[str, Answer] = {}
 
     async def __call__(self, payload: Any = None, *, key: str | None = None) -> Any:
-        """Call the service, and give the body of its answer. Raises `ScriptedError` for 400 or more."""
+        """Call the service, and return the body of its answer. Raises `ScriptedError` for 400 or more."""
         answer = await self._answer(Call(_now(), key, payload))
         if answer.status >= 400:
             raise ScriptedError(answer)
         return answer.body
 
     def transport(self) -> Any:
-        """Give a transport for the `AsyncClient` of httpx, or, if no step takes time, for its `Client`."""
+        """Return a transport for the `AsyncClient` of httpx, or, if no step takes time, for its `Client`."""
         return _Transport(self)
 
     async def _answer(self, call: Call) -> Answer:
-        """Do what the next step says, however long it takes."""
-        step = self._begun(call)
+        """Carry out the next step, including its delay."""
+        step = self._start(call)
         match step:
             case Hang():
                 return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # never
@@ -134,8 +134,8 @@ class ScriptedProvider:
                 return step
 
     def _answer_at_once(self, call: Call) -> Answer:
-        """Do what the next step says, if that takes no time. Raises `ConfigError` if it does."""
-        step = self._begun(call)
+        """Carry out the next step. Raises `ConfigError` if it takes time."""
+        step = self._start(call)
         if not isinstance(step, Answer) or duration(step.after):
             raise ConfigError(
                 "this step of the script takes time, or the whole worker, and a plain client waits in real time; "
@@ -143,10 +143,10 @@ class ScriptedProvider:
             )
         return step
 
-    def _begun(self, call: Call) -> Answer | Hang | Crash:
-        """Take the next step, as far as it takes no time: an effect is there, an exception is raised."""
+    def _start(self, call: Call) -> Answer | Hang | Crash:
+        """Carry out the part of the next step that takes no time: its effect, or its exception."""
         self.calls.append(call)
-        step = self._step(call)
+        step = self._next_step(call)
         match step:
             case Answer():
                 return self._act(call, step)
@@ -157,8 +157,8 @@ class ScriptedProvider:
                 self._act(call, Answer(step.body))
         return step
 
-    def _step(self, call: Call) -> Answer | Hang | LostAnswer | Crash:
-        """Give the step that this call takes, or raise it."""
+    def _next_step(self, call: Call) -> Answer | Hang | LostAnswer | Crash:
+        """Return the step of this call, or raise it."""
         step = self._script[min(len(self.calls), len(self._script)) - 1]
         if callable(step) and not isinstance(step, type):
             step = step(call)
@@ -174,7 +174,7 @@ class ScriptedProvider:
         return Answer(step)
 
     def _act(self, call: Call, answer: Answer) -> Answer:
-        """Take effect, unless *answer* says no or the key was seen before."""
+        """Take effect, unless *answer* is an error or the key is known."""
         if answer.status >= 400:
             return answer
         if call.key is not None and call.key in self._remembered:
@@ -186,7 +186,7 @@ class ScriptedProvider:
 
 
 class _Transport:
-    """What httpx and its kin call a transport. The library is the one whose request comes in; none is imported."""
+    """A transport for httpx and compatible libraries. The library is that of the request; none is imported."""
 
     def __init__(self, provider: ScriptedProvider) -> None:
         self._provider = provider
@@ -194,12 +194,12 @@ class _Transport:
     async def handle_async_request(self, request: Any) -> Any:
         library = _library_of(request)
         call = _call_from(request, await request.aread())
-        patience = asyncio.timeout(request.extensions.get("timeout", {}).get("read"))
+        read_timeout = asyncio.timeout(request.extensions.get("timeout", {}).get("read"))
         try:
-            async with patience:
+            async with read_timeout:
                 return _response(library, request, await self._provider._answer(call))
         except TimeoutError as error:
-            if not patience.expired():
+            if not read_timeout.expired():
                 raise
             raise library.ReadTimeout("the provider did not answer in time", request=request) from error
         except _AnswerLost as error:
@@ -255,7 +255,7 @@ async def _die() -> None:
     if process is None:
         raise ConfigError("Crash() takes down the worker that calls: use it in a job of a simulation")
     process.die()
-    await asyncio.sleep(0)  # whoever is dead does not come back from here
+    await asyncio.sleep(0)  # a killed process does not continue after this line
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""The world of one simulation: a database, the processes that work on it, and who keeps them running."""
+"""The world of one simulation: a database, the processes that use it, and their supervisors."""
 
 import asyncio
 import random
@@ -27,15 +27,15 @@ from holdfast.testing.lending import Twin
 from holdfast.testing.processes import PROCESS, Process, ProcessLoop
 from holdfast.testing.world import AwaitedThreads, SeededDice, SeededIds, VirtualClock
 
-MOVES = (HintKind.READY, HintKind.TAKEN, HintKind.CANCEL)
-"""Hints after which something may be due at a time that no sweep knows of yet."""
+WAKING_HINTS = (HintKind.READY, HintKind.TAKEN, HintKind.CANCEL)
+"""Hints after which something may be due at a time that maintenance does not know yet."""
 
-MOMENT = timedelta(milliseconds=1)
-"""How long after its end a lease is certainly over."""
+EXPIRY_MARGIN = timedelta(milliseconds=1)
+"""How long after its expiry a lease has certainly expired."""
 
 
 class SimulatedWorld:
-    """What the processes of one simulation share. Each of them has a twin of *original* to itself."""
+    """The state that the processes of one simulation share. Each process has its own twin of *original*."""
 
     def __init__(self, original: Holdfast, folder: str, *, seed: int, start: datetime) -> None:
         self.original = original
@@ -52,7 +52,7 @@ class SimulatedWorld:
         self._twins: dict[Process | None, Twin] = {None: _TestTwin(self)}
 
     def twin_here(self) -> Twin:
-        """Give the twin of the process that the running code belongs to."""
+        """Return the twin of the process that the running code belongs to."""
         if asyncio._get_running_loop() is not self.loop:
             raise ConfigError(
                 "this Holdfast is in a simulation, whose time passes on the test's own event loop: "
@@ -61,11 +61,11 @@ class SimulatedWorld:
         return self._twins[PROCESS.get()]
 
     def twin_of(self, process: Process) -> Twin:
-        """Make the twin of a new process."""
+        """Create the twin of a new process."""
         return self._twins.setdefault(process, _ProcessTwin(self))
 
     def runtime(self) -> Runtime:
-        """Make the parts of one process; classifier, journal and metrics stay the user's."""
+        """Create the runtime of one process; classifier, logger and metrics are the user's."""
         return replace(
             self.original.runtime,
             store=SharedStore(
@@ -73,7 +73,7 @@ class SimulatedWorld:
                 clock=self.clock,
                 file=self._file,
                 subscriptions=self.subscriptions,
-                replay_themselves=self._replay_themselves,
+                auto_replayed=self._auto_replayed,
                 schedules=self._schedules,
             ),
             letters=letters_here(self.original.runtime.letters, self._archive),
@@ -84,8 +84,8 @@ class SimulatedWorld:
             watchdog=None,
         )
 
-    def _replay_themselves(self) -> list[str]:
-        """Name the jobs that may go on without a person."""
+    def _auto_replayed(self) -> list[str]:
+        """Return the names of the jobs whose dead letters are replayed automatically."""
         specs = [spec for spec in self.original.runtime.registry if spec.auto_replay is not None]
         return [name for spec in specs for name in (spec.name, *spec.aliases)]
 
@@ -93,80 +93,80 @@ class SimulatedWorld:
         return [recurring.schedule for recurring in self.original.runtime.registry.recurring]
 
     def supervise(
-        self, *, lease: Duration | None = None, poll: Duration | None = None, **wishes: Any
+        self, *, lease: Duration | None = None, poll: Duration | None = None, **options: Any
     ) -> "SimulatedSupervisor":
-        """Start a worker, and keep it running. It polls seldom: no hint gets lost here."""
-        lasts = self.original.settings.worker_options.lease if lease is None else duration(lease)
-        wishes |= {"lease": lasts, "poll": lasts / 3 if poll is None else poll}
-        self.supervisors.append(SimulatedSupervisor(self, wishes))
+        """Start a worker, and keep it running. It polls rarely: no hint is lost in a simulation."""
+        ttl = self.original.settings.worker_options.lease if lease is None else duration(lease)
+        options |= {"lease": ttl, "poll": ttl / 3 if poll is None else poll}
+        self.supervisors.append(SimulatedSupervisor(self, options))
         return self.supervisors[-1]
 
-    def sweep(self, *, after: timedelta = timedelta(0)) -> None:
-        """Have every worker look for lost jobs, whatever it expects."""
+    def wake_maintenance(self, *, after: timedelta = timedelta(0)) -> None:
+        """Let the maintenance of every worker run, also of resting ones."""
         for supervisor in self.supervisors:
-            self.loop.call_later(after.total_seconds(), supervisor.sweep, context=Context())
+            self.loop.call_later(after.total_seconds(), supervisor.wake_maintenance, context=Context())
 
     def close(self) -> None:
-        """Let go of the loop, the file and the threads."""
+        """Close the loop, the file and the threads."""
         if self.broken.done():
-            self.broken.exception()  # so that nobody misses that it was told: the test is over
+            self.broken.exception()  # marks it as retrieved: the test is over
         self.loop.close()
-        self._file.shut()
+        self._file.close_connections()
         for twin in self._twins.values():
             twin.runtime.executor.close()
 
 
 class SimulatedSupervisor:
-    """Keeps one worker running: if its process dies, another one takes its place."""
+    """Keeps one worker running: if its process dies, another one replaces it."""
 
-    def __init__(self, world: SimulatedWorld, wishes: dict[str, Any]) -> None:
+    def __init__(self, world: SimulatedWorld, options: dict[str, Any]) -> None:
         self._world = world
-        self._wishes = wishes
-        self._leaving = asyncio.Event()
+        self._options = options
+        self._stopping = asyncio.Event()
         self._start()
 
     def _start(self) -> None:
         self.process = self._world.loop.new_process(self.kill)
         self._worker: asyncio.Future[Worker] = self._world.loop.create_future()
-        self._main = self.process.start(self._work(self.process, self._worker))
+        self._main = self.process.start(self._run_worker(self.process, self._worker))
         self._main.add_done_callback(self._ended, context=Context())
 
     async def worker(self) -> Worker:
-        """Give the worker, once it is there. Raises what keeps it from starting."""
+        """Return the worker when it has started. Raises the error that prevents its start."""
         return await asyncio.shield(self._worker)
 
     def kill(self) -> None:
-        """End the process where it stands, and start another. Its jobs are free when their leases are over."""
+        """Kill the process, and start another. Its jobs are reclaimed when their leases have expired."""
         self.process.stop()
         self._start()
-        self._world.sweep(after=self._wishes["lease"] + MOMENT)
+        self._world.wake_maintenance(after=self._options["lease"] + EXPIRY_MARGIN)
 
-    def sweep(self) -> None:
-        """Have the worker look for what is due, and for lost jobs."""
+    def wake_maintenance(self) -> None:
+        """Let the worker look for due and lost jobs."""
         if self._worker.done():
             self.process.wake()
             self._worker.result()._maintenance.wake()
 
-    async def leave(self) -> None:
+    async def stop(self) -> None:
         """Stop the worker as SIGTERM would, and wait for its end."""
         self._world.supervisors.remove(self)
-        self._leaving.set()
-        self.process.go_on()
+        self._stopping.set()
+        self.process.resume()
         self.process.wake()
         await asyncio.wait([self._main])
 
-    async def _work(self, process: Process, arrival: "asyncio.Future[Worker]") -> None:
+    async def _run_worker(self, process: Process, started: "asyncio.Future[Worker]") -> None:
         twin = self._world.twin_of(process)
-        async with twin, twin.worker(**self._wishes) as worker:
-            arrival.set_result(worker)
-            unsubscribe = self._world.subscriptions.subscribe(self._hear, MOVES)
+        async with twin, twin.worker(**self._options) as worker:
+            started.set_result(worker)
+            unsubscribe = self._world.subscriptions.subscribe(self._on_hint, WAKING_HINTS)
             try:
-                await self._leaving.wait()
+                await self._stopping.wait()
             finally:
                 unsubscribe()
 
-    def _hear(self, _: Hint) -> None:
-        self.sweep()
+    def _on_hint(self, _: Hint) -> None:
+        self.wake_maintenance()
 
     def _ended(self, main: "asyncio.Task[None]") -> None:
         error = None if main.cancelled() else main.exception()
@@ -176,7 +176,7 @@ class SimulatedSupervisor:
 
 
 class _ProcessTwin(Twin):
-    """A twin as each process has it."""
+    """The twin of one process."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world.original, world.runtime())
@@ -186,14 +186,14 @@ class _ProcessTwin(Twin):
 
 
 class _HintedWaiter(ResultWaiter):
-    """Waits for hints alone: here none gets lost."""
+    """Waits for hints without polling: no hint is lost in a simulation."""
 
     async def _rest(self) -> None:
         await self._look.wait()
 
 
 class _TestTwin(_ProcessTwin):
-    """The twin of the test itself: workers that the test starts get a process of their own."""
+    """The twin of the test itself: each worker that the test starts gets its own process."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world)
@@ -213,4 +213,4 @@ class _TestTwin(_ProcessTwin):
         try:
             yield await supervisor.worker()
         finally:
-            await supervisor.leave()
+            await supervisor.stop()

@@ -1,7 +1,7 @@
-"""Virtual time for the tests of those who use Holdfast.
+"""Virtual time for tests of applications that use Holdfast.
 
-Within a simulation the user's own `Holdfast` works on a database that is gone afterwards, with the
-real engine and a real worker, on an event loop whose time passes only when everybody waits.
+Within a simulation the user's own `Holdfast` works on a temporary database, with the real engine and a real
+worker, on an event loop whose time passes only when every task waits.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from holdfast.testing.virtual_loop import Stuck
 
 T = TypeVar("T")
 
-FAREWELL = 60.0
-"""Virtual seconds that tasks have to end in, once the test is over and they are cancelled."""
+CANCEL_SECONDS = 60.0
+"""Virtual seconds for tasks to end after the test, when they are cancelled."""
 
 
 class Simulation:
-    """A world of its own for one test: its time, its database and its worker.
+    """The time, the database and the worker of one test.
 
-    A worker runs all the time. If it is killed, another one takes its place.
+    A worker always runs. If it is killed, another one replaces it.
     """
 
     def __init__(self, world: SimulatedWorld) -> None:
@@ -46,35 +46,35 @@ class Simulation:
     async def advance(self, length: Duration) -> None:
         """Let *length* pass. Everything that is due by then has happened when this returns.
 
-        With a length of 0, no time passes, and all happens that can happen now.
+        With a length of 0 no time passes, and everything happens that is due now.
         """
         await asyncio.sleep(duration(length).total_seconds())
         await self._world.loop.settled()
 
     async def kill_worker(self) -> None:
-        """Let the worker die where it stands, without a word, and another one take its place.
+        """Kill the worker as `kill -9` does, and start another one.
 
-        Its jobs are taken over when their leases have run out. Called in a job, it is the worker of
-        that job that dies, at this line; called in the test, every worker does.
+        Its jobs are reclaimed when their leases have expired. Called in a job, this kills the worker of
+        that job, at this line; called in the test, it kills every worker.
         """
-        for process in self._meant():
+        for process in self._target_processes():
             process.die()
-        await asyncio.sleep(0)  # whoever is dead does not come back from here
+        await asyncio.sleep(0)  # a killed process does not continue after this line
 
     async def pause_worker(self) -> None:
-        """Let the worker stand still, like a machine that sleeps: time goes on, and leases run out."""
-        for process in self._meant():
+        """Pause the worker, like a suspended machine: time goes on, and leases expire."""
+        for process in self._target_processes():
             process.stop()
-        self._world.sweep()
+        self._world.wake_maintenance()
         await asyncio.sleep(0)
 
     async def resume_worker(self) -> None:
-        """Let a paused worker go on, as if nothing had been."""
+        """Resume a paused worker where it was paused."""
         for supervisor in self._world.supervisors:
-            supervisor.process.go_on()
+            supervisor.process.resume()
 
     def run(self, test: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in this simulation, and give what it returns.
+        """Run a coroutine in this simulation, and return its result.
 
         Raises `Stuck` if it waits for something that will never happen.
         """
@@ -88,24 +88,24 @@ class Simulation:
                 broken.result()
             raise
         except Stuck as stuck:
-            raise Stuck("\n".join([str(stuck), *self._left(main)])) from None
+            raise Stuck("\n".join([str(stuck), *self._describe_wait(main)])) from None
 
-    def _meant(self) -> list[Process]:
+    def _target_processes(self) -> list[Process]:
         here = PROCESS.get()
         return [supervisor.process for supervisor in self._world.supervisors] if here is None else [here]
 
-    def _left(self, main: "asyncio.Task[Any]") -> Iterator[str]:
-        """Tell where the test waits, and for which jobs it may be waiting."""
+    def _describe_wait(self, main: "asyncio.Task[Any]") -> Iterator[str]:
+        """Say where the test waits, and for which jobs it may be waiting."""
         for frame in main.get_stack(limit=1):
             yield f"The test waits in {Path(frame.f_code.co_filename).name}, line {frame.f_lineno}."
         for job in self._world.loop.run_until_complete(self._unfinished()):
-            yield _told(job)
+            yield _describe_job(job)
 
     async def _unfinished(self) -> list[Job]:
         return [job for job in await self._world.original.find() if not job.status.ended]
 
 
-def _told(job: Job) -> str:
+def _describe_job(job: Job) -> str:
     if job.leased_by is not None:
         return f"Job {job.name!r} is running; perhaps it waits for something that never comes, without a timeout."
     return f"Job {job.name!r} is in the queue {job.queue!r}; perhaps no worker takes from it."
@@ -123,10 +123,10 @@ def simulation(
 ) -> Iterator[Simulation]:
     """Simulate *hold* while the block runs: `with simulation(hold) as sim: sim.run(coroutine)`.
 
-    *seed* decides about all that is left to chance. *start* is the virtual time at the beginning,
-    the present if none is given. *slots*, *queues* and *lease* are those of the worker, which takes
-    from every queue that a job of *hold* names. Raises `ConfigError` inside a running event loop, and
-    while *hold* is in another simulation.
+    *seed* determines all randomness. *start* is the virtual time at the beginning, by default the
+    current time. *slots*, *queues* and *lease* are those of the worker, which serves the queues of all
+    jobs of *hold* by default. Raises `ConfigError` inside a running event loop, and while *hold* is in
+    another simulation.
     """
     _refuse_a_running_loop()
     if start is not None and start.tzinfo is None:
@@ -141,7 +141,7 @@ def simulation(
                     world.loop.run_until_complete(first.worker())
                     yield Simulation(world)
                 finally:
-                    _say_farewell(world)
+                    _cancel_tasks(world)
         finally:
             world.close()
 
@@ -158,7 +158,7 @@ def simulated(
     """Turn an async test into a plain one that runs in a simulation of *hold*.
 
     An argument named `sim` gets the `Simulation`; all others are left to pytest's fixtures, or to
-    whoever calls the test. The options are those of `simulation`.
+    the caller of the test. The options are those of `simulation`.
     """
 
     def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -187,14 +187,14 @@ def _refuse_a_running_loop() -> None:
         )
 
 
-def _say_farewell(world: SimulatedWorld) -> None:
-    """Cancel what is left, as `asyncio.run` does: the living and the dead. Nobody hears what becomes of it."""
+def _cancel_tasks(world: SimulatedWorld) -> None:
+    """Cancel all tasks, as `asyncio.run` does, also those of killed processes. Their results are ignored."""
     for process in world.loop.processes:
         process.release()
-    for _ in range(2):  # what is cancelled may start something to tidy up
+    for _ in range(2):  # a cancelled task may start others to clean up
         left = asyncio.all_tasks(world.loop)
         for task in left:
             task.cancel()
         if left:
-            world.loop.run_until_complete(asyncio.wait(left, timeout=FAREWELL))
+            world.loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_SECONDS))
     world.loop.run_until_complete(world.loop.shutdown_asyncgens())

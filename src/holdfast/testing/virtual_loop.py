@@ -1,8 +1,7 @@
-"""An event loop whose time passes only when nobody has anything left to do.
+"""An event loop whose time passes only when every task waits.
 
-A pause of an hour takes no time: when every task waits, the clock jumps to the next timer. With a
-source of chance, callbacks that are ready at once run in an order that chance decides, and the same
-chance gives the same order.
+A pause of an hour takes no time: when every task waits, the clock jumps to the next timer. With a random generator,
+callbacks that are ready at the same time run in a random order, and the same seed gives the same order.
 """
 
 import asyncio
@@ -16,21 +15,21 @@ from contextvars import Context
 from typing import Any
 
 IO_GRACE = 0.02
-"""Seconds of real time that open sockets get to bring something, before virtual time jumps on."""
+"""Seconds of real time to wait for open sockets, before virtual time advances."""
 
 LAST_GRACE = 1.0
-"""Seconds of real time that other threads get to bring something, before the loop calls itself stuck."""
+"""Seconds of real time to wait for other threads, before the loop counts as stuck."""
 
 
 class Stuck(RuntimeError):
-    """Everybody waits for something that no timer will bring."""
+    """Every task waits, and no timer is pending."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop with a virtual clock, and an order of callbacks that *chance* decides.
+    """An asyncio loop with a virtual clock, and an order of callbacks that *chance* determines.
 
-    *admits* is asked before a callback runs; one that it does not admit is dropped. Whoever keeps it
-    can hand it back with `readmit`: that is how a process is paused, or killed.
+    *admits* is called before a callback runs; a callback that it does not admit is dropped. *admits* may keep it
+    and return it later with `readmit`: this is how a process is paused or killed.
     """
 
     _ready: "deque[asyncio.Handle]"
@@ -56,7 +55,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def readmit(self, handles: "list[asyncio.Handle]") -> None:
-        """Run callbacks after all that were not admitted before."""
+        """Schedule callbacks that were not admitted before."""
         self._ready.extend(handles)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]  # as wide as all of them
@@ -66,29 +65,29 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def waits_for(self, answer: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
         """Let virtual time wait for *answer*: it comes from a thread, where time is real."""
         self._outside.add(answer)
-        # In a context of its own: it is heard even if whoever asked is not admitted any more.
+        # In an empty context: the callback runs even if the process that waits is not admitted any more.
         answer.add_done_callback(self._outside.discard, context=Context())
         return answer
 
     def waits_no_more(self, answer: "asyncio.Future[Any]") -> None:
-        """Let virtual time go on without *answer*."""
+        """Let virtual time advance without *answer*."""
         self._outside.discard(answer)
 
     def settled(self) -> "asyncio.Future[None]":
-        """Give a future that is done when all has happened that can happen before time moves on."""
+        """Return a future that is done when everything has run that is due before time advances."""
         self._settling.append(self.create_future())
         return self._settling[-1]
 
     def _run_once(self) -> None:
-        self._ripen()
+        self._move_due_timers()
         while not self._ready and not self._stopping and not self._waits_outside():  # type: ignore[attr-defined]  # of the base class
             if self._settling:
-                self._tell_settled()
+                self._resolve_settled()
             elif self._scheduled:
                 self._now = max(self._now, self._scheduled[0].when())
-            elif self._heard_nothing(LAST_GRACE if self._other_threads() else 0):
+            elif self._stays_silent(LAST_GRACE if self._other_threads() else 0):
                 raise Stuck("nothing is left to happen: every task waits, and there is no timer")
-            self._ripen()
+            self._move_due_timers()
         if self._chance is not None:
             self._chance.shuffle(self._ready)
         if self._ready:
@@ -96,8 +95,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         else:
             self._wait_in_real_time()
 
-    def _ripen(self) -> None:
-        """Move timers that are due among the ready callbacks, and keep those out that are not admitted."""
+    def _move_due_timers(self) -> None:
+        """Move due timers to the ready callbacks, and drop callbacks that are not admitted."""
         while self._scheduled and (
             self._scheduled[0].cancelled() or self._scheduled[0].when() <= self._now + self._clock_resolution
         ):
@@ -106,43 +105,43 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if timer.cancelled():
                 self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
             else:
-                # No timer runs before its time, not even by a microsecond: who looks at the clock would set it again.
+                # No timer runs before its time, not even by a microsecond: code that compares times would set it again.
                 self._now = max(self._now, timer.when())
                 self._ready.append(timer)
         if self._admits is not None and self._ready:
-            self._sort_out(self._admits)
+            self._drop_not_admitted(self._admits)
 
-    def _sort_out(self, admits: Callable[[asyncio.Handle], bool]) -> None:
-        """Drop what is not admitted. One by one, in place: threads append to the queue meanwhile."""
+    def _drop_not_admitted(self, admits: Callable[[asyncio.Handle], bool]) -> None:
+        """Drop callbacks that are not admitted, one by one and in place: threads may append to the queue meanwhile."""
         for _ in range(len(self._ready)):
             handle = self._ready.popleft()
             if admits(handle):
                 self._ready.append(handle)
 
-    def _tell_settled(self) -> None:
+    def _resolve_settled(self) -> None:
         waiting = self._settling.popleft()
         if not waiting.done():
             waiting.set_result(None)
 
     def _waits_outside(self) -> bool:
-        """Whether something that runs in real time may still bring news."""
+        """Whether something that runs in real time may still schedule a callback."""
         if self._outside:
             return True
         sockets = len(self._selector.get_map()) > 1  # type: ignore[attr-defined]  # one is the loop's own
-        return sockets and not self._heard_nothing(IO_GRACE)
+        return sockets and not self._stays_silent(IO_GRACE)
 
     def _other_threads(self) -> set[threading.Thread]:
-        """Give the threads that may have something to tell."""
+        """Return the threads that may schedule a callback."""
         return set(threading.enumerate()) - {threading.current_thread()}
 
-    def _heard_nothing(self, grace: float) -> bool:
-        """Give those outside a moment of real time; whether it brought nothing."""
+    def _stays_silent(self, grace: float) -> bool:
+        """Wait up to *grace* seconds of real time; return whether nothing arrived."""
         events = self._selector.select(grace)  # type: ignore[attr-defined]
         self._process_events(events)  # type: ignore[attr-defined]
         return not self._ready
 
     def _wait_in_real_time(self) -> None:
-        """Wait for a thread; its time is real, and virtual time goes along with it."""
+        """Wait for a thread in real time, and advance virtual time by as much."""
         began = time.monotonic()
         super()._run_once()  # type: ignore[misc]
         self._now += time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Time, chance, names and threads of a simulated world: all of it follows from a seed."""
+"""Clock, randomness, ids and executors of a simulated world, all determined by a seed."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """The loop's virtual time as a clock; *skew* is how far it is wrong."""
+    """The loop's virtual time as a clock; *skew* is its deviation."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, skew: timedelta = timedelta(0), epoch: datetime = EPOCH
@@ -31,7 +31,7 @@ class VirtualClock:
 
 
 class SeededDice:
-    """Chance that repeats itself."""
+    """Reproducible random numbers."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -41,7 +41,7 @@ class SeededDice:
 
 
 class SeededIds:
-    """Ids that repeat themselves: they sort in the order of their making, over all who share *serial*."""
+    """Reproducible ids: they sort in the order of their creation, across all instances that share *serial*."""
 
     def __init__(self, serial: Callable[[], int], *, worker: str = "simulated:1:w") -> None:
         self._serial = serial
@@ -55,18 +55,18 @@ class SeededIds:
 
 
 class Inline:
-    """An executor without threads: the function runs at once, on the loop."""
+    """An executor without threads: the function runs immediately, on the loop."""
 
     def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             answer.set_result(function())
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
+        except Exception as error:  # noqa: BLE001 - it is raised in the caller that awaits the answer
             answer.set_exception(error)
         return answer
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no threads."""
 
 
 class AwaitedThreads:

@@ -1,4 +1,4 @@
-"""The one place that knows concrete parts, and puts them together."""
+"""The only module that knows the concrete classes behind the ports, and creates them."""
 
 import linecache
 import re
@@ -45,8 +45,8 @@ def assemble(
     codec: Codec | None = None,
     store_of: Callable[..., Store] | None = None,
 ) -> Runtime:
-    """Put the real parts together, as *settings* want them; *store_of* stands in for `open_store`."""
-    # One's own: it takes the key of the store, and an application may give the same one to two.
+    """Create the runtime that *settings* describe; *store_of* replaces `open_store`."""
+    # A copy: it takes the key of its store, and an application may pass one redactor to two Holdfasts.
     clock, redactor = SystemClock(), Redactor() if redactor is None else copy(redactor)
     executor = Threads("holdfast-handler")
     store = (store_of or open_store)(settings, clock=clock)
@@ -55,7 +55,7 @@ def assemble(
         registry=registry,
         classifier=Classifier(*rules, redact=redactor, read_source=linecache.getlines),
         redactor=redactor,
-        letters=_letters(
+        letters=_letter_options(
             settings, retention, _with_webhook(settings, [] if hooks is None else hooks, clock), executor
         ),
         clock=clock,
@@ -66,12 +66,12 @@ def assemble(
         metrics=metrics or MetricRegistry(),
         tracer=OpenTelemetry(),
         watchdog=ThreadWatchdog("holdfast-lease-guard"),
-        fingerprint=fingerprint if codec is None else _keyed(codec),
+        fingerprint=fingerprint if codec is None else _keyed_fingerprint(codec),
         bind_job=bind_job,
     )
 
 
-def _letters(
+def _letter_options(
     settings: Settings, retention: Retention | None, hooks: list[Hook], executor: Executor
 ) -> LetterOptions:
     return LetterOptions(
@@ -87,12 +87,12 @@ def _letters(
 
 
 def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[Hook]:
-    """Add the webhook that *settings* name to *hooks*, once: the list is shared with whoever adds to it later."""
+    """Add the webhook of *settings* to *hooks*, in place and once: `on_ticket` appends to the same list later."""
     if settings.ticket_webhook_url is not None:
         webhook = TicketWebhook(
             settings.ticket_webhook_url,
-            secrets=_listed(settings.ticket_webhook_secret),
-            allow=_listed(settings.ticket_webhook_allow),
+            secrets=_split_commas(settings.ticket_webhook_secret),
+            allow=_split_commas(settings.ticket_webhook_allow),
             clock=clock,
         )
         if webhook not in hooks:
@@ -101,60 +101,63 @@ def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[H
 
 
 def _sealer(given: str | None, stores_own: bytes) -> Sealer:
-    """Seal with the first of the keys given; what was sealed with another, or with the store's own, opens as well."""
-    return FernetSealer(*(key.encode() for key in _listed(given)), stores_own)
+    """Encrypt with the first of the given keys; decrypt with any of them, and with the store's own."""
+    return FernetSealer(*(key.encode() for key in _split_commas(given)), stores_own)
 
 
-def _listed(given: str | None) -> tuple[str, ...]:
-    """Read a setting that has several values, separated by commas."""
+def _split_commas(given: str | None) -> tuple[str, ...]:
+    """Return the values of a setting that are separated by commas."""
     return () if given is None else tuple(value.strip() for value in given.split(","))
 
 
-def _keyed(codec: Codec) -> Callable[[str], str]:
+def _keyed_fingerprint(codec: Codec) -> Callable[[str], str]:
     return lambda text: codec.fingerprint(fingerprint(text))
 
 
 def open_store(settings: Settings, *, clock: Clock) -> Store:
-    """Make the store that *settings* name, without connecting to it yet."""
+    """Create the store that *settings* describe, without connecting to it."""
     try:
-        return _store(settings, clock)
+        return _create_store(settings, clock)
     except ConfigError as error:
-        if settings.is_foreign("database_url"):
+        if settings.has_generic_source("database_url"):
             return cast("Store", _UnusableStore(str(error)))
         raise
 
 
 class _UnusableStore:
-    """Stands for a store whose address may be another program's: it raises when it is used, and not at an import."""
+    """A store whose address may belong to another program: it raises when it is used, not when it is created."""
 
-    def __init__(self, why: str) -> None:
-        self._why = why
+    def __init__(self, message: str) -> None:
+        self._message = message
 
     async def close(self) -> None:
-        """Let go of nothing: it was never opened."""
+        """Do nothing: it was never opened."""
 
     def __getattr__(self, _: str) -> NoReturn:
-        raise ConfigError(self._why)
+        raise ConfigError(self._message)
 
 
-def _store(settings: Settings, clock: Clock) -> Store:
+def _create_store(settings: Settings, clock: Clock) -> Store:
     scheme = _scheme(settings.database_url)
     if scheme == "sqlite":
-        _refuse_schema(settings)
-        return _sqlite(settings, clock)
+        _ensure_default_schema(settings)
+        return _sqlite_store(settings, clock)
     if scheme in POSTGRES:
-        return _postgres(settings)
-    raise _unusable(settings, "database_url", "it begins with sqlite:/// or postgresql://")
+        return _postgres_store(settings)
+    raise _unusable_address(settings, "database_url", "it must begin with sqlite:/// or postgresql://")
 
 
-def _unusable(settings: Settings, name: str, why: str) -> ConfigError:
-    url = getattr(settings, name)
-    hint = "; for one of Holdfast's own, set HOLDFAST_DATABASE_URL" if settings.is_foreign(name) else ""
-    return ConfigError(f"{settings.shown(name)}={_shown(url)!r} is not usable: {why}{hint}")
+def _unusable_address(settings: Settings, name: str, why: str) -> ConfigError:
+    # Without user, password and parameters.
+    url = re.sub("//.*@", "//…@", getattr(settings, name)).partition("?")[0]
+    hint = (
+        "; for one of Holdfast's own, set HOLDFAST_DATABASE_URL" if settings.has_generic_source(name) else ""
+    )
+    return ConfigError(f"{settings.source_of(name)}={url!r} is not usable: {why}{hint}")
 
 
-def _refuse_schema(settings: Settings) -> None:
-    """Refuse a schema on SQLite: the file would hold the jobs of all applications, and look as if it did not."""
+def _ensure_default_schema(settings: Settings) -> None:
+    """Refuse a schema on SQLite: a file has none, so applications would share their jobs without notice."""
     default = Settings.model_fields["database_schema"].default
     if settings.database_schema != default:
         raise ConfigError(
@@ -168,21 +171,18 @@ def _scheme(url: str) -> str:
 
 
 def sqlite_path(url: str) -> str | None:
-    """Give the file that *url* names; `None` if it names another kind of store."""
+    """Return the file of a SQLite address; `None` for another kind of store."""
     return unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
 
 
-def _shown(url: str) -> str:
-    """Give an address as it may be told: without user, password and parameters."""
-    return re.sub("//.*@", "//…@", url).partition("?")[0]
-
-
-def _sqlite(settings: Settings, clock: Clock) -> Store:
+def _sqlite_store(settings: Settings, clock: Clock) -> Store:
     from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - only what is used is loaded
 
     path = sqlite_path(settings.database_url)
     if path in (None, "", ":memory:"):
-        raise _unusable(settings, "database_url", "write sqlite:///file.db, or sqlite:////full/path.db")
+        raise _unusable_address(
+            settings, "database_url", "write sqlite:///file.db, or sqlite:////full/path.db"
+        )
     return SqliteStore(
         path,
         clock=clock,
@@ -191,10 +191,10 @@ def _sqlite(settings: Settings, clock: Clock) -> Store:
     )
 
 
-def _postgres(settings: Settings) -> Store:
+def _postgres_store(settings: Settings) -> Store:
     direct = settings.database_direct_url
     if direct is not None and _scheme(direct) not in POSTGRES:
-        raise _unusable(settings, "database_direct_url", "it begins with postgresql://")
+        raise _unusable_address(settings, "database_direct_url", "it must begin with postgresql://")
     try:
         from holdfast.stores.postgres.store import PostgresStore  # noqa: PLC0415 - asyncpg is an extra
     except ModuleNotFoundError as error:

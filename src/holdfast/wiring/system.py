@@ -1,4 +1,4 @@
-"""The machine's own clock, chance and names."""
+"""The system's clock, randomness and ids."""
 
 import os
 import random
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -17,7 +17,7 @@ class SystemClock:
 
 
 class SystemDice:
-    """The interpreter's chance."""
+    """Random numbers of the interpreter."""
 
     def __init__(self) -> None:
         self._random = random.Random()  # noqa: S311 - spreads retries over time, keeps no secret
@@ -27,12 +27,14 @@ class SystemDice:
 
 
 class SystemIds:
-    """UUIDs of version 7: they sort by time, and within a process by the order of their making."""
+    """UUIDs of version 7: they sort by time, and within a process by the order of their creation."""
 
     def __init__(self) -> None:
         self._random = random.Random()  # noqa: S311 - names need to be unique, not secret
         self._last = 0
-        os.register_at_fork(after_in_child=self._random.seed)  # a child has inherited the dice
+        os.register_at_fork(
+            after_in_child=self._random.seed
+        )  # a child has inherited the state of the generator
 
     def job_id(self) -> str:
         # 48 bits of milliseconds and 12 of their fractions, never twice the same in this process.
@@ -40,10 +42,10 @@ class SystemIds:
         if stamp <= self._last:
             stamp = self._last + 1
         self._last = stamp
-        millis, chance = stamp >> 12, self._random.getrandbits(62)
-        parts = (millis >> 16, millis & 0xFFFF, stamp & 0xFFF, 0x8000 | chance >> 48, chance & 0xFFFFFFFFFFFF)
-        return "%08x-%04x-7%03x-%04x-%012x" % parts  # noqa: UP031 - twice as fast as an f-string here
+        millis, bits = stamp >> 12, self._random.getrandbits(62)
+        fields = (millis >> 16, millis & 0xFFFF, stamp & 0xFFF, 0x8000 | bits >> 48, bits & 0xFFFFFFFFFFFF)
+        return "%08x-%04x-7%03x-%04x-%012x" % fields  # noqa: UP031 - twice as fast as an f-string here
 
     def worker_id(self) -> str:
-        # Containers share a host name and have the same process id: it is chance that tells two leaseholders apart.
+        # Containers may share a host name and a process id: the random part distinguishes two workers.
         return f"{socket.gethostname()}:{os.getpid()}:{self._random.getrandbits(48):012x}"

@@ -11,15 +11,15 @@ T = TypeVar("T")
 
 IDLE_SECONDS = 10
 
-ENDS_WITHIN = 5.0
-"""Seconds to wait for a watchdog that is told to end: it may be waiting for a store that does not answer."""
+STOP_TIMEOUT = 5.0
+"""Seconds to wait for the end of a watchdog: it may be waiting for a store that does not answer."""
 
 
 class Threads:
-    """Daemon threads, made when needed and kept for a while.
+    """Daemon threads, created on demand and kept for `IDLE_SECONDS`.
 
-    The standard pool counts a thread that hangs against its size for ever, and waits for it at
-    exit. Here a hanging thread is one more thread, and ends with the process.
+    In the standard pool a hanging thread occupies a slot forever and blocks the exit. Here it costs
+    one more thread, and ends with the process.
     """
 
     def __init__(self, name: str, *, limit: int | None = None) -> None:
@@ -29,10 +29,10 @@ class Threads:
         self._lock = threading.Lock()
         self._busy = 0
         self._count = 0
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._reset)
 
-    def _forget(self) -> None:
-        """Start anew in a forked child: threads do not come along."""
+    def _reset(self) -> None:
+        """Start with no threads in a forked child: threads do not survive a fork."""
         self._calls = SimpleQueue()
         self._lock = threading.Lock()
         self._busy = self._count = 0
@@ -46,12 +46,12 @@ class Threads:
                 outcome: T | None = function()
                 error: BaseException | None = None
             except (StopIteration, GeneratorExit) as stray:
-                # A future cannot carry them: they would end the coroutine that awaits it, not its wait.
+                # A future cannot carry them: they would end the coroutine that awaits it.
                 outcome, error = None, RuntimeError(f"the function raised {stray!r}")
                 error.__cause__ = stray
-            except BaseException as caught:  # noqa: BLE001 - it belongs to whoever waits for the answer
+            except BaseException as caught:  # noqa: BLE001 - it is raised in the caller that awaits the answer
                 outcome, error = None, caught
-            _hand_over(loop, answer, outcome, error)
+            _set_from_thread(loop, answer, outcome, error)
 
         self._dispatch(call)
         return answer
@@ -63,9 +63,9 @@ class Threads:
 
     def _dispatch(self, call: Callable[[], None]) -> None:
         with self._lock:
-            # More calls than threads, those included that wait in the queue: a count of idle threads would drift.
+            # Compares calls, including queued ones, with threads: a count of idle threads would drift.
             if self._busy >= self._count and (self._limit is None or self._count < self._limit):
-                # First of all: if the machine has no thread left this raises, and nothing was counted or queued.
+                # Started first: if the system has no thread left this raises, and nothing was counted or queued.
                 threading.Thread(
                     target=self._work, name=f"{self._name}-{self._count + 1}", daemon=True
                 ).start()
@@ -79,14 +79,14 @@ class Threads:
                 call = self._calls.get(timeout=IDLE_SECONDS)
             except Empty:
                 call = None
-            if call is None and self._leaves():
+            if call is None and self._leave_if_idle():
                 return
             if call is not None:
                 call()
                 with self._lock:
                     self._busy -= 1
 
-    def _leaves(self) -> bool:
+    def _leave_if_idle(self) -> bool:
         with self._lock:
             if not self._calls.empty():
                 return False
@@ -116,22 +116,22 @@ class ThreadWatchdog:
                 try:
                     close()
                 finally:
-                    _hand_over(loop, ended, None, None)
+                    _set_from_thread(loop, ended, None, None)
 
         async def stop() -> None:
             stopping.set()
-            await asyncio.wait([ended], timeout=ENDS_WITHIN)
+            await asyncio.wait([ended], timeout=STOP_TIMEOUT)
 
         threading.Thread(target=watch, name=self._name, daemon=True).start()
         return stop
 
 
-def _hand_over(
+def _set_from_thread(
     loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", outcome: Any, error: Any
 ) -> None:
     def settle() -> None:
         if answer.done():
-            return  # the wait was given up; what the function did stands
+            return  # the caller was cancelled; the effects of the function remain
         if error is not None:
             answer.set_exception(error)
         else:
@@ -140,4 +140,4 @@ def _hand_over(
     try:
         loop.call_soon_threadsafe(settle)
     except RuntimeError:
-        return  # the loop is closed: nobody waits any more
+        return  # the loop is closed, so no caller waits

@@ -1,7 +1,7 @@
-"""Holdfast at home in Django: jobs in Django's database, `manage.py holdfast`, tables made by `manage.py migrate`.
+"""Holdfast for Django: jobs in Django's database, `manage.py holdfast`, tables created by `manage.py migrate`.
 
-Add `"holdfast.contrib.django"` to `INSTALLED_APPS`. Then the module `jobs` of each application is imported at
-the start, and may declare jobs on a `DjangoHoldfast()`.
+Add `"holdfast.contrib.django"` to `INSTALLED_APPS`. Then Django imports the module `jobs` of each application at
+the start; it may declare jobs on a `DjangoHoldfast()`.
 """
 
 from holdfast.contrib.django.database import database_url

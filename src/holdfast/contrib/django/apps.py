@@ -1,12 +1,12 @@
-"""The application as Django knows it."""
+"""The configuration of the Django application."""
 
 from django.apps import AppConfig
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
-from holdfast.contrib.django.face import let_go
-from holdfast.contrib.django.schema import write_out
+from holdfast.contrib.django.face import close_before_database_changes
+from holdfast.contrib.django.schema import checkpoint_wal
 
 
 class HoldfastConfig(AppConfig):  # type: ignore[misc]  # Django has no types
@@ -17,7 +17,7 @@ class HoldfastConfig(AppConfig):  # type: ignore[misc]  # Django has no types
     verbose_name = "Holdfast"
 
     def ready(self) -> None:
-        """Find the jobs, when all models are there."""
-        connection_created.connect(let_go, dispatch_uid=self.name)
-        post_migrate.connect(write_out, dispatch_uid=self.name)
+        """Import the jobs, after all models are loaded."""
+        connection_created.connect(close_before_database_changes, dispatch_uid=self.name)
+        post_migrate.connect(checkpoint_wal, dispatch_uid=self.name)
         autodiscover_modules("jobs")

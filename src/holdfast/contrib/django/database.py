@@ -1,4 +1,4 @@
-"""Which database Django uses, as an address for Holdfast."""
+"""The address of Django's database, for Holdfast."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,13 +24,13 @@ PASSED_ON = (
     "sslrootcert",
     "target_session_attrs",
 )
-"""What of Django's OPTIONS says where and how to connect; the rest is about Django's own connections."""
+"""The keys of Django's OPTIONS that describe where and how to connect; the others concern Django's own connections."""
 
 
 def database_url(alias: str = "default") -> str:
-    """Give the address of the database that Django knows as *alias* now; in a test, that of its test database.
+    """Return the current address of the database *alias* of Django; in a test, that of its test database.
 
-    Raises `ConfigError` for one that cannot keep jobs: neither PostgreSQL nor SQLite, in memory, or not there.
+    Raises `ConfigError` for a database that cannot store jobs: neither PostgreSQL nor SQLite, in memory, or undefined.
     """
     connection = _connection(alias)
     match connection.vendor:
@@ -40,13 +40,13 @@ def database_url(alias: str = "default") -> str:
             return f"sqlite:///{quote(str(Path(connection.settings_dict['NAME']).absolute()))}"
         case "sqlite":
             raise ConfigError(
-                f"DATABASES[{alias!r}] is in memory, where no worker would see a job; in tests, for which Django "
-                "does that with SQLite, submit within holdfast.testing.inline(), or keep their database in a file: "
-                f"DATABASES[{alias!r}]['TEST'] = {{'NAME': 'test.sqlite3'}}; elsewhere let its NAME be a file"
+                f"DATABASES[{alias!r}] is in memory, where no worker would see a job; in tests, where this is Django's "
+                "default for SQLite, submit within holdfast.testing.inline(), or keep the test database in a file: "
+                f"DATABASES[{alias!r}]['TEST'] = {{'NAME': 'test.sqlite3'}}; elsewhere set NAME to a file"
             )
         case vendor:
             raise ConfigError(
-                f"DATABASES[{alias!r}] is {vendor}, and jobs are kept in PostgreSQL or SQLite; "
+                f"DATABASES[{alias!r}] is {vendor}, and jobs are stored in PostgreSQL or SQLite; "
                 "name another alias, or use Holdfast(url) with a database of its own"
             )
 
@@ -56,7 +56,7 @@ def _connection(alias: str) -> Any:
         return connections[alias]
     except ConnectionDoesNotExist:
         raise ConfigError(
-            f"DATABASES has no {alias!r}, which a DjangoHoldfast names; it has {', '.join(map(repr, connections))}"
+            f"DATABASES has no {alias!r}, which a DjangoHoldfast uses; it has {', '.join(map(repr, connections))}"
         ) from None
 
 
@@ -66,9 +66,9 @@ def in_memory(connection: Any) -> bool:
 
 
 def postgresql_url(settings: Mapping[str, Any]) -> str:
-    """Write the address that *settings*, in Django's words, name.
+    """Return the address of a database in Django's *settings*.
 
-    What is not set is left to libpq's own rules: its environment, its files.
+    Values that are not set are left to libpq: its environment variables and files.
 
     >>> empty = {"NAME": "shop", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "OPTIONS": {}}
     >>> postgresql_url(empty)
@@ -80,11 +80,11 @@ def postgresql_url(settings: Mapping[str, Any]) -> str:
     """
     given = {name: str(value or "") for name, value in settings.items() if name != "OPTIONS"}
     options = {name: value for name, value in settings["OPTIONS"].items() if name in PASSED_ON}
-    where = given["HOST"] + (given["PORT"] and f":{given['PORT']}")
+    host = given["HOST"] + (given["PORT"] and f":{given['PORT']}")
     if given["HOST"].startswith("/"):  # the folder of a socket
         options |= {"host": given["HOST"]} | ({"port": given["PORT"]} if given["PORT"] else {})
-        where = ""
-    who = quote(given["USER"], safe="") + (given["PASSWORD"] and f":{quote(given['PASSWORD'], safe='')}")
-    address = f"{who}@{where}" if who else where
+        host = ""
+    user = quote(given["USER"], safe="") + (given["PASSWORD"] and f":{quote(given['PASSWORD'], safe='')}")
+    address = f"{user}@{host}" if user else host
     parameters = f"?{urlencode(options)}" if options else ""
     return f"postgresql://{address}/{quote(given['NAME'], safe='')}{parameters}"

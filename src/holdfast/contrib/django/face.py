@@ -12,7 +12,7 @@ from django.db.backends.base.base import NO_DB_ALIAS
 from holdfast import ConfigError, Holdfast
 from holdfast.config import Settings, load_settings
 from holdfast.contrib.django.database import database_url
-from holdfast.contrib.django.following import FollowingStore
+from holdfast.contrib.django.following_store import FollowingStore
 from holdfast.engine.runtime import Runtime
 from holdfast.ports import Clock, Executor, Store
 from holdfast.wiring import assemble, open_store
@@ -21,24 +21,24 @@ T = TypeVar("T")
 
 
 class DjangoHoldfast(Holdfast):
-    """A `Holdfast` whose jobs are in the database that Django knows as *alias*.
+    """A `Holdfast` whose jobs are in the database *alias* of Django.
 
-    So `within=connections[alias]` puts a job into Django's own transactions, and tests, for which Django
-    has another database, keep their jobs there. All other options are those of `Holdfast`. Around each
-    plain job the connections that Django opened in its thread are looked after, as Django does around
-    each request: one that broke, or is older than `CONN_MAX_AGE`, is closed.
+    With `within=connections[alias]` a job is submitted in Django's own transaction, and in tests jobs are in Django's
+    test database. All other options are those of `Holdfast`. Before and after each plain job, the connections that
+    Django opened in its thread are checked, as Django does for each request: one that is broken, or older than
+    `CONN_MAX_AGE`, is closed.
 
-    Raises nothing about the database until it is needed.
+    An unusable database raises an error at its first use, not here.
     """
 
     def __init__(self, alias: str = "default", **options: Any) -> None:
         self._alias = alias
         self._opened_at: str | None = None
-        super().__init__(f"django:{alias}", **{"assemble": partial(_assembled, alias), **options})
-        _KNOWN.add(self)
+        super().__init__(f"django:{alias}", **{"assemble": partial(_assemble, alias), **options})
+        _INSTANCES.add(self)
 
     async def open(self) -> None:
-        """Connect to the store: once, and again if Django has another database since."""
+        """Connect to the store: once, and again after Django has changed its database."""
         if self._opened_at != self._url:
             self._opened_at, self._opened = self._url, False
         await super().open()
@@ -48,15 +48,15 @@ class DjangoHoldfast(Holdfast):
         return database_url(self._alias)
 
 
-_KNOWN: WeakSet[DjangoHoldfast] = WeakSet()
+_INSTANCES: WeakSet[DjangoHoldfast] = WeakSet()
 
 
-def the_projects() -> Holdfast:
-    """Give the project's own, or without one a bare one on Django's default database.
+def project_holdfast() -> Holdfast:
+    """Return the `DjangoHoldfast` of the project, or a new one on Django's default database if it has none.
 
-    Raises `ConfigError` if there are several: each may have another database, and another codec.
+    Raises `ConfigError` if there are several: they may have different databases and codecs.
     """
-    match list(_KNOWN):
+    match list(_INSTANCES):
         case []:
             return DjangoHoldfast()
         case [only]:
@@ -68,35 +68,35 @@ def the_projects() -> Holdfast:
 
 
 def schemas_of(alias: str) -> list[str]:
-    """Name the schemas in which the project's jobs are on *alias*; without any, the one that the settings name."""
-    declared = {hold.settings.database_schema for hold in _KNOWN if hold._alias == alias}
+    """Return the schemas of the project's jobs in the database *alias*, by default that of the settings."""
+    declared = {hold.settings.database_schema for hold in _INSTANCES if hold._alias == alias}
     return sorted(declared) or [load_settings().database_schema]
 
 
-def let_go(connection: Any, **_: object) -> None:
-    """Disconnect when Django connects to no database: it is about to make, copy or drop one.
+def close_before_database_changes(connection: Any, **_: object) -> None:
+    """Disconnect when Django connects without a database: it does so to create, copy or drop one.
 
-    PostgreSQL neither copies nor drops a database that somebody else is connected to.
+    PostgreSQL neither copies nor drops a database that has other connections.
     """
     if connection.alias == NO_DB_ALIAS:
-        for hold in list(_KNOWN):
+        for hold in list(_INSTANCES):
             hold.close_sync()
 
 
-def _assembled(alias: str, *args: Any, **kwargs: Any) -> Runtime:
-    runtime = assemble(*args, **kwargs, store_of=partial(_following, alias))
-    return replace(runtime, executor=_Tidy(runtime.executor))
+def _assemble(alias: str, *args: Any, **kwargs: Any) -> Runtime:
+    runtime = assemble(*args, **kwargs, store_of=partial(_following_store, alias))
+    return replace(runtime, executor=_CleaningExecutor(runtime.executor))
 
 
-def _following(alias: str, settings: Settings, *, clock: Clock) -> Store:
+def _following_store(alias: str, settings: Settings, *, clock: Clock) -> Store:
     def store_at(url: str) -> Store:
         return open_store(settings.model_copy(update={"database_url": url}), clock=clock)
 
     return cast("Store", FollowingStore(partial(database_url, alias), store_at))
 
 
-class _Tidy:
-    """Runs plain functions where *executor* does, with no old connection of Django's before or after."""
+class _CleaningExecutor:
+    """Runs plain functions on *executor*, and closes old connections of Django before and after each."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor

@@ -1,4 +1,4 @@
-"""Holdfast's tables, made by `manage.py migrate`."""
+"""Holdfast's tables, created by `manage.py migrate`."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from holdfast.contrib.django.face import schemas_of
 
 
 def apply_schema() -> RunPython:
-    """Make the operation that brings a database to the newest schema; undone, it leaves the jobs where they are."""
+    """Return the operation that migrates a database to the newest schema; its reversal does nothing."""
     return RunPython(_apply, RunPython.noop)
 
 
-def write_out(using: str, **_: object) -> None:
-    """Bring what was migrated from SQLite's log into the file: for parallel tests Django copies the file alone.
+def checkpoint_wal(using: str, **_: object) -> None:
+    """Write SQLite's WAL to the database file after a migration: for parallel tests Django copies only the file.
 
-    It is Holdfast that has SQLite keep a log. Nobody is waited for.
+    Holdfast enables the WAL. The checkpoint is passive: it does not wait for other connections.
     """
     connection = connections[using]
     if connection.vendor == "sqlite" and not connection.in_atomic_block:
@@ -27,9 +27,9 @@ def write_out(using: str, **_: object) -> None:
 
 
 def _apply(_: Any, editor: Any) -> None:
-    """Use a connection of our own: a migration of ours is all or nothing by itself, and may be run twice."""
+    """Use a connection of Holdfast: its migrations are atomic, and may be run twice."""
     if in_memory(editor.connection):
-        return  # of a test, in which no worker could see them
+        return  # a test database, which no worker can see
     alias = editor.connection.alias
     for schema in schemas_of(alias):
         hold = Holdfast(database_url(alias), schema=schema)

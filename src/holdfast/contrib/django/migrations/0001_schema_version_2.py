@@ -1,4 +1,4 @@
-"""The schema as it was when Holdfast came to Django."""
+"""The schema of the first version with support for Django."""
 
 from django.db.migrations import Migration as DjangosMigration
 

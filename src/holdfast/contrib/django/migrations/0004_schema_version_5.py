@@ -1,4 +1,4 @@
-"""The schema after hardening under load."""
+"""The schema with limits by key, quarantine and indexes on ended jobs."""
 
 from django.db.migrations import Migration as DjangosMigration
 

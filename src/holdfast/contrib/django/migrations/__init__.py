@@ -1,4 +1,4 @@
-"""One migration for each version of Holdfast's schema, so that `manage.py migrate` knows when there is something to do.
+"""One migration for each version of Holdfast's schema, so that `manage.py migrate` detects a new one.
 
-The tables are Holdfast's own, described by no model; the SQL is that of `holdfast schema apply`.
+The tables have no Django models; the SQL is that of `holdfast schema apply`.
 """

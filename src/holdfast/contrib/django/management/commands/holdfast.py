@@ -5,24 +5,24 @@ from pathlib import Path
 from django.core.management.base import BaseCommand, CommandParser
 
 from holdfast.cli import main
-from holdfast.contrib.django.face import the_projects
+from holdfast.contrib.django.face import project_holdfast
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
-    """Passes on every word that follows; Django itself understands `--settings` and `--pythonpath`.
+    """Passes all arguments on; Django itself handles `--settings` and `--pythonpath`.
 
-    A command that is told neither `--app` nor `--url` works on the jobs of the project.
+    A command without `--app` and `--url` works on the jobs of the project.
     """
 
-    help = "Run workers, look at jobs, and keep their database in order."
+    help = "Run workers, inspect jobs, and maintain their database."
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Run what comes after `manage.py holdfast`, and leave with its exit code."""
+        """Run the command after `manage.py holdfast`, and exit with its code."""
         djangos = CommandParser(add_help=False, allow_abbrev=False)
         djangos.add_argument("--settings")
         djangos.add_argument("--pythonpath")
-        words = djangos.parse_known_args(argv[2:])[1]
-        main(words, prog_name=f"{Path(argv[0]).name} {argv[1]}", default=the_projects)
+        arguments = djangos.parse_known_args(argv[2:])[1]
+        main(arguments, prog_name=f"{Path(argv[0]).name} {argv[1]}", default=project_holdfast)
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
         """Answer `manage.py help holdfast`."""

@@ -1,4 +1,4 @@
-"""Connections belong to the event loop that opened them, and a client of ours may be used from several."""
+"""One httpx client for each event loop: connections belong to the loop that opened them."""
 
 import asyncio
 import ssl
@@ -9,9 +9,9 @@ import httpx
 
 
 class PerLoop:
-    """One httpx client for each event loop that asks, made when it first does.
+    """One httpx client for each event loop, created at its first use.
 
-    That also is why a forked process is safe: it runs a loop of its own, and never touches its parent's connections.
+    It is safe after a fork: the child runs its own loop, and does not use the connections of its parent.
     """
 
     def __init__(self, make: Callable[[], httpx.AsyncClient]) -> None:
@@ -19,11 +19,13 @@ class PerLoop:
         self._clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
 
     def here(self) -> httpx.AsyncClient:
-        """Give the client of the running loop."""
+        """Return the client of the running loop."""
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            self._forget_closed_loops()
+            # Weak references would not drop the clients of closed loops: connections refer to their loop.
+            for closed in [each for each in list(self._clients) if each.is_closed()]:
+                self._clients.pop(closed, None)
             client = self._clients[loop] = self._make()
         return client
 
@@ -33,13 +35,8 @@ class PerLoop:
         if client is not None:
             await client.aclose()
 
-    def _forget_closed_loops(self) -> None:
-        """Let go of what nobody can close any more. No weak reference would: connections hold on to their loop."""
-        for loop in [loop for loop in list(self._clients) if loop.is_closed()]:
-            self._clients.pop(loop, None)
-
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """Give the certificates that are trusted, read once: that takes longer than all the rest of a client."""
+    """Return the trusted certificates, read once: reading them takes longer than the rest of a client."""
     return httpx.create_ssl_context()

@@ -1,4 +1,4 @@
-"""How a fault changes the answer that a client gets to see."""
+"""The answers of calls with a fault."""
 
 import json
 from datetime import datetime
@@ -25,8 +25,8 @@ from holdfast_simulator.http import Answer, error_answer, event, events_answer, 
 from holdfast_simulator.rate_limits import rate_limit_answer
 
 
-def disguise(fault: Fault, answer: Answer | None, *, now: datetime) -> Answer | None:  # noqa: PLR0911 - one return for each fault
-    """Return what is shown in place of *answer*, or None when nothing is to be sent."""
+def faulty_answer(fault: Fault, answer: Answer | None, *, now: datetime) -> Answer | None:  # noqa: PLR0911 - one return for each fault
+    """Return the answer that is sent instead of *answer*, or None if none is sent."""
     match fault:
         case Hang() | Reset() | Close() | Refuse():
             return None
@@ -35,7 +35,7 @@ def disguise(fault: Fault, answer: Answer | None, *, now: datetime) -> Answer | 
         case Flood():
             return Answer(200)
         case Status():
-            return _scripted(fault)
+            return _status_answer(fault)
         case RateLimit():
             return rate_limit_answer(fault, now=now)
         case WrongSchema():
@@ -43,15 +43,15 @@ def disguise(fault: Fault, answer: Answer | None, *, now: datetime) -> Answer | 
         case InvalidJson():
             return Answer(200, fault.text.encode())
         case OverloadedStream():
-            return _overloaded()
+            return _overloaded_stream()
         case _:
             assert_never(fault)
 
 
-def _scripted(fault: Status) -> Answer:
+def _status_answer(fault: Status) -> Answer:
     match fault.body:
         case None:
-            plain = error_answer(fault.status, _code(fault.status), f"scripted {fault.status}")
+            plain = error_answer(fault.status, _error_code(fault.status), f"scripted {fault.status}")
             return Answer(fault.status, plain.body, headers=fault.headers)
         case str() as text:
             return Answer(fault.status, text.encode(), content_type="text/plain", headers=fault.headers)
@@ -59,15 +59,15 @@ def _scripted(fault: Status) -> Answer:
             return Answer(fault.status, json.dumps(value).encode(), headers=fault.headers)
 
 
-def _code(status: int) -> str:
+def _error_code(status: int) -> str:
     try:
         return HTTPStatus(status).name.lower()
     except ValueError:
         return "overloaded_error" if status == 529 else "error"
 
 
-def _overloaded() -> Answer:
+def _overloaded_stream() -> Answer:
     choice = {"index": 0, "delta": {"content": "Answer "}, "finish_reason": None}
-    begun = {"id": "chatcmpl-overloaded", "object": "chat.completion.chunk", "choices": [choice]}
-    broken = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    return events_answer(event(begun), event(broken, name="error"))
+    first = {"id": "chatcmpl-overloaded", "object": "chat.completion.chunk", "choices": [choice]}
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    return events_answer(event(first), event(error, name="error"))

@@ -1,4 +1,4 @@
-"""One connection: requests come in, and answers or faults go out."""
+"""One connection: it reads requests, and sends answers or injects faults."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,15 +24,15 @@ from holdfast_simulator.faults import (
     WrongSchema,
 )
 from holdfast_simulator.http import Answer, Head, RequestError, error_answer, read_body, read_head, to_wire
-from holdfast_simulator.provider import Arrival, Provider
+from holdfast_simulator.provider import Provider, ReceivedCall
 from holdfast_simulator.sockets import reset
 
-_FAREWELL = 1.0
-_WAVE = 65_536
+_DRAIN_SECONDS = 1.0
+_CHUNK_SIZE = 65_536
 
 
-class Exchange:
-    """Serves one client until it leaves or a fault ends the connection."""
+class Connection:
+    """Serves one client until it disconnects or a fault ends the connection."""
 
     def __init__(
         self,
@@ -50,18 +50,18 @@ class Exchange:
         self._refuse = refuse
 
     async def run(self) -> None:
-        """Serve request after request. A client that leaves in the middle is no error.
+        """Serve requests one after another. A client that disconnects is not an error.
 
-        Waiting for a request has no limit: cutting an idle connection would be a fault that
-        nobody scripted. The owner of the task ends it.
+        Waiting for a request has no timeout: closing an idle connection would be a fault that
+        is not in the script. The owner of the task ends it.
         """
         try:
             while await self._serve_one():
                 pass
         except RequestError as error:
-            await self._turn_away(error)
+            await self._reject(error)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client has left; what was done for it is in the log
+            pass  # the client has disconnected; the effects of its calls are in the log
         finally:
             self._writer.close()
 
@@ -70,23 +70,23 @@ class Exchange:
         if head is None:
             return False
         if head.path.startswith("/_control/"):
-            answer = self._control.answer(head, await self._body(head))
+            answer = self._control.answer(head, await self._read_body(head))
             return await self._send(head, answer)
         return await self._serve_call(head)
 
     async def _serve_call(self, head: Head) -> bool:
-        body = await self._body(head) if self._provider.script.looks_into_bodies else None
-        arrival = self._provider.admit(head, body)
-        if body is None and not _strikes(arrival, Moment.BEFORE_READING):
-            body = await self._body(head)
-        await self._pause(arrival, Moment.BEFORE_EFFECT)
-        answer = self._provider.perform(arrival, body)
-        await self._pause(arrival, Moment.AFTER_EFFECT)
-        if arrival.fault is None and answer is not None:
+        body = await self._read_body(head) if self._provider.script.looks_into_bodies else None
+        call = self._provider.receive(head, body)
+        if body is None and not (call.fault is not None and call.fault.at is Moment.BEFORE_READING):
+            body = await self._read_body(head)
+        await self._delay(call, Moment.BEFORE_EFFECT)
+        answer = self._provider.perform(call, body)
+        await self._delay(call, Moment.AFTER_EFFECT)
+        if call.fault is None and answer is not None:
             return await self._send(head, answer)
-        return await self._fail(head, arrival.fault, answer)
+        return await self._inject(head, call.fault, answer)
 
-    async def _fail(self, head: Head, fault: Fault | None, answer: Answer | None) -> bool:
+    async def _inject(self, head: Head, fault: Fault | None, answer: Answer | None) -> bool:
         match fault:
             case Reset():
                 reset(self._writer)
@@ -94,13 +94,13 @@ class Exchange:
                 self._refuse(fault.duration)
                 reset(self._writer)
             case Hang():
-                await self._until_client_leaves()
+                await self._read_until_closed()
             case Truncate() if answer is not None:
                 await self._send_part(head, answer, keep=fault.keep)
             case Drip() if answer is not None:
-                await self._send_drops(head, answer, pause=fault.pause)
+                await self._send_byte_by_byte(head, answer, pause=fault.pause)
             case Flood():
-                await self._send_without_end(head)
+                await self._send_endless_body(head)
             case Close() | Truncate() | Drip() | None:
                 pass
             case Status() | RateLimit() | Slow() | WrongSchema() | InvalidJson() | OverloadedStream():
@@ -109,7 +109,7 @@ class Exchange:
                 assert_never(fault)
         return False
 
-    async def _body(self, head: Head) -> bytes:
+    async def _read_body(self, head: Head) -> bytes:
         if head.headers.get("expect", "").lower() == "100-continue":
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return await read_body(self._reader, head)
@@ -123,11 +123,11 @@ class Exchange:
     async def _send_part(self, head: Head, answer: Answer, *, keep: int | None) -> None:
         wire = to_wire(answer, keeps_alive=head.keeps_alive)
         kept = len(wire.payload) // 2 if keep is None else keep
-        # The last byte is always withheld: a whole answer would be no fault.
+        # The last byte is never sent: a complete answer would not be a fault.
         self._writer.write(wire.head + wire.payload[:-1][:kept])
         await self._writer.drain()
 
-    async def _send_drops(self, head: Head, answer: Answer, *, pause: timedelta) -> None:
+    async def _send_byte_by_byte(self, head: Head, answer: Answer, *, pause: timedelta) -> None:
         wire = to_wire(answer, keeps_alive=head.keeps_alive)
         self._writer.write(wire.head)
         for byte in wire.payload:
@@ -135,32 +135,28 @@ class Exchange:
             self._writer.write(bytes([byte]))
             await self._writer.drain()
 
-    async def _send_without_end(self, head: Head) -> None:
-        wave = b" " * _WAVE
-        self._writer.write(to_wire(Answer(200, events=(wave,)), keeps_alive=head.keeps_alive).head)
-        while True:  # a client that has left ends it with a ConnectionError
-            self._writer.write(b"%x\r\n%s\r\n" % (_WAVE, wave))
+    async def _send_endless_body(self, head: Head) -> None:
+        chunk = b" " * _CHUNK_SIZE
+        self._writer.write(to_wire(Answer(200, events=(chunk,)), keeps_alive=head.keeps_alive).head)
+        while True:  # ends with a ConnectionError when the client has disconnected
+            self._writer.write(b"%x\r\n%s\r\n" % (_CHUNK_SIZE, chunk))
             await self._writer.drain()
 
-    async def _pause(self, arrival: Arrival, moment: Moment) -> None:
-        if isinstance(arrival.fault, Slow) and arrival.fault.at is moment:
-            await asyncio.sleep(arrival.fault.delay.total_seconds())
+    async def _delay(self, call: ReceivedCall, moment: Moment) -> None:
+        if isinstance(call.fault, Slow) and call.fault.at is moment:
+            await asyncio.sleep(call.fault.delay.total_seconds())
 
-    async def _until_client_leaves(self) -> None:
+    async def _read_until_closed(self) -> None:
         while await self._reader.read(65536):
             pass
 
-    async def _turn_away(self, error: RequestError) -> None:
+    async def _reject(self, error: RequestError) -> None:
         wire = to_wire(error_answer(error.status, "bad_request", str(error)), keeps_alive=False)
         try:
             self._writer.write(wire.head + wire.payload)
             self._writer.write_eof()
-            # Closing on unread bytes would reset the connection and take the answer with it.
-            async with asyncio.timeout(_FAREWELL):
-                await self._until_client_leaves()
+            # Closing with unread bytes would reset the connection and discard the answer.
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await self._read_until_closed()
         except (OSError, TimeoutError):
-            pass  # the client has left or will not; either way it was told
-
-
-def _strikes(arrival: Arrival, moment: Moment) -> bool:
-    return arrival.fault is not None and arrival.fault.at is moment
+            pass  # the client has disconnected, or keeps the connection open after the answer
