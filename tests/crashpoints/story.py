@@ -53,7 +53,7 @@ MAY_END_WITH: dict[Fault | None, tuple[type[Exception], ...]] = {
 
 
 class App(NamedTuple):
-    """What a process has in hand."""
+    """The `Holdfast` of a process, and its jobs."""
 
     hold: Holdfast
     jobs: Jobs

@@ -1,6 +1,6 @@
 """All failures that callers of a service meet, and how the engine has to treat each.
 
-That is said here anew, and not looked up in the engine: it is the engine that is on trial.
+The expectations are stated here, and not read from the engine, because the engine is under test.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Simulation:
         self._draw_providers(random.Random(f"providers {seed}"))
         self._draw_letters(random.Random(f"letters {seed}"))
         self._processes: list[Process] = []
-        self._keepers: list[asyncio.Task[None]] = []
+        self._supervisors: list[asyncio.Task[None]] = []
         self._over = False
         self._stop: dict[Process, asyncio.Event] = {}
         self._spoilt: asyncio.Future[None] | None = None
@@ -169,14 +169,16 @@ class Simulation:
     async def _story(self) -> None:
         await self._prepare()
         roles = ["worker"] * self._workers + ["people"] + [OPERATORS] * self._memory.lettered
-        keepers = self._keepers = [asyncio.create_task(self._keep(role)) for role in roles]
-        meddlers = [asyncio.create_task(self._meddle()), asyncio.create_task(self._set_the_clock())]
-        await asyncio.wait([*keepers, *meddlers], timeout=self._length, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*keepers, *meddlers):
+        supervisors = self._supervisors = [asyncio.create_task(self._supervise(role)) for role in roles]
+        disturbances = [asyncio.create_task(self._end_workers()), asyncio.create_task(self._set_the_clock())]
+        await asyncio.wait(
+            [*supervisors, *disturbances], timeout=self._length, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in (*supervisors, *disturbances):
             if task.done():
                 task.result()
-        for meddler in meddlers:
-            meddler.cancel()
+        for disturbance in disturbances:
+            disturbance.cancel()
         if self.mode == "safety":
             return
         self._calm()
@@ -185,7 +187,7 @@ class Simulation:
         await self._repair()
         await self._everything_ends()
         self._over = True
-        await self._all_processes_stop(keepers)
+        await self._all_processes_stop(supervisors)
 
     async def _prepare(self) -> None:
         """Make the schema, before faults are injected."""
@@ -201,7 +203,7 @@ class Simulation:
         skew = timedelta(seconds=self.world.chance.uniform(-self._skewed, self._skewed))
         return self.world.application(process, skew=skew, loses_hint=self._faults.loses_hint)
 
-    async def _keep(self, role: str) -> None:
+    async def _supervise(self, role: str) -> None:
         """Start a process, and another one whenever it has ended."""
         while not self._over:
             process = self.world.process(role, self._faults)
@@ -272,7 +274,7 @@ class Simulation:
             complain=self.world.violate,
         )
 
-    async def _meddle(self) -> None:
+    async def _end_workers(self) -> None:
         """Stop workers in good order, by cancelling them, or by killing them."""
         while True:
             await asyncio.sleep(self.world.chance.expovariate(self._restarts))
@@ -358,10 +360,10 @@ class Simulation:
             process = self.world.process("people", self._faults)
             await process.start(self._people(process).send_signals(listeners))
 
-    async def _all_processes_stop(self, keepers: list[asyncio.Task[None]]) -> None:
+    async def _all_processes_stop(self, supervisors: list[asyncio.Task[None]]) -> None:
         for stop in self._stop.values():
             stop.set()
-        _, left = await asyncio.wait(keepers, timeout=STOPS_WITHIN)
+        _, left = await asyncio.wait(supervisors, timeout=STOPS_WITHIN)
         if left:
             alive = [process.name for process in self._processes if process.alive]
             self.world.violate(f"still running {STOPS_WITHIN:g} s after they were stopped: {alive}")
@@ -381,8 +383,8 @@ class Simulation:
 
     def _bring_everything_back(self) -> None:
         """Have all that was archived restored: what was deleted was nowhere else. The dead letter oracle compares it."""
-        for keeper in self._keepers:
-            keeper.cancel()
+        for supervisor in self._supervisors:
+            supervisor.cancel()
         for process in self._processes:
             process.crash()
         self._faults.calm, dead_letter_oracle = True, self.world.auditor.dead_letter_oracle

@@ -164,7 +164,7 @@ class Witness:
             parked = self._seen.parked.setdefault(nap, clock.monotonic())
             napped = here - parked + clock.turned(parked, here)
             if napped > seconds and self._undisturbed(now.job_id):
-                self._complain(f"nap {nap} of {seconds:.1f} s begins anew after {napped:.1f} s")
+                self._complain(f"nap {nap} of {seconds:.1f} s begins again after {napped:.1f} s")
             raise
         over = clock.monotonic()
         napped = over - came + clock.skipped(came, over)
