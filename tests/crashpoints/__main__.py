@@ -1,13 +1,13 @@
-"""Walk over every crash point: strike each scenario at each call to the outside, and recover.
+"""Walk over every crash point: inject a fault at each call of each scenario to the outside, and recover.
 
     python -m tests.crashpoints                        the whole walk; one line of JSON last
-    python -m tests.crashpoints --turn 1               an eighth of it: each call is struck once, in turn by each way
+    python -m tests.crashpoints --turn 1               an eighth of it: one fault at each call, the kinds in rotation
     python -m tests.crashpoints --scenario stages      one scenario; --call, --fault and --moment narrow it further
     python -m tests.crashpoints --scenario stages --call 17 --fault crash --moment before --trace
 
-A call has a number, in the order in which the victim makes its calls when nothing befalls it. Each is
-struck by every fault, before it did anything and after it did all of it; the turns 1 to 8 divide that
-walk. The last line tells how many scenarios, calls and runs there were, and how many runs broke a
+A call has a number, in the order in which the victim makes its calls without a fault. Every fault is
+injected at each call, before it did anything and after it did all of it; the turns 1 to 8 divide that
+walk. The last line counts the scenarios, the calls, the runs, and the runs that broke a
 promise; exit 1 if any did.
 """
 
@@ -23,8 +23,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.crashpoints.every_scenario import SCENARIOS
-from tests.crashpoints.strikes import FAULTS, Strike
-from tests.crashpoints.walk import TURNS, Outcome, play, play_each, strikes_at, strikes_in_turn
+from tests.crashpoints.planned_fault import FAULTS, PlannedFault
+from tests.crashpoints.walk import TURNS, Outcome, faults_at, faults_in_turn, play, play_each
 from tests.simulation.processes import Moment
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 TOGETHER = 32
 SHOWN = 40
 LEAD = 5
-"""Lines of a trace that are shown from before the blow."""
+"""Lines of a trace that are shown from before the fault."""
 
 
-class Part(NamedTuple):
+class Batch(NamedTuple):
     """Some runs of one scenario, for one process."""
 
     scenario: str
-    strikes: list[Strike]
+    faults: list[PlannedFault]
     with_trace: bool
 
 
@@ -52,9 +52,9 @@ def main() -> int:
         os.execve(sys.executable, [sys.executable, "-m", "tests.crashpoints", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})  # fmt: skip
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         calm = list(pool.map(play, [options.scenario] if options.scenario else SCENARIOS))
-        parts = [part for outcome in calm for part in _parts(outcome, options)]
-        struck = (outcome for outcomes in pool.map(_played, parts) for outcome in outcomes)
-        return _report(calm, struck, whole=options.trace)
+        batches = [batch for outcome in calm for batch in _batches(outcome, options)]
+        faulty = (outcome for outcomes in pool.map(_play_batch, batches) for outcome in outcomes)
+        return _report(calm, faulty, whole=options.trace)
 
 
 def _options() -> argparse.Namespace:
@@ -68,34 +68,34 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _parts(calm: Outcome, options: argparse.Namespace) -> Iterator[Part]:
-    """Divide the blows that a scenario calls for, or those of them that are wanted."""
-    blows = strikes_at(calm.passed) if options.turn is None else strikes_in_turn(calm.passed, options.turn)
-    wanted = [
-        strike
-        for strike in blows
-        if options.call in (None, strike.spot.call)
-        and options.fault in (None, strike.fault)
-        and options.moment in (None, strike.spot.moment)
+def _batches(calm: Outcome, options: argparse.Namespace) -> Iterator[Batch]:
+    """Divide the faults that a scenario calls for, or those of them that the options select."""
+    faults = faults_at(calm.passed) if options.turn is None else faults_in_turn(calm.passed, options.turn)
+    selected = [
+        planned
+        for planned in faults
+        if options.call in (None, planned.spot.call)
+        and options.fault in (None, planned.fault)
+        and options.moment in (None, planned.spot.moment)
     ]
-    for start in range(0, len(wanted), TOGETHER):
-        yield Part(calm.scenario, wanted[start : start + TOGETHER], options.trace)
+    for start in range(0, len(selected), TOGETHER):
+        yield Batch(calm.scenario, selected[start : start + TOGETHER], options.trace)
 
 
-def _played(part: Part) -> list[Outcome]:
-    outcomes = play_each(part.scenario, part.strikes)
+def _play_batch(batch: Batch) -> list[Outcome]:
+    outcomes = play_each(batch.scenario, batch.faults)
     for outcome in outcomes:
-        if not outcome.violations and not part.with_trace:
+        if not outcome.violations and not batch.with_trace:
             outcome.trace.clear()  # it would only be carried from process to process
     return outcomes
 
 
-def _report(calm: list[Outcome], struck: Iterable[Outcome], *, whole: bool) -> int:
+def _report(calm: list[Outcome], faulty: Iterable[Outcome], *, whole: bool) -> int:
     runs, violated = 0, 0
-    for outcome in chain(calm, struck):
+    for outcome in chain(calm, faulty):
         runs += 1
         violated += bool(outcome.violations)
-        _print(*_told(outcome, whole=whole and outcome.strike is not None))
+        _print(*_render(outcome, whole=whole and outcome.planned is not None))
     spots = [(outcome.scenario, spot) for outcome in calm for spot in outcome.passed]
     calls = {(scenario, spot.call): spot.point for scenario, spot in spots}
     line = {
@@ -110,32 +110,32 @@ def _report(calm: list[Outcome], struck: Iterable[Outcome], *, whole: bool) -> i
     return 1 if violated else 0
 
 
-def _told(outcome: Outcome, *, whole: bool) -> Iterator[str]:
-    """Tell of a run: its trace if it is wanted; what was broken, what led to it, how to see it again."""
+def _render(outcome: Outcome, *, whole: bool) -> Iterator[str]:
+    """Render a run: with *whole* its trace; what was broken, what led to it, how to see it again."""
     if whole:
         yield from outcome.trace
     if outcome.violations:
-        yield f"{outcome.scenario}, {_blow(outcome)}: {outcome.violations[0]}"
+        yield f"{outcome.scenario}, {_fault(outcome)}: {outcome.violations[0]}"
         if not whole:
             yield from _shortened(outcome)
         yield f"replay: python -m tests.crashpoints --scenario {outcome.scenario}{_choice(outcome)} --trace"
 
 
-def _blow(outcome: Outcome) -> str:
-    return "unstruck" if outcome.strike is None else f"{outcome.strike.fault} {outcome.strike.spot}"
+def _fault(outcome: Outcome) -> str:
+    return "without a fault" if outcome.planned is None else f"{outcome.planned.fault} {outcome.planned.spot}"
 
 
 def _choice(outcome: Outcome) -> str:
-    if outcome.strike is None:
+    if outcome.planned is None:
         return ""
-    spot, fault = outcome.strike
+    spot, fault = outcome.planned
     return f" --call {spot.call} --fault {fault} --moment {spot.moment}"
 
 
 def _shortened(outcome: Outcome) -> list[str]:
-    """The trace from shortly before the blow."""
-    fell = [place for place, line in enumerate(outcome.trace) if _blow(outcome) in line]
-    start = max(0, fell[0] - LEAD) if fell else 0
+    """The trace from shortly before the fault."""
+    injected = [place for place, line in enumerate(outcome.trace) if _fault(outcome) in line]
+    start = max(0, injected[0] - LEAD) if injected else 0
     return outcome.trace[start : start + SHOWN]
 
 

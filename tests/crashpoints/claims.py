@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Scenarios(dict[str, "Scenario"]):
-    """Scenarios by name. Above a function, it adds the function's story under its name."""
+    """Scenarios by name; as a decorator, it adds a function under its name."""
 
-    def __call__(self, tell: Scenario) -> Scenario:
-        """Add a story."""
-        self[tell.__name__] = tell
-        return tell
+    def __call__(self, run: Scenario) -> Scenario:
+        """Add a scenario."""
+        self[run.__name__] = run
+        return run
 
 
 def assert_all(story: Story, status: Status) -> None:
@@ -38,25 +38,25 @@ def assert_completed(story: Story, job_id: str) -> None:
 
 def assert_end(story: Story, row: dict[str, Any], status: Status) -> None:
     """This job has come to this end, unless its own code was cancelled."""
-    fits = row["status"] == status or (story.struck_by(Fault.CANCEL) and cancelled_itself(row))
+    fits = row["status"] == status or (story.injects(Fault.CANCEL) and cancelled_itself(row))
     assert fits, f"{row['name']} is {row['status']}: {row.get('failure')}"
 
 
 def cancelled_itself(row: dict[str, Any]) -> bool:
-    """Whether the job's own code was cancelled, by nobody but itself: that is a bug, and not tried again."""
+    """Whether the job's own code cancelled itself: that is a bug, and not tried again."""
     failure = json.loads(row.get("failure") or "{}")
     return (failure.get("error_class"), failure.get("message")) == ("BUG", "CancelledError")
 
 
 def assert_calls(story: Story, number: int, *, repeated: int = 1) -> None:
-    """The service was called this often; in a struck story no more than some calls were repeated."""
+    """The service was called this often; in a story with a fault no more than some calls were repeated."""
     calls = len(story.world.service.log)
     fits = calls == number if story.calm else calls <= number + repeated
     assert fits, f"the service was called {calls} times, for {number}"
 
 
 def assert_attempts(story: Story, job_id: str, number: int) -> None:
-    """The job was begun this often; in a struck story once more."""
+    """The job was begun this often; in a story with a fault once more."""
     attempt = row_of(story, job_id)["attempt"]
     allowed = (number,) if story.calm else (number, number + 1)
     assert attempt in allowed, f"the job ended in attempt {attempt}, not in {allowed}"
@@ -105,7 +105,7 @@ async def is_refused(submission: Awaitable[Any]) -> bool:
 
 
 def unless_refused(act: Callable[[App], Awaitable[None]]) -> Callable[[App], Awaitable[None]]:
-    """Let a client take a refusal for an answer: what it wanted came too late."""
+    """Let a client take a refusal for an answer: its request came too late."""
 
     async def acting(app: App) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Every scenario that the walk tells, by name."""
+"""Every scenario that the walk plays, by name."""
 
 from __future__ import annotations
 

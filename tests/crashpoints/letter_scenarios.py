@@ -1,7 +1,7 @@
 """Scenarios around dead letters: repairs, replays, tickets, and the archive.
 
 That every failed job has its letter, that letters move along their graph, and that nothing is deleted which is not
-in the archive, the registrar checks at each commit of every story.
+in the archive, the dead letter oracle checks at each commit of every story.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ scenario = Scenarios()
 
 ALL = LetterFilter(limit=100)
 SELDOM = timedelta(seconds=5)
-"""How often clerks look: what they do in between is the same each time."""
+"""How often the dead letter services poll: what they do in between is the same each time."""
 
 REPLAYED = Lettering(poll_interval=SELDOM)
 ARCHIVED = Lettering(poll_interval=SELDOM, archives=True)
-TOLD_AGAIN = LEASE.total_seconds()
-"""Seconds after which it is another one's turn to tell of what nobody has heard."""
+NOTIFIED_AGAIN = LEASE.total_seconds()
+"""Seconds after which another worker takes over a ticket that no hook has received."""
 
 A_TRY = 7.0
-"""Seconds after which whoever tells a ticket knows that nobody has heard it, be it that they hang."""
+"""Seconds after which a notifier knows that no hook has received a ticket, even if the hook hangs."""
 
 A_TURN = 61.0
-"""Seconds after which it is somebody's turn to archive."""
+"""Seconds after which it is a worker's turn to archive."""
 
 
 # Repairs and replays.
@@ -54,7 +54,7 @@ A_TURN = 61.0
 
 @scenario
 async def repair_letters(story: Story) -> None:
-    """Who repairs takes each step with all letters, or with none; what is left another one can do."""
+    """An operator takes each step with all letters, or with none; another one can do what is left."""
     story.has_letters(REPLAYED)
     jobs = await dead(story, 2)
 
@@ -91,8 +91,8 @@ async def replay_with_a_child(story: Story) -> None:
 
 @scenario
 async def replay_behind_a_canary(story: Story) -> None:
-    """Whoever moves a plan on, each letter goes once, and those behind the canary when that has completed."""
-    story.has_letters(REPLAYED, clerks=True)
+    """Whichever worker advances a plan, each letter is replayed once, those behind the canary when that has completed."""
+    story.has_letters(REPLAYED, services=True)
     jobs = await dead(story, 3)
     await repair(story.hold.dead, actor="people")
 
@@ -108,8 +108,8 @@ async def replay_behind_a_canary(story: Story) -> None:
 
 @scenario
 async def replay_by_itself(story: Story) -> None:
-    """A job that has leave goes on by itself, once, from where it failed."""
-    story.has_letters(Lettering(poll_interval=SELDOM, replays_after=0.0), clerks=True)
+    """A job that allows it is replayed automatically, once, from where it failed."""
+    story.has_letters(Lettering(poll_interval=SELDOM, replays_after=0.0), services=True)
     job = await story.submit("mailing", 1)
     worker = story.other_worker()
     await story.ends(job)
@@ -129,40 +129,40 @@ async def replay_by_itself(story: Story) -> None:
 
 @scenario
 async def tell_of_tickets(story: Story) -> None:
-    """A ticket counts as told when somebody has heard of it, or of another one of its group, and not before."""
-    story.has_letters(Lettering(poll_interval=SELDOM, tickets_per="group"), clerks=True)
-    ears = story.world.auditor.dead_letter_oracle.ears
-    assert ears is not None
-    ears.deaf = 1.0
-    story.patience = 3 * TOLD_AGAIN
+    """A ticket counts as delivered when a hook has received it, or another one of its group, and not before."""
+    story.has_letters(Lettering(poll_interval=SELDOM, tickets_per="group"), services=True)
+    recipient = story.world.auditor.dead_letter_oracle.recipient
+    assert recipient is not None
+    recipient.failing = 1.0
+    story.timeout = 3 * NOTIFIED_AGAIN
     await dead(story, 2, "doomed")
     await dead(story, 1)
-    await asyncio.sleep(TOLD_AGAIN)
-    ears.deaf = 0.0
+    await asyncio.sleep(NOTIFIED_AGAIN)
+    recipient.failing = 0.0
 
     await story.worker()
     await story.play_out()
 
-    assert len(ears.heard) >= 2, "somebody has to hear of each group"
+    assert len(recipient.received) >= 2, "the hook has to receive a ticket of each group"
 
 
 @scenario
 async def tell_the_deaf(story: Story) -> None:
-    """That a ticket is in a worker's log does not count as told, and nobody who takes over logs it without an end."""
-    story.has_letters(Lettering(poll_interval=SELDOM), clerks=True)
-    ears = story.world.auditor.dead_letter_oracle.ears
-    assert ears is not None
-    ears.deaf = 1.0
-    story.patience = 4 * TOLD_AGAIN
+    """A ticket in a worker's log does not count as delivered, and workers that take over do not log it endlessly."""
+    story.has_letters(Lettering(poll_interval=SELDOM), services=True)
+    recipient = story.world.auditor.dead_letter_oracle.recipient
+    assert recipient is not None
+    recipient.failing = 1.0
+    story.timeout = 4 * NOTIFIED_AGAIN
     await dead(story, 1, "doomed")
 
     await story.worker()
     await asyncio.sleep(A_TRY)
     story.stop()
-    ears.deaf = 0.0
+    recipient.failing = 0.0
     await story.play_out()
 
-    assert ears.heard, "somebody has to hear of it"
+    assert recipient.received, "the hook has to receive it"
 
 
 # The archive.
@@ -170,7 +170,7 @@ async def tell_the_deaf(story: Story) -> None:
 
 @scenario
 async def archive_letters(story: Story) -> None:
-    """Who archives deletes what is in the archive as it was, and nothing else."""
+    """Archiving deletes what is in the archive unchanged, and nothing else."""
     story.has_letters(ARCHIVED)
     jobs = await dead(story, 3, "doomed")
 
@@ -183,7 +183,7 @@ async def archive_letters(story: Story) -> None:
         await story.hold.dead.triage(ALL, Cause.CODE, actor="people")
 
     step = asyncio.create_task(meanwhile())
-    await story.client(or_shut(act))
+    await story.client(unless_unavailable(act))
     await step
     if story.calm:
         assert len(away(story)) == 2
@@ -196,10 +196,10 @@ async def archive_letters(story: Story) -> None:
 
 @scenario
 async def archive_in_turn(story: Story) -> None:
-    """Workers take turns at archiving; one that is struck leaves the letters, or has archived them."""
+    """Workers take turns at archiving; one that meets a fault leaves the letters, or has archived them."""
     story.has_letters(
         Lettering(poll_interval=SELDOM, archives=True, kept_for=timedelta(seconds=1), letters_a_day=0),
-        clerks=True,
+        services=True,
     )
     jobs = await dead(story, 2, "doomed")
     await asyncio.sleep(A_TURN)
@@ -226,7 +226,7 @@ async def restore_letters(story: Story) -> None:
     async def act(app: App) -> None:
         await app.hold.dead.restore(LetterFilter(job_ids=tuple(jobs)))
 
-    await story.client(or_shut(act))
+    await story.client(unless_unavailable(act))
     if story.ended_well and story.calm:
         assert not away(story), "restored, and not there"
     await brought_back(story)
@@ -240,7 +240,7 @@ async def restore_letters(story: Story) -> None:
 
 
 async def dead(story: Story, number: int, job: str = "plain") -> list[str]:
-    """Have jobs fail for a reason that lasts until they have; whoever ran them dies."""
+    """Have jobs fail for a reason that lasts until they have; then their worker dies."""
     story.world.service.lasting = 1.0
     jobs = [await story.submit(job, each) for each in range(number)]
     worker = story.other_worker()
@@ -266,15 +266,15 @@ def away(story: Story) -> list[str]:
 
 
 async def brought_back(story: Story) -> None:
-    """Have healthy people restore all that is in the archive alone; the registrar compares it with what it was."""
+    """Have healthy people restore all that is in the archive alone; the dead letter oracle compares it with what it was."""
     for job_id in away(story):
         await story.hold.dead.restore(LetterFilter(job_ids=(job_id,)))
     assert not away(story), f"deleted, and not restored: {away(story)}"
     story.books = await invariants.read_world(story.world.url)
 
 
-def or_shut(act: Callable[[App], Awaitable[None]]) -> Callable[[App], Awaitable[None]]:
-    """Let a client take it that the archive cannot be reached."""
+def unless_unavailable(act: Callable[[App], Awaitable[None]]) -> Callable[[App], Awaitable[None]]:
+    """Let a client accept that the archive is unavailable."""
 
     async def acting(app: App) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Scenarios around providers: gates that open and shut, trials, held jobs, orders, limits and backups."""
+"""Scenarios around providers: breakers that open and close, trials, held jobs, overrides, limits and backups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOUCHY = Providing(trials=1, cooldown=0.5, minimum=1)
 """Each failed call opens its breaker, and one trial closes it."""
 
 
-# Gates and trials.
+# Breakers and trials.
 
 
 @scenario
@@ -52,7 +52,7 @@ async def open_and_try(story: Story) -> None:
 
 @scenario
 async def hold_a_refused_job(story: Story) -> None:
-    """A job that is refused makes no call and spends no attempt; it is let out when calls go through again."""
+    """A job that is refused makes no call and spends no attempt; it is released when calls are allowed again."""
     story.has_providers(TOUCHY)
     job = await story.submit("ask", 1)
     await story.hold.providers.pause(MODEL, actor="people")
@@ -70,7 +70,7 @@ async def hold_a_refused_job(story: Story) -> None:
 
 @scenario
 async def let_out_held_jobs(story: Story) -> None:
-    """Held jobs go out; a step that was noted and not taken costs them a while, and nothing else."""
+    """Held jobs are released; a step that was noted and not taken delays them, and nothing else."""
     story.has_providers(TOUCHY)
     await story.hold.providers.pause(MODEL, actor="people")
     jobs = [await story.submit("ask", number) for number in range(2)]
@@ -92,42 +92,42 @@ async def cancel_a_held_job(story: Story) -> None:
     await story.hold.providers.pause(MODEL, actor="people")
     job = await story.submit("ask", 1)
     await held(story, job)
-    told: list[Status] = []
+    answers: list[Status] = []
 
     async def act(app: App) -> None:
-        told.append(await app.hold.cancel(job))
+        answers.append(await app.hold.cancel(job))
         story.memory.cancelled.add(job)
 
     await story.client(unless_refused(act))
-    if not told:
+    if not answers:
         await story.hold.providers.resume(MODEL, actor="people")
     await story.play_out()
 
-    assert told in ([], [Status.CANCELLED])
-    if told:
+    assert answers in ([], [Status.CANCELLED])
+    if answers:
         assert_called(story, MODEL, 0)
     else:
         assert status_of(story, job) in (Status.CANCELLED, Status.COMPLETED)
 
 
-# Orders.
+# Overrides.
 
 
 @scenario
 async def pause_a_provider(story: Story) -> None:
-    """Once somebody was told that a provider is paused, it is not called until it is resumed."""
+    """Once a pause is acknowledged, the provider is not called until it is resumed."""
     story.has_providers(TOUCHY)
-    told: list[str] = []
+    answers: list[str] = []
 
     async def act(app: App) -> None:
         await app.hold.providers.pause(MODEL, actor="victim")
-        told.append(MODEL)
+        answers.append(MODEL)
 
     story.other_worker()
     await story.client(act)
     job = await story.submit("ask", 1)
     await asyncio.sleep(2.0)
-    if told:
+    if answers:
         assert story.seen(job).held_by == MODEL
         assert not story.world.auditor.provider_oracle.calls, "a provider was called that is paused"
     with suppress(StateRefused):
@@ -139,7 +139,7 @@ async def pause_a_provider(story: Story) -> None:
 
 @scenario
 async def resume_and_probe_a_provider(story: Story) -> None:
-    """Who has a paused provider probed, and resumes it, gets the held jobs out."""
+    """A client that has a paused provider probed, and resumes it, releases the held jobs."""
     story.has_providers(TOUCHY)
     await story.hold.providers.pause(MODEL, actor="people")
     job = await story.submit("ask", 1)
@@ -163,7 +163,7 @@ async def resume_and_probe_a_provider(story: Story) -> None:
 
 @scenario
 async def call_within_a_rate(story: Story) -> None:
-    """Moments that a dead worker had reserved are lost, and nobody calls more often for it."""
+    """Moments that a dead worker had reserved are lost, and no worker calls more often for it."""
     story.has_providers(TOUCHY)
     jobs = [await story.submit("dialogue", number) for number in (1, 2)]
 
@@ -190,7 +190,7 @@ async def call_within_a_concurrency(story: Story) -> None:
 
 @scenario
 async def call_for_several_customers(story: Story) -> None:
-    """What is given out of the limits of a key is given once, and runs out if its worker dies."""
+    """A permit from the limits of a key is given once, and expires if its worker dies."""
     story.has_providers(replace(TOUCHY, keyed=True))
     job = await story.submit("crowd", 1)
 
@@ -244,7 +244,7 @@ async def held(story: Story, *jobs: str) -> None:
 
 
 def assert_tries(story: Story, job_id: str, stage: str, number: int) -> None:
-    """The stage was done in this attempt; in a struck story in one more."""
+    """The stage was done in this attempt; in a story with a fault in one more."""
     if not cancelled_itself(row_of(story, job_id)):
         attempt = stage_of(story, job_id, stage)["attempt"]
         allowed = (number,) if story.calm else (number, number + 1)
@@ -252,8 +252,8 @@ def assert_tries(story: Story, job_id: str, stage: str, number: int) -> None:
 
 
 def assert_called(story: Story, provider: str, number: int, *, repeated: int = 1) -> None:
-    """The provider was called this often; in a struck story no more than some calls were repeated."""
+    """The provider was called this often; in a story with a fault no more than some calls were repeated."""
     calls = sum(call.provider == provider for call in story.world.auditor.provider_oracle.calls)
-    itself = story.struck_by(Fault.CANCEL) and any(cancelled_itself(row) for row in story.books.jobs)
+    itself = story.injects(Fault.CANCEL) and any(cancelled_itself(row) for row in story.books.jobs)
     fits = calls == number if story.calm else calls <= number + (repeated if number else 0)
     assert fits or itself, f"{provider} was called {calls} times, for {number}"

@@ -1,7 +1,7 @@
 """The scenarios: small stories, each around one thing that clients or workers do.
 
 A scenario is a coroutine function with `@scenario` above it. It arranges what is there before, lets
-the victim be a client or a worker, and claims what must be true in the end whatever struck the victim,
+the victim be a client or a worker, and claims what must be true in the end whatever fault the victim met,
 and wherever. What must hold in every story, the auditor and `tests.simulation.promises` check besides.
 """
 
@@ -51,7 +51,7 @@ async def submit(story: Story) -> None:
     """A job that was acknowledged exists; one that was not exists whole, or not at all."""
 
     async def act(app: App) -> None:
-        story.heard(await app.jobs.plain.submit(1))
+        story.acknowledged(await app.jobs.plain.submit(1))
 
     await story.client(act)
     await story.play_out()
@@ -65,7 +65,7 @@ async def submit_many(story: Story) -> None:
     """Jobs that are submitted together are stored together."""
 
     async def act(app: App) -> None:
-        story.heard(*await app.jobs.blocking.submit_many([(1,), (2,), (3,)]))
+        story.acknowledged(*await app.jobs.blocking.submit_many([(1,), (2,), (3,)]))
 
     await story.client(act)
     await story.play_out()
@@ -77,19 +77,19 @@ async def submit_many(story: Story) -> None:
 @scenario
 async def submit_a_key_twice(story: Story) -> None:
     """However often a key is submitted, and by whom, there is one job, and it takes effect once."""
-    heard: set[str] = set()
+    job_ids: set[str] = set()
 
     async def act(app: App) -> None:
         for _ in range(2):
             handle = await app.jobs.plain.options(key="letter-7").submit(1)
-            story.heard(handle)
-            heard.add(handle.id)
+            story.acknowledged(handle)
+            job_ids.add(handle.id)
 
     await story.client(act)
-    heard.add(await story.submit("plain", 1, key="letter-7"))
+    job_ids.add(await story.submit("plain", 1, key="letter-7"))
     await story.play_out()
 
-    assert len(heard) == 1, f"one key stands for {heard}"
+    assert len(job_ids) == 1, f"one key stands for {job_ids}"
     assert len(story.books.jobs) == 1, "one key made several jobs"
     assert_all(story, Status.COMPLETED)
 
@@ -97,19 +97,19 @@ async def submit_a_key_twice(story: Story) -> None:
 @scenario
 async def submit_versions(story: Story) -> None:
     """A version stands for one job, and after a higher one a lower is refused."""
-    heard: dict[int, str] = {}
+    job_ids: dict[int, str] = {}
 
     async def act(app: App) -> None:
         for version in (1, 2):
             handle = await app.jobs.plain.options(subject="essay", version=version, rerun=True).submit(1)
-            story.heard(handle)
-            heard[version] = handle.id
+            story.acknowledged(handle)
+            job_ids[version] = handle.id
 
     await story.client(act)
     latest = await story.submit("plain", 1, subject="essay", version=2, rerun=True)
     await story.play_out()
 
-    assert heard.get(2, latest) == latest, "one version stands for two jobs"
+    assert job_ids.get(2, latest) == latest, "one version stands for two jobs"
     assert len(story.books.jobs) <= 2, "two versions made more than two jobs"
     assert_all(story, Status.COMPLETED)
     assert await is_refused(story.submit("plain", 1, subject="essay", version=1, rerun=True))
@@ -119,18 +119,18 @@ async def submit_versions(story: Story) -> None:
 async def cancel_a_queued_job(story: Story) -> None:
     """A job that was cancelled while it waited never runs; one whose cancellation was refused has ended."""
     job = await story.submit("plain", 1)
-    told: list[Status] = []
+    answers: list[Status] = []
 
     async def act(app: App) -> None:
-        told.append(await app.hold.cancel(job))
+        answers.append(await app.hold.cancel(job))
         story.memory.cancelled.add(job)
 
     await story.client(unless_refused(act))
     await story.play_out()
 
-    assert told or not story.calm
-    if told:
-        assert told == [status_of(story, job)] == [Status.CANCELLED]
+    assert answers or not story.calm
+    if answers:
+        assert answers == [status_of(story, job)] == [Status.CANCELLED]
     if status_of(story, job) == Status.CANCELLED:
         assert not story.world.service.log, "the job was cancelled while it waited, and was run"
     else:
@@ -139,18 +139,18 @@ async def cancel_a_queued_job(story: Story) -> None:
 
 @scenario
 async def cancel_a_running_job(story: Story) -> None:
-    """A client that cancels a running job is told the truth, and the job ends once."""
+    """A client that cancels a running job gets a true answer, and the job ends once."""
     job = await story.submit("long", 1, 2 * LEASE)
     await story.runs(job, by=story.other_worker())
-    told: list[Status] = []
+    answers: list[Status] = []
 
     async def act(app: App) -> None:
-        told.append(await app.hold.cancel(job))
+        answers.append(await app.hold.cancel(job))
 
     await story.client(unless_refused(act))
     await story.play_out()
 
-    assert told in ([], [Status.PROCESSING])
+    assert answers in ([], [Status.PROCESSING])
     assert status_of(story, job) in (Status.CANCELLED, Status.COMPLETED)
     if story.calm:
         assert_all(story, Status.CANCELLED)
@@ -158,27 +158,27 @@ async def cancel_a_running_job(story: Story) -> None:
 
 @scenario
 async def bring_back(story: Story) -> None:
-    """A failed job is brought back once, or not at all; who was told so can rely on it."""
+    """A failed job is retried once, or not at all; a retry that was acknowledged is stored."""
     job = await story.submit("doomed", 1)
     story.other_worker()
     await story.ends(job)
-    told: list[int] = []
+    answers: list[int] = []
 
     async def act(app: App) -> None:
-        told.append((await app.hold.retry(job)).generation)
+        answers.append((await app.hold.retry(job)).generation)
 
     await story.client(act)
     await story.play_out()
 
     generation = row_of(story, job)["generation"]
-    assert generation in (told or (1, 2)), f"generation {generation}, told of {told}"
-    assert told or not story.ended_well
+    assert generation in (answers or (1, 2)), f"generation {generation}, acknowledged {answers}"
+    assert answers or not story.ended_well
     assert_all(story, Status.FAILED)
 
 
 @scenario
 async def bring_back_from_the_failed_stage(story: Story) -> None:
-    """A job that is brought back keeps its finished stages: what they did is not done again."""
+    """A job that is retried keeps its finished stages: what they did is not done again."""
     job = await story.submit("order", 1)
     story.other_worker()
     await story.until("it is packed", lambda: bool(story.world.auditor.stages), step=0.001)
@@ -199,7 +199,7 @@ async def bring_back_from_the_failed_stage(story: Story) -> None:
 
 @scenario
 async def wait_for_the_result(story: Story) -> None:
-    """Who waits gets the result that is stored, unless the wait itself was struck down."""
+    """A caller that waits gets the result that is stored, unless the fault ended the wait itself."""
     job = await story.submit("plain", 1)
     story.other_worker()
 
@@ -215,12 +215,12 @@ async def wait_for_the_result(story: Story) -> None:
 
 @scenario
 async def submit_work_and_wait(story: Story) -> None:
-    """A program that submits, works and waits in one process is told its result, or leaves its job to others."""
+    """A program that submits, works and waits in one process gets its result, or leaves its job to others."""
 
     async def act(app: App) -> None:
         async with app.hold.worker(slots=2, lease=LEASE):
             handle = await app.jobs.order.submit(1)
-            story.heard(handle)
+            story.acknowledged(handle)
             story.memory.results[handle.id] = await handle.result(timeout=60)
 
     await story.client(act)
@@ -245,7 +245,7 @@ async def submit_in_a_transaction(story: Story) -> None:
             connection.execute("INSERT INTO letters VALUES ('Dear Ann')")
             handle = await app.jobs.plain.options(within=connection).submit(1)
             connection.execute("COMMIT")
-        story.heard(handle)
+        story.acknowledged(handle)
         story.look()
 
     await story.client(act)
@@ -259,7 +259,7 @@ async def submit_in_a_transaction(story: Story) -> None:
 
 @scenario
 async def open_a_new_file(story: Story) -> None:
-    """A new file is made ready by whoever comes first; others find it ready, or not begun."""
+    """The first process that opens a new file makes it ready; others find it ready, or not begun."""
 
     async def act(app: App) -> None:
         assert await app.hold.find() == []
@@ -276,7 +276,7 @@ async def open_a_new_file(story: Story) -> None:
 
 @scenario
 async def complete(story: Story) -> None:
-    """A job completes once; one blow costs at most one repetition."""
+    """A job completes once; one fault costs at most one repetition."""
     await story.submit("plain", 1)
 
     await story.worker()
@@ -288,9 +288,9 @@ async def complete(story: Story) -> None:
 
 @scenario
 async def lose_the_answer_to_a_claim(story: Story) -> None:
-    """A job that was claimed without the worker hearing of it is released, and has spent no attempt."""
+    """A job whose claim was committed while its answer was lost is released, and has spent no attempt."""
     job = await story.submit("plain", 1)
-    story.blow.lost_answer = "store.claim"
+    story.injector.lost_answer = "store.claim"
 
     await story.worker()
     await story.play_out()
@@ -304,7 +304,7 @@ async def lose_the_answer_to_a_claim(story: Story) -> None:
 
 @scenario
 async def complete_in_a_thread(story: Story) -> None:
-    """A function that blocks is run by others if its worker is struck."""
+    """A function that blocks is run by others if its worker meets a fault."""
     await story.submit("blocking", 1)
 
     await story.worker()
@@ -315,7 +315,7 @@ async def complete_in_a_thread(story: Story) -> None:
 
 @scenario
 async def stages(story: Story) -> None:
-    """Of two stages, a blow repeats at most the one that was running."""
+    """Of two stages, a fault repeats at most the one that was running."""
     await story.submit("order", 1)
 
     await story.worker()
@@ -327,7 +327,7 @@ async def stages(story: Story) -> None:
 
 @scenario
 async def go_on_at_the_second_stage(story: Story) -> None:
-    """A stage that another worker finished before it died is not run again, whoever is struck then."""
+    """A stage that another worker finished before it died is not run again, whatever fault the next worker meets."""
     job = await story.submit("order", 1)
     await lose_a_worker(story, job, packed=True)
 
@@ -340,7 +340,7 @@ async def go_on_at_the_second_stage(story: Story) -> None:
 
 @scenario
 async def stages_side_by_side(story: Story) -> None:
-    """Of three stages that run at once, a blow repeats each at most once."""
+    """Of three stages that run at once, a fault repeats each at most once."""
     await story.submit("fan", 1)
 
     await story.worker()
@@ -353,7 +353,7 @@ async def stages_side_by_side(story: Story) -> None:
 
 @scenario
 async def retry(story: Story) -> None:
-    """A job that fails twice is tried again when its time has come; a blow costs it one attempt at most."""
+    """A job that fails twice is tried again when its time has come; a fault costs it one attempt at most."""
     job = await story.submit("flaky", 2)
 
     await story.worker()
@@ -393,7 +393,7 @@ async def fail_in_a_stage(story: Story) -> None:
 
 @scenario
 async def wait_for_its_time(story: Story) -> None:
-    """A job with a delay waits for it, whoever is struck meanwhile."""
+    """A job with a delay waits for it, whatever fault its worker meets."""
     job = await story.submit("plain", 1, delay=2.0)
 
     await story.worker()
@@ -405,7 +405,7 @@ async def wait_for_its_time(story: Story) -> None:
 
 @scenario
 async def extend(story: Story) -> None:
-    """A job that takes longer than a lease stays with its worker; if that is struck, another one takes it."""
+    """A job that takes longer than a lease stays with its worker; if that meets a fault, another one takes it."""
     job = await story.submit("long", 1, 1.2 * LEASE)
 
     await story.worker()
@@ -443,7 +443,7 @@ async def outlast_an_outage(story: Story) -> None:
 
 @scenario
 async def cancel(story: Story) -> None:
-    """A running job that somebody cancels ends cancelled, even if its worker does not live to do it."""
+    """A running job that a caller cancels ends cancelled, even if its worker dies before."""
     job = await story.submit("long", 1, 2 * LEASE)
 
     await story.worker()
@@ -487,17 +487,17 @@ async def reclaim_from_a_sleeper(story: Story) -> None:
 
 @scenario
 async def run_a_suspect(story: Story) -> None:
-    """A job that lost two workers runs under suspicion; it and its neighbour complete, whoever is struck."""
-    suspect = await story.submit("plain", 1)
+    """A job that lost two workers runs under suspicion; it and its neighbour complete, whatever fault their worker meets."""
+    suspected = await story.submit("plain", 1)
     for _ in range(2):
-        await lose_a_worker(story, suspect)
+        await lose_a_worker(story, suspected)
     await story.submit("plain", 2)
 
     await story.worker()
     await story.play_out()
 
     assert_all(story, Status.COMPLETED)
-    assert_attempts(story, suspect, 3)
+    assert_attempts(story, suspected, 3)
 
 
 @scenario
@@ -549,7 +549,7 @@ async def submit_children(story: Story) -> None:
 
 @scenario
 async def stop_in_time(story: Story) -> None:
-    """A worker that is told to stop finishes what it has in hand, and takes nothing more."""
+    """A worker that is stopped finishes the jobs that it runs, and claims no more."""
     job = await story.submit("long", 1, 2.0)
 
     await story.worker(grace=30)
@@ -563,13 +563,13 @@ async def stop_in_time(story: Story) -> None:
 
 @scenario
 async def stop_beyond_the_grace(story: Story) -> None:
-    """A job that does not end within the grace time is given back, with its attempt."""
+    """A job that does not end within the grace time is released, with its attempt."""
     await stopped(story, grace=0.5, stop=story.stop)
 
 
 @scenario
 async def stop_in_a_hurry(story: Story) -> None:
-    """A worker that is told twice to stop lets go at once, and gives back what it has."""
+    """A worker that is stopped twice ends at once, and releases its jobs."""
 
     def twice() -> None:
         story.stop()
@@ -598,7 +598,7 @@ async def stop_by_cancelling_everything(story: Story) -> None:
 
 
 async def stopped(story: Story, *, grace: float, stop: Callable[[], None]) -> None:
-    """Tell of a worker that is stopped while a job runs which takes too long for it."""
+    """Stop a worker while a job runs that takes longer than the grace time."""
     job = await story.submit("long", 1, 1.7 * LEASE)
 
     await story.worker(grace=grace)

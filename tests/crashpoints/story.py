@@ -1,6 +1,6 @@
-"""A story: one process, the victim, works or asks for something; it is struck at most once; the world recovers.
+"""A story: one process, the victim, works or makes a request; at most one fault is injected into it; the world recovers.
 
-Everybody else is healthy. While the victim lives and is awake it has to manage alone, so that one
+All other processes are healthy. While the victim lives and is awake it has to manage alone, so that one
 which only seems to work is noticed. Once it has ended, died or fallen asleep, a fresh worker comes.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast import JobFailed, StoreUnavailable
 from holdfast.stores.sqlite.times import micros
 from tests import invariants
-from tests.crashpoints.strikes import NoBlow, OneBlow, Victim
+from tests.crashpoints.planned_fault import NoFaults, OneFault, Victim
 from tests.simulation.auditor import Commit
 from tests.simulation.people import Memory
 from tests.simulation.processes import Fault, Injected
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from holdfast import Holdfast, JobHandle
     from holdfast.engine.worker.worker import Worker
-    from tests.crashpoints.strikes import Strike
+    from tests.crashpoints.planned_fault import PlannedFault
     from tests.simulation.auditor import Row
     from tests.simulation.jobs import Jobs
     from tests.simulation.letter_jobs import Lettering
@@ -38,22 +38,22 @@ LEASE = 3.3
 """A third of it is a little more than a poll: a worker looks for cancellations between two extensions."""
 
 ASLEEP = 1.7 * LEASE
-"""Seconds that a paused process sleeps: its leases run out, and somebody else takes its jobs."""
+"""Seconds that a paused process sleeps: its leases expire, and another worker takes its jobs."""
 
-PATIENCE = 120.0
-"""Virtual seconds in which whatever is waited for must have come about."""
+TIMEOUT = 120.0
+"""Virtual seconds within which a condition that is waited for must hold."""
 
 STEP = 0.1
 
 MAY_END_WITH: dict[Fault | None, tuple[type[Exception], ...]] = {
     Fault.ERROR: (StoreUnavailable, Injected),
-    # Who cancels a task of the engine breaks its worker; who cancels the code of a job makes it fail.
+    # Cancelling a task of the engine breaks its worker; cancelling the code of a job makes it fail.
     Fault.CANCEL: (StoreUnavailable, RuntimeError, JobFailed),
 }
 
 
 class App(NamedTuple):
-    """What a process has in hand."""
+    """The `Holdfast` of a process, and its jobs."""
 
     hold: Holdfast
     jobs: Jobs
@@ -66,17 +66,17 @@ class _Other(NamedTuple):
 
 
 class Story:
-    """The world of one scenario, and the words in which it is told."""
+    """The world of one scenario, and the steps that scenarios are made of."""
 
-    def __init__(self, folder: Path, strike: Strike | None, *, seed: int) -> None:
+    def __init__(self, folder: Path, planned: PlannedFault | None, *, seed: int) -> None:
         self.world = World(seed, folder)
         self.memory = Memory()
-        self.blow = OneBlow(strike, seconds=ASLEEP)
-        self.victim = Victim("victim:0:p", self.world.loop, self.blow, self.world.note)
+        self.injector = OneFault(planned, seconds=ASLEEP)
+        self.victim = Victim("victim:0:p", self.world.loop, self.injector, self.world.note)
         self.books: invariants.World
         self.queues = ["default"]
-        self.patience = PATIENCE
-        self._people = self._application(self.world.process("people", NoBlow()))
+        self.timeout = TIMEOUT
+        self._people = self._application(self.world.process("people", NoFaults()))
         self._others: list[_Other] = []
         self._main: asyncio.Task[None]
         self._guard: asyncio.Task[None]
@@ -87,19 +87,19 @@ class Story:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing befalls the victim: then everything goes as one would wish."""
-        return self.blow.planned is None
+        """Whether no fault is injected: then the claims of a scenario are exact."""
+        return self.injector.planned is None
 
-    def struck_by(self, *faults: Fault) -> bool:
-        """Whether one of these befalls the victim."""
-        return self.blow.planned is not None and self.blow.planned.fault in faults
+    def injects(self, *faults: Fault) -> bool:
+        """Whether one of these is injected into the victim."""
+        return self.injector.planned is not None and self.injector.planned.fault in faults
 
     def loses_an_answer_of(self, *points: str) -> bool:
-        """Whether nothing befalls the victim but that a call to one of these fails, before or after it did its work."""
+        """Whether the only fault is that a call to one of these fails, before or after it did its work."""
         return (
-            self.struck_by(Fault.ERROR)
-            and self.blow.planned is not None
-            and self.blow.planned.spot.point in points
+            self.injects(Fault.ERROR)
+            and self.injector.planned is not None
+            and self.injector.planned.spot.point in points
         )
 
     async def begin(self) -> None:
@@ -112,24 +112,24 @@ class Story:
     def has_providers(
         self, providing: Providing, scripts: Mapping[str, Sequence[str | None]] | None = None
     ) -> None:
-        """Have everybody declare providers; each follows its script of failures, and is well after that."""
+        """Have all processes declare providers; each follows its script of failures, and is well after that."""
         self.world.has_providers(providing, random.Random(1))
         for name, outage in self.world.outages.items():
             outage.follows(*(scripts or {}).get(name, ()))
-        self._people = self._application(self.world.process("people", NoBlow()))
+        self._people = self._application(self.world.process("people", NoFaults()))
 
-    def has_letters(self, lettering: Lettering, *, clerks: bool = False) -> None:
-        """Have dead letters looked after; with *clerks*, the story is about those of the victim."""
+    def has_letters(self, lettering: Lettering, *, services: bool = False) -> None:
+        """Have dead letters looked after; with *services*, the story is about the victim's services for them."""
         self.world.has_letters(lettering, random.Random(1))
-        self.victim.about_clerks, self._lettered = clerks, True
-        self._people = self._application(self.world.process("people", NoBlow()))
+        self.victim.about_letter_services, self._lettered = services, True
+        self._people = self._application(self.world.process("people", NoFaults()))
 
     def look(self) -> None:
         """Have a commit audited that was none of the engine's."""
         self.world.auditor.look(Commit("people", micros(self.world.clock.now())))
 
     async def play_out(self) -> None:
-        """Wait until every job has ended, let everybody stop, and read the books."""
+        """Wait until every job has ended, let all processes stop, and read the books."""
         await self.begin()
         await self.until("everything has ended", self._everything_ended)
         self._guard.cancel()
@@ -153,11 +153,11 @@ class Story:
         jobs = self._people.jobs
         [place] = [part for part in (jobs, jobs.timed, jobs.provided) if hasattr(part, job)]
         handle = await getattr(place, job).options(**options).submit(*args)
-        self.heard(handle)
+        self.acknowledged(handle)
         return str(handle.id)
 
-    def heard(self, *handles: JobHandle[Any]) -> None:
-        """Remember that somebody was told that these jobs are stored."""
+    def acknowledged(self, *handles: JobHandle[Any]) -> None:
+        """Remember that the store has acknowledged these jobs to a caller."""
         self.memory.acknowledged.update({handle.id: handle.name for handle in handles})
 
     async def runs(self, job_id: str, *, by: Process | None = None) -> None:
@@ -167,7 +167,7 @@ class Story:
             row = self.seen(job_id)
             return row.status == "processing" and (by is None or row.worker == by.name)
 
-        await self.until(f"{by or 'somebody'} runs {job_id}", held)
+        await self.until(f"{by or 'a worker'} runs {job_id}", held)
 
     async def ends(self, job_id: str) -> None:
         """Wait until the job has ended."""
@@ -179,9 +179,9 @@ class Story:
 
     async def until(self, what: str, came_about: Callable[[], bool], *, step: float = STEP) -> None:
         """Look every *step* seconds whether something came about, for a bounded time."""
-        limit = self.world.loop.time() + self.patience
+        limit = self.world.loop.time() + self.timeout
         while not came_about():
-            assert self.world.loop.time() < limit, f"waited {self.patience:g} s in vain: {what}"
+            assert self.world.loop.time() < limit, f"waited {self.timeout:g} s in vain: {what}"
             await asyncio.sleep(step)
 
     def _everything_ended(self) -> bool:
@@ -193,7 +193,7 @@ class Story:
 
     def other_worker(self) -> Process:
         """Start a healthy worker beside the victim."""
-        process, stop = self.world.process("worker", NoBlow()), asyncio.Event()
+        process, stop = self.world.process("worker", NoFaults()), asyncio.Event()
         self._others.append(_Other(process, process.start(self._work(process, stop)), stop))
         return process
 
@@ -223,7 +223,7 @@ class Story:
         await self.until("the client is done", self._victim_is_gone)
 
     async def worker(self, *, slots: int = 2, grace: float = 30.0) -> None:
-        """Let the victim be a worker, until it is told to stop."""
+        """Let the victim be a worker, until it is stopped."""
         await self.begin()
         self._start(self._work(self.victim, self._stop, slots=slots, grace=grace))
 
@@ -236,7 +236,7 @@ class Story:
         await self.until("the victim works", lambda: at_work() or self._victim_is_gone())
 
     def stop(self) -> None:
-        """Tell the victim to stop; the second time, to hurry."""
+        """Stop the victim; the second time, without its grace time."""
         if self._stop.is_set() and self._worker is not None:
             self._worker.stop()
         self._stop.set()
@@ -247,20 +247,20 @@ class Story:
         self._main.cancel()
 
     def cancel_everything(self) -> None:
-        """Cancel every task of the victim at once, as programs do that want to end in a hurry."""
+        """Cancel every task of the victim at once, as programs do that end at once."""
         self._cancelled = True
         for task in self.victim.running():
             task.cancel()
 
     def own_connection(self) -> sqlite3.Connection:
-        """Let the victim open the file by itself, beside the store."""
+        """Let the victim open the file without the store."""
         connection = sqlite3.connect(self.world.path, isolation_level=None)
         self.victim.owns_file(connection)
         return connection
 
     @property
     def ended_well(self) -> bool:
-        """Whether the victim came to the end of what it wanted to do."""
+        """Whether the victim came to the end of its program."""
         return self.victim.alive and not self._main.cancelled() and self._main.exception() is None
 
     def _start(self, program: Coroutine[Any, Any, None]) -> None:
@@ -304,13 +304,13 @@ class Story:
         return not self.victim.alive or self._main.done()
 
     def _check_how_the_victim_ended(self) -> None:
-        """It may end with the error that struck it, and with no other."""
+        """It may end with the injected error, and with no other."""
         if not self.victim.alive:
             return
         if self._main.cancelled():
-            cancelled = self._cancelled or self.struck_by(Fault.CANCEL)
-            assert cancelled, "the victim was cancelled, and by nobody"
+            cancelled = self._cancelled or self.injects(Fault.CANCEL)
+            assert cancelled, "the victim was cancelled, though no cancellation was injected"
             return
         error = self._main.exception()
-        fault = None if self.blow.planned is None else self.blow.planned.fault
+        fault = None if self.injector.planned is None else self.injector.planned.fault
         assert error is None or isinstance(error, MAY_END_WITH.get(fault, ())), f"the victim broke: {error!r}"

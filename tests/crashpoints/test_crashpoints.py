@@ -15,8 +15,8 @@ from holdfast.ports import Store
 from holdfast.ports.letters import LetterStore
 from holdfast.ports.providers import ProviderStore
 from holdfast.stores.sqlite import store
-from tests.crashpoints.strikes import Spot, Strike
-from tests.crashpoints.walk import TURNS, play, play_each, strikes_at, strikes_in_turn
+from tests.crashpoints.planned_fault import PlannedFault, Spot
+from tests.crashpoints.walk import TURNS, faults_at, faults_in_turn, play, play_each
 from tests.simulation.processes import Fault, Moment
 
 if TYPE_CHECKING:
@@ -79,27 +79,27 @@ def walk(*options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any
 @pytest.mark.clause("OPS-1", "sqlite")
 @pytest.mark.clause("OPS-2", "sqlite")
 def test_no_promise_is_broken_at_any_crash_point() -> None:
-    """An eighth of the whole walk, which is `make crashpoints`: every call, struck once."""
-    done, told = walk("--turn", "1")
+    """An eighth of the whole walk, which is `make crashpoints`: one fault at every call."""
+    done, report = walk("--turn", "1")
 
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
-    assert told["violations"] == 0
-    assert told["scenarios"] >= 12
-    assert told["scenarios"] + 0.98 * told["port_calls"] <= told["runs"]
-    assert told["runs"] <= told["scenarios"] + told["port_calls"]
-    # What a loop has under way when its victim stops has a beginning and no end.
-    assert 0 <= 2 * told["port_calls"] - told["moments"] <= told["scenarios"] // 10
-    assert set(told["calls_by_port"]) == EVERY_PORT
+    assert report["violations"] == 0
+    assert report["scenarios"] >= 12
+    assert report["scenarios"] + 0.98 * report["port_calls"] <= report["runs"]
+    assert report["runs"] <= report["scenarios"] + report["port_calls"]
+    # A call that is in flight when the victim stops has a beginning and no end.
+    assert 0 <= 2 * report["port_calls"] - report["moments"] <= report["scenarios"] // 10
+    assert set(report["calls_by_port"]) == EVERY_PORT
 
 
 def test_the_turns_divide_the_whole_walk() -> None:
     passed = play("stages", None).passed
 
-    turns = [list(strikes_in_turn(passed, turn)) for turn in range(1, 1 + TURNS)]
+    turns = [list(faults_in_turn(passed, turn)) for turn in range(1, 1 + TURNS)]
 
-    assert sorted(chain(*turns)) == sorted(strikes_at(passed))
+    assert sorted(chain(*turns)) == sorted(faults_at(passed))
     for turn in turns:
-        assert len({(strike.spot.moment, strike.fault) for strike in turn}) == TURNS
+        assert len({(planned.spot.moment, planned.fault) for planned in turn}) == TURNS
 
 
 def test_a_broken_fence_is_found_and_can_be_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,25 +107,25 @@ def test_a_broken_fence_is_found_and_can_be_seen_again(monkeypatch: pytest.Monke
         return rows
 
     monkeypatch.setattr(store, "_held", all_of_them)
-    pauses = [strike for strike in strikes_at(play("stages", None).passed) if strike.fault is Fault.PAUSE]
+    pauses = [planned for planned in faults_at(play("stages", None).passed) if planned.fault is Fault.PAUSE]
 
     found = [outcome for outcome in play_each("stages", pauses) if outcome.violations]
 
     assert found
-    again = play("stages", found[0].strike)
+    again = play("stages", found[0].planned)
     assert (again.violations, again.trace) == (found[0].violations, found[0].trace)
 
 
-def test_a_blow_that_never_falls_is_a_violation() -> None:
-    nowhere = Strike(Spot(10_000, "store.claim", Moment.BEFORE), Fault.CRASH)
+def test_a_fault_that_is_never_injected_is_a_violation() -> None:
+    nowhere = PlannedFault(Spot(10_000, "store.claim", Moment.BEFORE), Fault.CRASH)
 
-    assert play("complete", nowhere).violations == ["the blow never fell"]
+    assert play("complete", nowhere).violations == ["the fault was never injected"]
 
 
-def test_one_blow_is_replayed_by_its_number() -> None:
-    done, told = walk(
+def test_one_fault_is_replayed_by_its_number() -> None:
+    done, report = walk(
         "--scenario", "submit", "--call", "6", "--fault", "crash", "--moment", "after", "--trace"
     )
 
-    assert (done.returncode, told["runs"]) == (0, 2)
+    assert (done.returncode, report["runs"]) == (0, 2)
     assert "victim:0:p crash after #6" in done.stdout

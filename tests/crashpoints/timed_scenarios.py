@@ -46,7 +46,7 @@ async def expire_while_queued(story: Story) -> None:
 
 @scenario
 async def expire_while_running(story: Story) -> None:
-    """A job that is stopped at its deadline has timed out, and leaves no result, whoever finds that out."""
+    """A job that is stopped at its deadline has timed out, and leaves no result, whichever process notices that."""
     job = await story.submit("brief", 1, 30.0, deadline=1.2)
 
     await story.worker()
@@ -64,12 +64,12 @@ async def come_late_after_the_sweep(story: Story) -> None:
 
 @scenario
 async def come_late_before_the_sweep(story: Story) -> None:
-    """A result that comes after the deadline, which nobody has noticed yet, makes the job time out."""
+    """A result that comes after the deadline, which no process has noticed yet, makes the job time out."""
     await late(story, seconds=0.5, deadline=0.99)
 
 
 async def late(story: Story, *, seconds: float, deadline: float) -> None:
-    """Tell of a job that goes on after its deadline; it takes twice *seconds*."""
+    """Run a job that goes on after its deadline; it takes twice *seconds*."""
     job = await story.submit("dogged", 1, seconds, deadline=deadline)
 
     await story.worker()
@@ -82,7 +82,7 @@ async def late(story: Story, *, seconds: float, deadline: float) -> None:
 
 @scenario
 async def complete_before_the_deadline(story: Story) -> None:
-    """A job that is struck may miss its deadline; then it has timed out, and else it has completed."""
+    """A job that meets a fault may miss its deadline; then it has timed out, and else it has completed."""
     job = await story.submit("brief", 1, 0.3, deadline=2.0)
 
     await story.worker()
@@ -96,7 +96,7 @@ async def complete_before_the_deadline(story: Story) -> None:
 
 @scenario
 async def accept_a_late_result(story: Story) -> None:
-    """Who accepts a late result completes the job and starts what follows, once, or does neither."""
+    """Accepting a late result completes the job and starts what follows, once, or does neither."""
     job = await story.submit("dogged", 1, 0.5, deadline=0.7)
     story.other_worker()
     await story.until("its result is there", lambda: story.seen(job).late_result is not None)
@@ -111,27 +111,27 @@ async def accept_a_late_result(story: Story) -> None:
 
     accepted = status_of(story, job) == Status.COMPLETED
     assert accepted or not story.calm
-    assert accepted or not story.memory.accepted, "told that it was accepted, and it was not"
+    assert accepted or not story.memory.accepted, "acknowledged as accepted, and it was not"
     assert [row["name"] for row in story.books.jobs].count("recompute") == accepted
 
 
 @scenario
 async def cancel_at_the_deadline(story: Story) -> None:
-    """Of a cancellation and a deadline that meet, one is the job's end, and who was told so was told the truth."""
+    """Of a cancellation and a deadline that meet, one is the job's end, and the answer to the caller is true."""
     job = await story.submit("plain", 1, deadline=1.0, delay=30)
     story.other_worker()
     await asyncio.sleep(0.999)
-    told: list[Status] = []
+    answers: list[Status] = []
 
     async def act(app: App) -> None:
-        told.append(await app.hold.cancel(job))
+        answers.append(await app.hold.cancel(job))
 
     await story.client(unless_refused(act))
     await story.play_out()
 
     if status_of(story, job) != Status.CANCELLED:
         assert_timed_out(story, job)
-        assert not told, "told that the job was cancelled, and it has timed out"
+        assert not answers, "acknowledged as cancelled, and it has timed out"
 
 
 # Waits.
@@ -139,7 +139,7 @@ async def cancel_at_the_deadline(story: Story) -> None:
 
 @scenario
 async def sleep(story: Story) -> None:
-    """A job sleeps as long as it should, whoever is struck meanwhile."""
+    """A job sleeps as long as it should, whatever fault its worker meets."""
     job = await story.submit("sleeper", 1, 0.8, 1)
 
     await story.worker()
@@ -153,7 +153,7 @@ async def sleep(story: Story) -> None:
 
 @scenario
 async def wait_for_signals(story: Story) -> None:
-    """A job hears what it waits for, and what came before it waited, each once and in order."""
+    """A job receives the signals it waits for, and those that came before it waited, each once and in order."""
     job = await story.submit("listener", 1, None)
 
     await story.worker()
@@ -164,12 +164,12 @@ async def wait_for_signals(story: Story) -> None:
     await story.play_out()
 
     assert_completed(story, job)
-    assert_heard(story, job, "word 1", "word 2")
+    assert_received(story, job, "word 1", "word 2")
 
 
 @scenario
 async def signal_too_early(story: Story) -> None:
-    """A signal that came before anybody ran the job is not lost."""
+    """A signal that came before the job first ran is not lost."""
     job = await story.submit("listener", 1, 20.0)
     for word in ("word 1", "word 2"):
         await story.hold.signal(job, GO, word)
@@ -178,12 +178,12 @@ async def signal_too_early(story: Story) -> None:
     await story.play_out()
 
     assert_completed(story, job)
-    assert_heard(story, job, "word 1", "word 2")
+    assert_received(story, job, "word 1", "word 2")
 
 
 @scenario
 async def send_a_signal(story: Story) -> None:
-    """A signal is left with the job once, or not at all; who was told so can rely on it."""
+    """A signal is stored with the job once, or not at all; one that was acknowledged is stored."""
     job = await story.submit("listener", 1, None)
     story.other_worker()
     await story.until("it waits", lambda: bool(story.seen(job).waiting))
@@ -194,13 +194,13 @@ async def send_a_signal(story: Story) -> None:
 
     await story.client(act)
     for word in ("word 2", "word 3"):
-        with suppress(StateRefused):  # it has heard enough
+        with suppress(StateRefused):  # it has received enough
             await story.hold.signal(job, GO, word)
     await story.play_out()
 
     assert_completed(story, job)
     if story.memory.signalled:
-        assert_heard(story, job, "word 1", "word 2")
+        assert_received(story, job, "word 1", "word 2")
 
 
 @scenario
@@ -220,7 +220,7 @@ async def wait_for_children(story: Story) -> None:
 
 @scenario
 async def tick(story: Story) -> None:
-    """A tick is submitted once, by whoever is there; the auditor counts them."""
+    """A tick is submitted once, by whichever worker runs; the auditor counts them."""
     story.world.recurs = True
     await asyncio.sleep(EVERY / SECOND - (story.world.clock.now().timestamp() + 0.6) % (EVERY / SECOND))
 
@@ -235,44 +235,44 @@ async def tick(story: Story) -> None:
 
 @scenario
 async def pause_a_queue(story: Story) -> None:
-    """Once somebody was told that a queue is paused, what is submitted to it waits until it is resumed."""
+    """Once a pause is acknowledged, what is submitted to the queue waits until it is resumed."""
     story.queues = ["default", SIDE]
-    told: list[bool] = []
+    answers: list[bool] = []
 
     async def act(app: App) -> None:
-        told.append(await app.hold.pause_queue(SIDE, actor="victim"))
+        answers.append(await app.hold.pause_queue(SIDE, actor="victim"))
 
     story.other_worker()
     await story.client(act)
-    await asyncio.sleep(2.0)  # the worker has heard of it by now
+    await asyncio.sleep(2.0)  # the worker knows of it by now
     job = await story.submit("plain", 1, queue=SIDE)
     await asyncio.sleep(2.0)
-    assert not told or story.seen(job).token == 0, "a job was claimed from a paused queue"
+    assert not answers or story.seen(job).token == 0, "a job was claimed from a paused queue"
     await story.hold.resume_queue(SIDE, actor="people")
     await story.play_out()
 
-    assert told in ([], [True])
+    assert answers in ([], [True])
     assert_completed(story, job)
 
 
 @scenario
 async def resume_a_queue(story: Story) -> None:
-    """Once somebody was told that a queue is resumed, its jobs are run."""
+    """Once it is acknowledged that a queue is resumed, its jobs are run."""
     story.queues = ["default", SIDE]
     job = await story.submit("plain", 1, queue=SIDE)
     await story.hold.pause_queue(SIDE, actor="people")
     story.other_worker()
-    told: list[bool] = []
+    answers: list[bool] = []
 
     async def act(app: App) -> None:
-        told.append(await app.hold.resume_queue(SIDE, actor="victim"))
+        answers.append(await app.hold.resume_queue(SIDE, actor="victim"))
 
     await story.client(act)
-    if not told:
+    if not answers:
         await story.hold.resume_queue(SIDE, actor="people")
     await story.play_out()
 
-    assert told in ([], [True])
+    assert answers in ([], [True])
     assert_completed(story, job)
 
 
@@ -305,9 +305,9 @@ def assert_timed_out(story: Story, job_id: str) -> None:
         assert row["timed_out_at"] >= row["deadline_at"]
 
 
-def assert_heard(story: Story, job_id: str, *words: str) -> None:
-    """The job tells of these words."""
+def assert_received(story: Story, job_id: str, *words: str) -> None:
+    """The job has returned these words."""
     row: dict[str, Any] = row_of(story, job_id)
     if not cancelled_itself(row):
-        heard = json.loads(row["result"])[:-1]
-        assert heard == list(words), f"it heard {heard}"
+        received = json.loads(row["result"])[:-1]
+        assert received == list(words), f"it received {received}"

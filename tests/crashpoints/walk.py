@@ -1,4 +1,4 @@
-"""The walk: every scenario, struck in every way before and after every call of its victim."""
+"""The walk: every scenario with every fault before and after every call of its victim."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from tests.crashpoints.every_scenario import SCENARIOS
+from tests.crashpoints.planned_fault import FAULTS, PlannedFault, Spot
 from tests.crashpoints.story import Story
-from tests.crashpoints.strikes import FAULTS, Spot, Strike
 from tests.simulation import promises
 from tests.simulation.processes import Moment
 from tests.simulation.shapes import shapes_made_once
-from tests.simulation.simulation import fresh_folder, unheard_dead
+from tests.simulation.simulation import collected_at_the_end, fresh_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SEED = 1
 TURNS = len(Moment) * len(FAULTS)
-"""In so many ways a call can be struck."""
+"""How many different faults can be injected at a call."""
 
 
 @dataclass
@@ -31,55 +31,55 @@ class Outcome:
     """What became of one run."""
 
     scenario: str
-    strike: Strike | None
+    planned: PlannedFault | None
     passed: list[Spot]
     violations: list[str]
     trace: list[str] = field(repr=False)
 
 
-def play_each(scenario: str, strikes: Sequence[Strike | None], *, seed: int = SEED) -> list[Outcome]:
-    """Tell a story once for each of *strikes*."""
-    with unheard_dead(), shapes_made_once(), _nobody_waits_for_a_lock():
-        return [_play(scenario, strike, seed) for strike in strikes]
+def play_each(scenario: str, faults: Sequence[PlannedFault | None], *, seed: int = SEED) -> list[Outcome]:
+    """Play a scenario once for each of *faults*; `None` stands for no fault."""
+    with collected_at_the_end(), shapes_made_once(), _no_wait_for_locks():
+        return [_play(scenario, planned, seed) for planned in faults]
 
 
-def play(scenario: str, strike: Strike | None = None, *, seed: int = SEED) -> Outcome:
-    """Tell a story once, with at most one blow, and check it."""
-    [outcome] = play_each(scenario, [strike], seed=seed)
+def play(scenario: str, planned: PlannedFault | None = None, *, seed: int = SEED) -> Outcome:
+    """Play a scenario once, with at most one fault, and check it."""
+    [outcome] = play_each(scenario, [planned], seed=seed)
     return outcome
 
 
-def strikes_at(passed: Sequence[Spot]) -> Iterator[Strike]:
-    """All blows that can fall on a victim that passes these spots."""
+def faults_at(passed: Sequence[Spot]) -> Iterator[PlannedFault]:
+    """All faults that can be injected into a victim that passes these spots."""
     for spot in sorted(passed):
         for fault in FAULTS:
-            yield Strike(spot, fault)
+            yield PlannedFault(spot, fault)
 
 
-def strikes_in_turn(passed: Sequence[Spot], turn: int) -> Iterator[Strike]:
-    """One blow at each call, in another way each time; all turns together are all blows."""
+def faults_in_turn(passed: Sequence[Spot], turn: int) -> Iterator[PlannedFault]:
+    """One fault at each call, the kinds in rotation; all turns together are all faults."""
     for place, (_, spots) in enumerate(groupby(sorted(passed), key=attrgetter("call"))):
-        ways = list(strikes_at(list(spots)))
-        # Every round begins one way later: else calls that come in pairs would only ever meet half of the ways.
-        way = (place + place // TURNS + turn) % TURNS
-        yield from ways[way : way + 1]
+        faults = list(faults_at(list(spots)))
+        # Every round begins one fault later: else calls that come in pairs would only ever meet half of the faults.
+        first = (place + place // TURNS + turn) % TURNS
+        yield from faults[first : first + 1]
 
 
-def _play(scenario: str, strike: Strike | None, seed: int) -> Outcome:
+def _play(scenario: str, planned: PlannedFault | None, seed: int) -> Outcome:
     with fresh_folder() as folder:
-        story = Story(folder, strike, seed=seed)
+        story = Story(folder, planned, seed=seed)
         loop = story.world.loop
         asyncio.set_event_loop(loop)
-        loop.set_exception_handler(lambda *_: None)  # dead processes leave tasks behind that nobody asks
+        loop.set_exception_handler(lambda *_: None)  # tasks of dead processes are never awaited
         try:
-            violations = loop.run_until_complete(_told(scenario, story))
+            violations = loop.run_until_complete(_violations(scenario, story))
         finally:
             asyncio.set_event_loop(None)
             story.world.close()
-    return Outcome(scenario, strike, story.blow.passed, violations, story.world.trace)
+    return Outcome(scenario, planned, story.injector.passed, violations, story.world.trace)
 
 
-async def _told(scenario: str, story: Story) -> list[str]:
+async def _violations(scenario: str, story: Story) -> list[str]:
     found: list[str] = []
     try:
         await SCENARIOS[scenario](story)
@@ -92,11 +92,11 @@ async def _told(scenario: str, story: Story) -> list[str]:
         )
     except Exception as error:
         found.append(str(error) if isinstance(error, AssertionError) else repr(error))
-    if story.blow.planned is not None and not story.blow.struck:
-        found.append("the blow never fell")
+    if story.injector.planned is not None and not story.injector.injected:
+        found.append("the fault was never injected")
     return story.world.violations + found
 
 
-def _nobody_waits_for_a_lock() -> AbstractContextManager[Any]:
-    """Let a locked file be a store that is away: whoever holds the lock lives in the same thread."""
+def _no_wait_for_locks() -> AbstractContextManager[Any]:
+    """Let a locked file be a store that is away: the holder of the lock runs in the same thread."""
     return mock.patch("holdfast.stores.sqlite.database.BUSY_MS", 0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds to wait for a process before a test gives up."""
 
 STARTED_ANEW = [("worker",), ("dev",)]
@@ -57,8 +57,8 @@ async def refused(why: str) -> None:
     raise Permanent(why)
 
 
-@hold.job("patient", attempts=2)
-async def patient() -> str:
+@hold.job("waiting", attempts=2)
+async def waiting() -> str:
     print("begun", flush=True)
     while not (HERE / "go").exists():
         await asyncio.sleep(0.01)
@@ -113,14 +113,14 @@ def holdfast(
     """Run a command to its end, perhaps *through* another program that starts it."""
     environment = _environment(settings or {})
     if not through and words[:1] not in STARTED_ANEW and "LD_PRELOAD" not in environment:
-        return _fork_server().run(words, cwd=cwd, env=environment, timeout=PATIENCE * 2)
+        return _fork_server().run(words, cwd=cwd, env=environment, timeout=TIMEOUT * 2)
     return subprocess.run(
         [*through, *_command(words)],
         cwd=cwd,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE * 2,
+        timeout=TIMEOUT * 2,
         check=False,
     )
 
@@ -133,13 +133,13 @@ def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         env=_environment({}),
         capture_output=True,
         text=True,
-        timeout=PATIENCE * 2,
+        timeout=TIMEOUT * 2,
         check=False,
     )
 
 
 class Running:
-    """A command under way, whose lines are read as they come."""
+    """A command that runs, whose lines are read as they come."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -163,7 +163,7 @@ class Running:
         """Wait for the next line, on either stream, that holds *text*."""
         while True:
             try:
-                line = self._said.get(timeout=PATIENCE)
+                line = self._said.get(timeout=TIMEOUT)
             except queue.Empty:
                 raise AssertionError(f"no line with {text!r}, only:\n{self.output}") from None
             if line is None and self.process.poll() is not None:
@@ -179,9 +179,9 @@ class Running:
 
     def end(self) -> int:
         """Wait for the end, and return the exit code."""
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(TIMEOUT)
         for reader in self._readers:
-            reader.join(PATIENCE)
+            reader.join(TIMEOUT)
         while not self._said.empty():
             self._lines.append(self._said.get() or "")
         return code
@@ -221,7 +221,7 @@ def a_process(*words: str, cwd: Path, settings: Mapping[str, str] | None = None)
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
 
 
 @contextmanager
@@ -260,7 +260,7 @@ async def read(url: str, job_id: str) -> Job:
 
 async def wait(url: str, job_id: str) -> Job:
     """Wait until a job has ended, and read it."""
-    return await _with(url, lambda hold: hold.wait(job_id, timeout=PATIENCE))
+    return await _with(url, lambda hold: hold.wait(job_id, timeout=TIMEOUT))
 
 
 async def _with(url: str, use: Callable[[Holdfast], Awaitable[T]]) -> T:

@@ -104,7 +104,7 @@ KINDS = (FINISHED, PARKED, READY, LEASED, DUE, LOST, HELD)
 
 
 async def prepared(dsn: str) -> Connection:
-    """Make the tables, keep the server from analysing them by itself, and connect."""
+    """Make the tables, keep autovacuum from analysing them, and connect."""
     store = PostgresStore(dsn)
     await store.apply_schema()
     await store.close()
@@ -138,14 +138,14 @@ async def analyse_while_tiny(connection: Connection) -> None:
 
 async def forget_statistics(connection: Connection) -> None:
     """Leave the catalogue as it is for tables that were never analysed. Takes a superuser."""
-    wanted = """
+    named = """
         SELECT oid FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace AND relname = ANY ($1::text[])
          UNION
         SELECT indexrelid FROM pg_index JOIN pg_class ON oid = indrelid
          WHERE relnamespace = 'holdfast'::regnamespace AND relname = ANY ($1::text[])"""
     unknown = -1 if connection.get_server_version().major >= 14 else 0
-    await connection.execute(f"DELETE FROM pg_statistic WHERE starelid IN ({wanted})", TABLES)
+    await connection.execute(f"DELETE FROM pg_statistic WHERE starelid IN ({named})", TABLES)
     await connection.execute(
-        f"UPDATE pg_class SET relpages = 0, reltuples = {unknown}, relallvisible = 0 WHERE oid IN ({wanted})",
+        f"UPDATE pg_class SET relpages = 0, reltuples = {unknown}, relallvisible = 0 WHERE oid IN ({named})",
         TABLES,
     )

@@ -88,7 +88,7 @@ def serve(address: str) -> list[str]:
 
 
 def _attend(connection: socket.socket) -> list[str]:
-    """Fork once more, and tell the client what becomes of that fork; there, become what the request says."""
+    """Fork once more, and report the end of that fork to the client; in the fork, return the request's words."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     line, files, _, _ = socket.recv_fds(connection, LINE, 2)
     while not line.endswith(b"\n"):

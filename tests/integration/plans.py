@@ -23,7 +23,7 @@ Value = str | int | None
 
 @dataclass(frozen=True)
 class Plan:
-    """A statement that was carried out, as EXPLAIN ANALYZE tells it."""
+    """A statement that was carried out, as EXPLAIN ANALYZE reports it."""
 
     root: dict[str, Any]
     micros: int
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def buffers(self) -> int:
-        """The pages touched. What nobody reads from is written after the root has ended, and counts on its own."""
+        """The pages touched. A node without a reader is written after the root has ended, and counts on its own."""
         read = {node["CTE Name"] for node in self.nodes("CTE Scan")}
         late = [
             node
@@ -90,10 +90,10 @@ async def carry_out(connection: Connection, name: str, *values: Value | Sequence
     change = connection.transaction()
     await change.start()
     try:
-        told = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {call}")
+        report = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {call}")
     finally:
         await change.rollback()
-    [plan] = json.loads(told)
+    [plan] = json.loads(report)
     return Plan(plan["Plan"], round(plan["Execution Time"] * 1000))
 
 

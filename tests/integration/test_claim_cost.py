@@ -33,7 +33,7 @@ TURNOVER = 50_000
 
 
 @dataclass
-class Figures:
+class Measurements:
     """What was measured, written to a file at the end."""
 
     target: Path
@@ -57,8 +57,8 @@ class Databases:
 
 
 @pytest.fixture(scope="module")
-def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
-    made = Figures(request.config.rootpath / "build" / "claim-cost.json")
+def measurements(request: pytest.FixtureRequest) -> Iterator[Measurements]:
+    made = Measurements(request.config.rootpath / "build" / "claim-cost.json")
     yield made
     made.target.parent.mkdir(exist_ok=True)
     made.target.write_text(json.dumps(made.measured, indent=1) + "\n", encoding="utf-8")
@@ -103,11 +103,11 @@ async def _forget_or_skip(connection: crowds.Connection) -> None:
 
 @pytest.mark.clause("JOB-9", "postgres")
 async def test_a_claim_is_as_cheap_beside_millions_of_finished_and_parked_jobs(
-    databases: Databases, statistics: str, figures: Figures
+    databases: Databases, statistics: str, measurements: Measurements
 ) -> None:
     alone, crowded = [await claim(dsn) for dsn in databases]
 
-    figures.note(f"{statistics} statistics", alone=alone.buffers, crowded=crowded.buffers)
+    measurements.note(f"{statistics} statistics", alone=alone.buffers, crowded=crowded.buffers)
     assert crowded.buffers <= 1.5 * alone.buffers
     assert crowded.visits <= 1.5 * alone.visits
 
@@ -124,9 +124,9 @@ async def test_a_claim_neither_scans_nor_sorts(databases: Databases, statistics:
 
 
 async def test_a_claim_is_cheap_again_once_an_old_snapshot_is_gone(
-    databases: Databases, figures: Figures
+    databases: Databases, measurements: Measurements
 ) -> None:
-    """While somebody holds a snapshot, the entries of claimed jobs stay in the index, and claims step over them."""
+    """While a transaction holds a snapshot, the entries of claimed jobs stay in the index, and claims step over them."""
     before = await claim(databases.crowded)
 
     async with old_snapshot(databases.crowded):
@@ -135,13 +135,13 @@ async def test_a_claim_is_cheap_again_once_an_old_snapshot_is_gone(
     await vacuum(databases.crowded)
     after = await claim(databases.crowded)
 
-    figures.note(
+    measurements.note(
         f"old snapshot over {TURNOVER} claims and ends",
         before=before.buffers,
         held=held.buffers,
         after=after.buffers,
     )
-    figures.note("the same in microseconds", before=before.micros, held=held.micros, after=after.micros)
+    measurements.note("the same in microseconds", before=before.micros, held=held.micros, after=after.micros)
     assert after.buffers <= 1.5 * before.buffers
 
 

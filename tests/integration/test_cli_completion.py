@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_process import PATIENCE
+from tests.integration.cli_process import TIMEOUT
 
 
 def script(*words: str, home: Path, **environment: str) -> str:
@@ -20,7 +20,7 @@ def script(*words: str, home: Path, **environment: str) -> str:
         env={**os.environ, "HOME": str(home), **environment},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -122,7 +122,7 @@ class Scene:
             return {letter.job_id: letter.state for letter in await hold.dead.list(LetterFilter(limit=1_000))}
 
     def plan(self, *words: str) -> str:
-        """Go all the way to a plan; give its token."""
+        """Take every step up to a plan; return its token."""
         for step in (("triage", "--cause", "transient"), ("remediate", "--evidence", "it is back")):
             assert self.run(*step, *words, "--actor", "ann").returncode == 0
         token = self.json("plan", *words, "--safe", "keyed", "--actor", "ann")["token"]
@@ -283,7 +283,7 @@ def test_what_needs_the_code_asks_for_the_application(tmp_path: Path, words: tup
 
 
 @pytest.mark.clause("OPS-1")
-async def test_a_job_goes_all_the_way_with_corrected_arguments(scene: Scene) -> None:
+async def test_a_job_takes_every_step_with_corrected_arguments(scene: Scene) -> None:
     [job_id] = await scene.failed("charge", -1)
     (scene.folder / "right.json").write_text('{"amount": 7}', encoding="utf-8")
     by = ("--actor", "ann")
@@ -300,7 +300,7 @@ async def test_a_job_goes_all_the_way_with_corrected_arguments(scene: Scene) -> 
     token = scene.json("plan", job_id, "--safe", "keyed", *by)["token"]
     with a_worker(cwd=scene.folder, settings=scene.settings):
         replayed = scene.run("replay", token, *by)
-    closed = took("close", "--plan", token, "--notes", "mended")
+    closed = took("close", "--plan", token, "--notes", "repaired")
 
     assert wrong.returncode == 1
     assert "input\tyes\tthe function takes the arguments" in look.splitlines()
@@ -342,7 +342,7 @@ async def test_a_retry_brings_a_job_back_discarded_or_not_and_closes_its_letter(
 ) -> None:
     [job_id] = await scene.failed("grade", 5)
     if is_discarded:
-        assert scene.run("discard", job_id, "--reason", "nobody asks", "--actor", "ann").returncode == 0
+        assert scene.run("discard", job_id, "--reason", "not needed", "--actor", "ann").returncode == 0
     (scene.folder / "up").touch()
 
     retried = holdfast("jobs", "retry", job_id, cwd=scene.folder, settings=scene.settings)
@@ -375,7 +375,7 @@ async def test_a_replay_whose_canary_fails_is_stopped_and_says_so_by_its_exit_co
     assert (await scene.states())[first] is LetterState.NEW
 
 
-async def test_a_replay_goes_on_without_whoever_watches_it_until_it_is_stopped(scene: Scene) -> None:
+async def test_a_replay_goes_on_without_the_command_that_watches_it_until_it_is_stopped(scene: Scene) -> None:
     await scene.failed("grade", 1, 2)
     token = scene.plan("--all")
 
@@ -458,7 +458,7 @@ async def test_letters_leave_for_the_archive_and_come_back(scene: Scene) -> None
     assert set(await scene.states()) == {first, second}
 
 
-async def test_a_job_that_is_archived_is_shown_with_the_way_to_bring_it_back(scene: Scene) -> None:
+async def test_a_job_that_is_archived_is_shown_with_the_command_that_restores_it(scene: Scene) -> None:
     [job_id] = await scene.failed("charge", -1)
     scene.run("archive", "--beyond", "0")
 

@@ -1,4 +1,4 @@
-"""`holdfast dev`: a worker that follows the code, and loses nothing on the way."""
+"""`holdfast dev`: a worker that follows the code, and loses no job."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ async def add(number: int) -> int:
     return number + {added}
 
 
-@hold.job("patient", attempts=1)
-async def patient() -> str:
+@hold.job("waiting", attempts=1)
+async def waiting() -> str:
     print("begun", flush=True)
     while not Path("go").exists():
         await asyncio.sleep(0.01)
@@ -74,7 +74,7 @@ async def test_jobs_run_with_the_code_as_it_was_saved_last(folder: Path, url: st
 
 
 async def test_a_job_that_runs_when_the_code_changes_may_go_on_to_its_end(folder: Path, url: str) -> None:
-    job_id = await submit(url, "patient")
+    job_id = await submit(url, "waiting")
 
     with dev("--grace", "30s", cwd=folder) as worker:
         if "begun" not in worker.output:
@@ -89,7 +89,7 @@ async def test_a_job_that_runs_when_the_code_changes_may_go_on_to_its_end(folder
 
 
 async def test_a_job_that_takes_longer_is_given_back_with_its_attempt(folder: Path, url: str) -> None:
-    job_id = await submit(url, "patient")
+    job_id = await submit(url, "waiting")
 
     with dev("--grace", "0s", cwd=folder) as worker:
         if "begun" not in worker.output:

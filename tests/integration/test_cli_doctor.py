@@ -14,7 +14,7 @@ import pytest
 from holdfast import Holdfast
 from tests.acceptance.harness.clocks import WrongClock
 from tests.acceptance.harness.missing import PartMissingError
-from tests.integration.cli_process import PATIENCE, an_application, apply_schema, holdfast, submit
+from tests.integration.cli_process import TIMEOUT, an_application, apply_schema, holdfast, submit
 from tests.servers import in_ci
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def test_a_schema_that_does_not_fit_fails_with_what_to_do(
     postgres_server: PostgresServer, tmp_path: Path, version: int
 ) -> None:
     url = postgres_server.create_database(apply_schema)
-    await told(url, f"UPDATE holdfast.meta SET schema_version = {version}, min_compatible = {version}")
+    await execute(url, f"UPDATE holdfast.meta SET schema_version = {version}, min_compatible = {version}")
 
     code, checks = examined(url, tmp_path)
 
@@ -131,7 +131,7 @@ async def test_autovacuum_that_is_off_for_the_table_of_jobs_is_found(
     postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     url = postgres_server.create_database(apply_schema)
-    await told(url, "ALTER TABLE holdfast.jobs SET (autovacuum_enabled = false)")
+    await execute(url, "ALTER TABLE holdfast.jobs SET (autovacuum_enabled = false)")
 
     _, checks = examined(url, tmp_path)
 
@@ -143,7 +143,7 @@ async def test_a_server_that_has_no_room_for_another_worker_is_a_warning(
     restartable_postgres: PrivatePostgres, tmp_path: Path
 ) -> None:
     url = restartable_postgres.create_database(apply_schema)
-    await told(url, "ALTER SYSTEM SET superuser_reserved_connections = 195")
+    await execute(url, "ALTER SYSTEM SET superuser_reserved_connections = 195")
     restartable_postgres.restart()
 
     _, checks = examined(url, tmp_path)
@@ -157,7 +157,7 @@ async def test_an_open_transaction_is_seen_with_its_age(postgres_server: Postgre
     holder = await asyncpg.connect(url)
     await holder.execute("CREATE TABLE mine (); BEGIN; INSERT INTO mine DEFAULT VALUES")
     async with Holdfast(url) as hold:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while int((await hold.runtime.store.facts())["oldest_snapshot_sec"]) == 0:
                 await asyncio.sleep(0.05)
         await holder.execute("COMMIT")
@@ -193,7 +193,7 @@ async def test_what_stands_still_is_found(
         with closing(sqlite3.connect(tmp_path / "jobs.db")) as file, file:
             file.execute("UPDATE holdfast_jobs SET updated_at = updated_at - 3600000000")
     else:
-        await told(url, "UPDATE holdfast.meta SET clock_offset = interval '1 hour'")
+        await execute(url, "UPDATE holdfast.meta SET clock_offset = interval '1 hour'")
 
     code, checks = examined(url, tmp_path, "--app", "app:hold")
 
@@ -241,15 +241,17 @@ calm = requests.Session()
 """
 
 
-def test_each_client_that_retries_is_told_with_its_variable_its_calls_and_its_cure(tmp_path: Path) -> None:
+def test_each_client_that_retries_is_reported_with_its_variable_its_calls_and_its_cure(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "eager.py").write_text(EAGER)
 
     code, checks = examined(f"sqlite:///{tmp_path}/jobs.db", tmp_path, "--app", "eager:hold")
 
     health, detail = checks["sdk retries"]
-    told = [sentence.partition(" retries ")[0] for sentence in detail.split("; ")]
+    clients = [sentence.partition(" retries ")[0] for sentence in detail.split("; ")]
     assert (code, health) == (0, "warn")
-    assert told == [
+    assert clients == [
         "eager.chat, of openai.AsyncOpenAI,",
         "eager.model, of anthropic.Anthropic,",
         "eager.session, of requests.Session,",
@@ -273,8 +275,8 @@ quiet = boto3.client("s3", **login, config=Config(retries={"total_max_attempts":
 """
 
 
-def test_clients_of_aws_are_told_too(tmp_path: Path) -> None:
-    pytest.importorskip("boto3", reason="boto3 is nobody's dependency here; install it to run this test")
+def test_clients_of_aws_are_reported_too(tmp_path: Path) -> None:
+    pytest.importorskip("boto3", reason="boto3 is not a dependency here; install it to run this test")
     (tmp_path / "cloud.py").write_text(BOTO)
 
     _, checks = examined(f"sqlite:///{tmp_path}/jobs.db", tmp_path, "--app", "cloud:hold")
@@ -286,7 +288,7 @@ def test_clients_of_aws_are_told_too(tmp_path: Path) -> None:
     assert "total_max_attempts" in detail
 
 
-async def told(url: str, statement: str) -> None:
+async def execute(url: str, statement: str) -> None:
     """Have a statement carried out."""
     connection = await asyncpg.connect(url)
     await connection.execute(statement)
@@ -334,7 +336,7 @@ def test_the_jobs_of_an_application_are_counted(tmp_path: Path) -> None:
     code, bare = examined(url, tmp_path, "--app", "bare:hold")
 
     assert full["jobs"][0] == "ok"
-    assert "patient" in full["jobs"][1]
+    assert "waiting" in full["jobs"][1]
     assert (code, bare["jobs"][0]) == (0, "warn")
 
 

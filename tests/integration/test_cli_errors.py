@@ -34,7 +34,7 @@ def only_line(done: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         ("absent:hold", "there is no module 'absent'"),
         ("absent.inner:hold", "there is no module 'absent.inner'"),
@@ -47,15 +47,15 @@ def only_line(done: subprocess.CompletedProcess[str]) -> str:
         ("..app:hold", "cannot import '..app'"),
     ],
 )
-def test_an_application_that_cannot_be_found(tmp_path: Path, named: str, told: str) -> None:
+def test_an_application_that_cannot_be_found(tmp_path: Path, named: str, message: str) -> None:
     done = holdfast("worker", named, cwd=an_application(tmp_path))
 
     assert done.returncode == MISUSED
-    assert only_line(done).startswith(told)
+    assert only_line(done).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("import absent_part", "ModuleNotFoundError: No module named 'absent_part' (app.py, line 1)"),
         ("x = 1\ny = x / 0", "ZeroDivisionError: division by zero (app.py, line 2)"),
@@ -64,11 +64,11 @@ def test_an_application_that_cannot_be_found(tmp_path: Path, named: str, told: s
         ("raise ValueError('two\\nlines')", "ValueError: two lines (app.py, line 1)"),
     ],
 )
-def test_an_application_that_fails_on_import_tells_where(tmp_path: Path, text: str, told: str) -> None:
+def test_an_application_that_fails_on_import_says_where(tmp_path: Path, text: str, message: str) -> None:
     done = holdfast("worker", "app:hold", cwd=an_application(tmp_path, text))
 
     assert done.returncode == MISUSED
-    assert only_line(done) == f"cannot import 'app': {told}"
+    assert only_line(done) == f"cannot import 'app': {message}"
 
 
 def test_two_jobs_of_one_name_stop_the_start(tmp_path: Path) -> None:
@@ -167,16 +167,16 @@ async def test_a_schema_that_is_too_new_asks_for_an_upgrade(tmp_path: Path, post
     "words", [("worker", "app:hold"), ("jobs", "list"), ("schema", "apply")], ids=" ".join
 )
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ((":{port}/", ":1/"), "PostgreSQL does not answer"),
         (("/{name}", "/absent"), 'PostgreSQL refuses the connection: database "absent" does not exist'),
-        (("postgres:", "stranger:"), "PostgreSQL refuses the connection: password authentication failed"),
+        (("postgres:", "unknown:"), "PostgreSQL refuses the connection: password authentication failed"),
     ],
-    ids=["nobody listens", "no such database", "wrong user"],
+    ids=["no server", "no such database", "wrong user"],
 )
 def test_a_postgresql_that_cannot_be_reached(
-    tmp_path: Path, postgres_dsn: str, words: tuple[str, ...], change: tuple[str, str], told: str
+    tmp_path: Path, postgres_dsn: str, words: tuple[str, ...], change: tuple[str, str], message: str
 ) -> None:
     where, name = postgres_dsn.rsplit("/", 1)
     old = change[0].format(port=where.rsplit(":", 1)[1], name=name)
@@ -185,10 +185,10 @@ def test_a_postgresql_that_cannot_be_reached(
     done = holdfast(*words, cwd=an_application(tmp_path), settings={"DATABASE_URL": url})
 
     assert done.returncode == UNAVAILABLE
-    assert only_line(done).startswith(told)
+    assert only_line(done).startswith(message)
 
 
-async def test_a_postgresql_user_without_rights_is_told_so(tmp_path: Path, postgres_dsn: str) -> None:
+async def test_a_postgresql_user_without_rights_is_reported(tmp_path: Path, postgres_dsn: str) -> None:
     role = "guest_" + postgres_dsn.rsplit("_", 1)[1][:12]
     admin = await asyncpg.connect(postgres_dsn)
     await admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'guest'")
@@ -223,7 +223,7 @@ async def test_a_postgresql_that_is_read_only(tmp_path: Path, postgres_dsn: str)
 
 @pytest.mark.parametrize("words", [("worker", "app:hold"), ("schema", "apply")], ids=" ".join)
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("sqlite:///absent/jobs.db", "the folder 'absent' for the SQLite file does not exist"),
         ("sqlite:///folder", "cannot open the SQLite file 'folder'"),
@@ -232,7 +232,7 @@ async def test_a_postgresql_that_is_read_only(tmp_path: Path, postgres_dsn: str)
     ids=["no folder", "a folder", "not a database"],
 )
 def test_a_sqlite_file_that_cannot_be_used(
-    tmp_path: Path, words: tuple[str, ...], url: str, told: str
+    tmp_path: Path, words: tuple[str, ...], url: str, message: str
 ) -> None:
     an_application(tmp_path)
     (tmp_path / "folder").mkdir()
@@ -241,7 +241,7 @@ def test_a_sqlite_file_that_cannot_be_used(
     done = holdfast(*words, cwd=tmp_path, settings={"DATABASE_URL": url})
 
     assert done.returncode == UNAVAILABLE
-    assert only_line(done).startswith(told)
+    assert only_line(done).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_looking_for_jobs_makes_no_file(tmp_path: Path, words: tuple[str, ...]) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_application_that_has_not_begun_is_told_apart_from_a_wrong_address(tmp_path: Path) -> None:
+def test_an_application_that_has_not_begun_is_distinguished_from_a_wrong_address(tmp_path: Path) -> None:
     done = holdfast("jobs", "list", "--app", "app:hold", cwd=an_application(tmp_path))
 
     assert done.returncode == UNAVAILABLE
@@ -284,7 +284,7 @@ def obedient(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     closed.chmod(0o555)
     tried = subprocess.run(["sh", "-c", '"$@"', "sh", *prefix, "touch", closed / "file"], check=False)
     if tried.returncode == 0 or shutil.which("setpriv") is None:
-        pytest.skip("root may write everywhere, and there is no way to give that up")
+        pytest.skip("root may write everywhere, and cannot give that up here")
     return prefix
 
 

@@ -1,4 +1,4 @@
-"""The health port of a real worker: whether it lives, whether it works, and its figures."""
+"""The health port of a real worker: whether it lives, whether it works, and its metrics."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from holdfast import Holdfast
 hold = Holdfast()
 
 
-@hold.job("patient")
-async def patient() -> None:
+@hold.job("waiting")
+async def waiting() -> None:
     print("begun", flush=True)
     while not (Path(__file__).parent / "go").exists():
         time.sleep(0.01)  # as an async handler must not
@@ -78,7 +78,7 @@ def test_a_worker_that_asks_for_jobs_is_live_and_ready(url: str, folder: Path) -
 
 
 async def test_a_worker_that_stops_is_live_and_not_ready(url: str, folder: Path) -> None:
-    await submit(url, "patient")
+    await submit(url, "waiting")
 
     with a_worker(*ANY_PORT, cwd=folder, settings={"DATABASE_URL": url}) as worker:
         health = Health(worker)
@@ -108,13 +108,13 @@ def test_a_worker_is_not_ready_while_its_database_is_away(
 
         assert "PostgreSQL" in away["why"]
         assert health.ask("/live")[0] == 200
-        assert "holdfast_worker_slots" in health.samples()  # figures of its own it has all the same
+        assert "holdfast_worker_slots" in health.samples()  # its own metrics are there all the same
         restartable_postgres.start()
         assert health.until(200)["ready"] is True
 
 
 @pytest.mark.clause("OBS-2")
-async def test_the_figures_of_a_worker_are_there_for_prometheus(url: str, folder: Path) -> None:
+async def test_the_metrics_of_a_worker_are_there_for_prometheus(url: str, folder: Path) -> None:
     done = await submit(url, "sum", 20)
     refused = await submit(url, "refused", "no")
     await submit(url, "elsewhere")
@@ -174,17 +174,17 @@ async def test_a_worker_whose_loop_is_blocked_does_not_say_that_it_lives(tmp_pat
     with a_worker(*ANY_PORT, cwd=folder, settings={"DATABASE_URL": url}) as worker:
         health = Health(worker)
         health.until(200)
-        await submit(url, "patient")
+        await submit(url, "waiting")
         worker.wait_for("begun")
 
         with pytest.raises(httpx.TimeoutException):
-            health.ask("/live", patience=0.5)
+            health.ask("/live", timeout=0.5)
 
         (folder / "go").touch()
         assert health.until(200, "/live") == {"live": True}
 
 
-def test_without_prometheus_the_figures_say_what_to_install(tmp_path: Path) -> None:
+def test_without_prometheus_the_metrics_say_what_to_install(tmp_path: Path) -> None:
     missing = "import sys\nsys.modules['prometheus_client'] = None\n"
     folder = an_application(tmp_path, missing + APPLICATION)
 

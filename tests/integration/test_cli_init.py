@@ -57,7 +57,7 @@ def test_a_file_that_is_there_is_not_overwritten_and_nothing_is_written(name: st
     assert (tmp_path / name).read_text(encoding="utf-8") == "mine"
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     done = holdfast("init", "file/inside", cwd=tmp_path)

@@ -115,7 +115,7 @@ async def test_a_job_is_shown_with_its_failure_stages_and_history(url: str, tmp_
     assert [event["kind"] for event in machine["events"]] == ["queued", "processing", "stage", "failed"]
 
 
-async def test_arguments_are_shown_to_whoever_asks_for_them(url: str, tmp_path: Path) -> None:
+async def test_arguments_are_shown_on_request(url: str, tmp_path: Path) -> None:
     job_id = await submit(url, "refused", "hunter2")
     words = ("jobs", "show", job_id, "--url", url)
 
@@ -277,8 +277,8 @@ async def approval() -> object:
     return await hold.wait_for("approved")
 
 
-@hold.job("patience")
-async def patience() -> object:
+@hold.job("timed-approval")
+async def timed_approval() -> object:
     return await hold.wait_for("approved", timeout="3d")
 
 
@@ -287,7 +287,7 @@ async def nap() -> None:
     await hold.sleep("2h")
 
 
-@hold.job("child", queue="nobody")
+@hold.job("child", queue="unserved")
 async def child() -> None: ...
 
 
@@ -307,9 +307,9 @@ async def waiting_jobs(url: str, folder: Path, *names: str) -> list[str]:
     return ids
 
 
-async def test_what_a_job_waits_for_is_told_in_words(url: str, tmp_path: Path) -> None:
-    approval, patience, nap, parent = await waiting_jobs(
-        url, tmp_path, "approval", "patience", "nap", "parent"
+async def test_what_a_job_waits_for_is_shown_in_words(url: str, tmp_path: Path) -> None:
+    approval, timed_approval, nap, parent = await waiting_jobs(
+        url, tmp_path, "approval", "timed-approval", "nap", "parent"
     )
 
     shown = {
@@ -325,14 +325,14 @@ async def test_what_a_job_waits_for_is_told_in_words(url: str, tmp_path: Path) -
     assert "waits_for\tthe end of its sleep" in shown[nap]
     assert any(line.startswith("retry_after\t") for line in shown[nap])
     assert "waits_for\tthe end of 1 job" in shown[parent]
-    told = {line.split("\t")[0]: line.split("\t")[-1] for line in listed}
+    columns = {line.split("\t")[0]: line.split("\t")[-1] for line in listed}
     until = r"until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-    assert told[approval] == "for the signal 'approved'"
-    assert re.fullmatch(f"for the signal 'approved', {until}", told[patience])
-    assert re.fullmatch(until, told[nap])
-    assert told[parent] == "for the end of 1 job"
+    assert columns[approval] == "for the signal 'approved'"
+    assert re.fullmatch(f"for the signal 'approved', {until}", columns[timed_approval])
+    assert re.fullmatch(until, columns[nap])
+    assert columns[parent] == "for the end of 1 job"
     reasons = {job["id"]: job["reason"] for job in listed_json}
-    assert reasons[approval] == reasons[patience] == "waits for the signal 'approved'"
+    assert reasons[approval] == reasons[timed_approval] == "waits for the signal 'approved'"
     assert reasons[nap] == "sleeps for 2:00:00"
     assert reasons[parent].startswith("waits for job ")
     assert (machine["waits_for"], machine["waiting"]) == (["the signal 'approved'"], True)
@@ -359,7 +359,7 @@ async def test_a_signal_reaches_a_job_that_waits_for_it(url: str, tmp_path: Path
     assert late.stderr == f"holdfast: job {job_id} is completed, so no signal reaches it\n"
 
 
-async def test_a_signal_that_nobody_has_taken_is_shown_with_the_job(url: str, tmp_path: Path) -> None:
+async def test_a_signal_that_no_wait_has_taken_is_shown_with_the_job(url: str, tmp_path: Path) -> None:
     job_id = await submit(url, "sum", 1)
 
     holdfast(

@@ -60,7 +60,7 @@ def test_each_process_is_a_worker_of_its_own(url: str, folder: Path) -> None:
 
 @pytest.mark.clause("JOB-7")
 async def test_sigterm_reaches_all_processes_and_they_finish_what_they_have(url: str, folder: Path) -> None:
-    jobs = [await submit(url, "patient") for _ in range(2)]
+    jobs = [await submit(url, "waiting") for _ in range(2)]
 
     with a_worker(*TWO, "--slots", "1", cwd=folder, settings={"DATABASE_URL": url}) as worker:
         worker.wait_for("begun")
@@ -98,7 +98,7 @@ async def test_a_second_signal_has_all_processes_give_their_jobs_back(url: str, 
 
 @pytest.mark.clause("JOB-6")
 async def test_a_process_that_is_killed_is_replaced_and_its_job_runs_again(url: str, folder: Path) -> None:
-    job_id = await submit(url, "patient")
+    job_id = await submit(url, "waiting")
 
     with a_worker(*TWO, "--lease", "1s", cwd=folder, settings={"DATABASE_URL": url}) as worker:
         worker.wait_for("worker started")
@@ -120,9 +120,11 @@ async def test_a_process_that_is_killed_is_replaced_and_its_job_runs_again(url: 
     assert code == 0
 
 
-async def test_an_order_that_comes_by_two_ways_is_one_order(url: str, folder: Path) -> None:
-    """A terminal and systemd signal every process of a group, and the parent passes on what it heard."""
-    job_id = await submit(url, "patient")
+async def test_a_signal_that_comes_directly_and_through_the_parent_counts_once(
+    url: str, folder: Path
+) -> None:
+    """A terminal and systemd signal every process of a group, and the parent passes on what it received."""
+    job_id = await submit(url, "waiting")
 
     with a_worker(*TWO, "--grace", "1h", cwd=folder, settings={"DATABASE_URL": url}) as worker:
         if "begun" not in worker.output:
@@ -148,14 +150,14 @@ async def test_no_process_outlives_a_parent_that_is_killed(url: str, folder: Pat
         if "begun" not in worker.output:
             worker.wait_for("begun")
         worker.signal(signal.SIGKILL)
-        worker.end()  # it reads until nobody is left who could write
+        worker.end()  # it reads until no process is left that could write
 
     job = await read(url, job_id)
     assert worker.output.count("worker stopped") == 2
     assert (job.status, job.attempt) == (Status.QUEUED, 0)
 
 
-def test_a_process_that_hangs_is_told_on_the_port_of_all(tmp_path: Path) -> None:
+def test_a_process_that_hangs_is_reported_on_the_port_of_all(tmp_path: Path) -> None:
     folder = an_application(tmp_path)
 
     with a_worker(*TWO, "--health-port", "0", cwd=folder, settings={}) as worker:
@@ -174,7 +176,7 @@ def test_a_process_that_hangs_is_told_on_the_port_of_all(tmp_path: Path) -> None
     assert code == 0
 
 
-async def test_a_process_that_is_told_to_leave_is_replaced(url: str, folder: Path) -> None:
+async def test_a_process_that_is_terminated_is_replaced(url: str, folder: Path) -> None:
     with a_worker(*TWO, cwd=folder, settings={"DATABASE_URL": url}) as worker:
         worker.wait_for("worker started")
         os.kill(pids(worker)[0], signal.SIGTERM)
@@ -199,11 +201,11 @@ def test_what_no_process_can_work_with_ends_the_parent(postgres_server: Postgres
     assert "holdfast schema apply" in done.stderr
 
 
-def test_words_that_make_no_sense_are_told_once(folder: Path) -> None:
-    done = holdfast("worker", "app:nobody", *TWO, cwd=folder)
+def test_words_that_make_no_sense_are_reported_once(folder: Path) -> None:
+    done = holdfast("worker", "app:absent", *TWO, cwd=folder)
 
     assert done.returncode == 2
-    assert done.stderr == "holdfast: module 'app' has no 'nobody'\n"
+    assert done.stderr == "holdfast: module 'app' has no 'absent'\n"
 
 
 @pytest.mark.clause("OBS-2")
@@ -222,7 +224,7 @@ async def test_the_health_port_speaks_for_all_processes(url: str, folder: Path) 
         slots = [samples[f'holdfast_worker_slots{{process="{number}"}}'] for number in (1, 2)]
         completed = [samples[f'holdfast_jobs_completed_total{{process="{number}"}}'] for number in (1, 2)]
 
-        patient = await submit(url, "patient")
+        waiting = await submit(url, "waiting")
         worker.wait_for("begun")
         worker.signal(signal.SIGTERM)
         worker.wait_for("worker stopping")
@@ -234,5 +236,5 @@ async def test_the_health_port_speaks_for_all_processes(url: str, folder: Path) 
     assert slots == [100, 100]
     assert sum(completed) == 1
     assert (status, answer["ready"]) == (503, False)
-    assert (await read(url, patient)).status is Status.COMPLETED
+    assert (await read(url, waiting)).status is Status.COMPLETED
     assert code == 0

@@ -1,4 +1,4 @@
-"""`holdfast providers`: real commands beside a real worker, and a service that fails until it is told not to."""
+"""`holdfast providers`: real commands beside a real worker, and a service that fails until a file says that it is up."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_a_broken_provider_is_shown_with_why_it_opened_and_a_probe_brings_
 
 
 @pytest.mark.parametrize(
-    ("order", "told", "state"),
+    ("override", "detail", "state"),
     [
         ("open", "forced open: spare is called instead until it is resumed", "forced open"),
         ("close", "forced closed: every call is made until it is resumed", "forced closed"),
@@ -122,16 +122,16 @@ async def test_a_broken_provider_is_shown_with_why_it_opened_and_a_probe_brings_
     ],
     ids=["open", "close", "observe"],
 )
-async def test_an_order_is_laid_down_for_all_workers_and_says_what_it_means(
-    tmp_path: Path, order: str, told: str, state: str
+async def test_an_override_is_set_for_all_workers_and_says_what_it_means(
+    tmp_path: Path, override: str, detail: str, state: str
 ) -> None:
     url, folder = f"sqlite:///{tmp_path}/jobs.db", an_application(tmp_path, CALLING)
     await apply_schema(url)
-    words = ("providers", order, "speech", "--actor", "ada", "--app", "app:hold", "--json")
+    words = ("providers", override, "speech", "--actor", "ada", "--app", "app:hold", "--json")
 
     done = holdfast(*words, cwd=folder, settings={"DATABASE_URL": url})
 
-    assert json.loads(done.stdout) == {"provider": "speech", "state": state, "detail": told}
+    assert json.loads(done.stdout) == {"provider": "speech", "state": state, "detail": detail}
     async with Holdfast(url) as hold:
         assert (await hold.providers.show("speech")).state == state
         [event] = await hold.providers.events("speech")
@@ -141,11 +141,11 @@ async def test_an_order_is_laid_down_for_all_workers_and_says_what_it_means(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("show", "nobody"), 2, "there is no provider 'nobody'; known are: llm, spare, speech"),
+        (("show", "absent"), 2, "there is no provider 'absent'; known are: llm, spare, speech"),
         (("resume", "llm", "--actor", "ada"), 1, "provider 'llm' has no override to clear"),
         (("probe", "llm", "--actor", "ada"), 1, "provider 'llm' lets calls through already"),
     ],
-    ids=["unknown", "nothing to lift", "nothing to probe"],
+    ids=["unknown", "nothing to resume", "nothing to probe"],
 )
 async def test_what_cannot_be_is_said_in_one_line(
     tmp_path: Path, words: tuple[str, ...], code: int, said: str

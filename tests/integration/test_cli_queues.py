@@ -1,4 +1,4 @@
-"""`holdfast queues` and `holdfast schedules`: what waits where, what is stopped, and what comes by itself."""
+"""`holdfast queues` and `holdfast schedules`: what waits where, what is paused, and what recurs."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_paused_queue_rests_until_it_is_resumed(url: str, tmp_path: Path
     assert idle.stdout == "other\twas not paused\n"
 
 
-OWN_JOURNAL = """
+OWN_LOGGER = """
 from holdfast import Holdfast
 
 
@@ -119,8 +119,8 @@ hold = Holdfast(logger=Audit())
 """
 
 
-def test_the_own_journal_of_an_application_hears_what_a_command_did(tmp_path: Path) -> None:
-    folder = an_application(tmp_path, OWN_JOURNAL)
+def test_the_own_logger_of_an_application_logs_what_a_command_did(tmp_path: Path) -> None:
+    folder = an_application(tmp_path, OWN_LOGGER)
     holdfast("schema", "apply", "--app", "app:hold", cwd=folder)
 
     done = holdfast("queues", "pause", "mail", "--force", "--actor", "ada", "--app", "app:hold", cwd=folder)
@@ -179,7 +179,7 @@ def test_before_the_first_worker_schedules_have_no_last_tick_and_no_file_is_made
 
 
 async def begun(url: str, *names: str) -> None:
-    """Wait until a worker has heard of these schedules."""
+    """Wait until a worker has begun these schedules."""
     async with Holdfast(url) as hold:
         marks: dict[str, datetime] = {}
         while len(marks) < len(names):

@@ -1,4 +1,4 @@
-"""`holdfast schema` makes the tables, and tells whether they are there."""
+"""`holdfast schema` makes the tables, and reports whether they are there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_dsn"))
 
 
-def test_a_missing_schema_is_told_applied_and_then_there(empty: str, tmp_path: Path) -> None:
+def test_a_missing_schema_is_reported_applied_and_then_there(empty: str, tmp_path: Path) -> None:
     before = holdfast("schema", "status", "--url", empty, cwd=tmp_path)
     applied = holdfast("schema", "apply", "--url", empty, cwd=tmp_path)
     after = holdfast("schema", "status", "--url", empty, cwd=tmp_path)

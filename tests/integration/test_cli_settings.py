@@ -51,7 +51,7 @@ async def test_a_worker_takes_its_settings_from_the_environment(tmp_path: Path) 
 @pytest.mark.clause("CFG-1")
 async def test_an_argument_goes_before_the_environment(tmp_path: Path) -> None:
     folder, url = an_application(tmp_path), f"sqlite:///{tmp_path}/jobs.db"
-    job_id = await submit(url, "patient")
+    job_id = await submit(url, "waiting")
 
     with a_worker(
         "--slots", "3", "--lease", "1h", cwd=folder, settings={**ENVIRONMENT, "DATABASE_URL": url}

@@ -8,7 +8,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.integration.cli_process import PATIENCE, Running, a_process, an_application, submit
+from tests.integration.cli_process import TIMEOUT, Running, a_process, an_application, submit
 from tests.integration.test_cli_health import BLOCKING
 from tests.integration.test_cli_processes import TWO, pids
 
@@ -27,9 +27,9 @@ class Supervisor:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
 
-    def hears(self) -> str:
-        """Wait for the next word."""
-        self._line.settimeout(PATIENCE)
+    def receive(self) -> str:
+        """Wait for the next message."""
+        self._line.settimeout(TIMEOUT)
         return self._line.recv(256).decode()
 
     def finds_it_silent(self) -> bool:
@@ -47,10 +47,10 @@ class Supervisor:
 def supervised(*words: str, cwd: Path, **settings: str) -> Iterator[tuple[Supervisor, Running]]:
     """Run a worker as systemd would run it, with a watchdog."""
     path = cwd / "notify"
-    told = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": str(int(BEAT * 3 * 1e6)), **settings}
+    environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": str(int(BEAT * 3 * 1e6)), **settings}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(str(path))
-        with a_process("worker", "app:hold", *words, cwd=cwd, settings=told) as worker:
+        with a_process("worker", "app:hold", *words, cwd=cwd, settings=environment) as worker:
             yield Supervisor(line), worker
 
 
@@ -59,12 +59,12 @@ async def test_a_worker_beats_until_its_loop_is_blocked_and_then_again(tmp_path:
     folder = an_application(tmp_path, BLOCKING)
 
     with supervised(cwd=folder, DATABASE_URL=url) as (supervisor, worker):
-        words = [supervisor.hears() for _ in range(3)]
-        await submit(url, "patient")
+        words = [supervisor.receive() for _ in range(3)]
+        await submit(url, "waiting")
         worker.wait_for("begun")
         silent = supervisor.finds_it_silent()
         (folder / "go").touch()
-        again = supervisor.hears()
+        again = supervisor.receive()
 
     assert words == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
     assert silent
@@ -75,11 +75,11 @@ def test_a_parent_beats_until_one_of_its_processes_hangs(tmp_path: Path) -> None
     with supervised(*TWO, cwd=an_application(tmp_path)) as (supervisor, worker):
         worker.wait_for("worker started")
         worker.wait_for("worker started")
-        words = [supervisor.hears() for _ in range(2)]
+        words = [supervisor.receive() for _ in range(2)]
         os.kill(pids(worker)[1], signal.SIGSTOP)
         silent = supervisor.finds_it_silent()
         os.kill(pids(worker)[1], signal.SIGCONT)
-        again = supervisor.hears()
+        again = supervisor.receive()
         worker.signal(signal.SIGTERM)
         code = worker.end()
 

@@ -36,7 +36,7 @@ def prepare_postgres() -> Prepare:
 async def test_a_job_that_ends_within_the_grace_time_is_completed_after_sigterm(
     url: str, folder: Path
 ) -> None:
-    job_id = await submit(url, "patient")
+    job_id = await submit(url, "waiting")
 
     with a_worker("--grace", "30s", cwd=folder, settings={"DATABASE_URL": url}) as worker:
         worker.wait_for("begun")
@@ -69,7 +69,7 @@ async def test_a_job_that_outlasts_the_grace_time_is_queued_with_its_attempt_ret
 
 @pytest.mark.clause("JOB-7")
 async def test_a_stopping_worker_claims_nothing_more(url: str, folder: Path) -> None:
-    await submit(url, "patient")
+    await submit(url, "waiting")
 
     with a_worker(cwd=folder, settings={"DATABASE_URL": url}) as worker:
         worker.wait_for("begun")
@@ -102,7 +102,7 @@ async def test_a_second_signal_gives_running_jobs_back_at_once(url: str, folder:
 
 @pytest.mark.clause("JOB-7")
 async def test_what_a_worker_gave_back_is_run_by_the_next(url: str, folder: Path) -> None:
-    job_id = await submit(url, "patient")
+    job_id = await submit(url, "waiting")
     with a_worker("--grace", "0s", cwd=folder, settings={"DATABASE_URL": url}) as first:
         first.wait_for("begun")
         first.signal(signal.SIGINT)
@@ -160,7 +160,7 @@ async def test_an_idle_worker_is_small(url: str, folder: Path) -> None:
     assert megabytes < MOST_MEGABYTES
 
 
-async def test_a_worker_works_on_the_queues_it_is_told(url: str, folder: Path) -> None:
+async def test_a_worker_works_on_the_queues_it_is_given(url: str, folder: Path) -> None:
     left = await submit(url, "sum", 1)
     await submit(url, "elsewhere")
 
@@ -226,7 +226,7 @@ async def test_a_running_worker_outlasts_a_failover_to_a_database_that_is_read_o
 
     url = restartable_postgres.create_database(apply_schema)
     folder, name = an_application(tmp_path), url.rsplit("/", 1)[1]
-    job_id = await submit(url, "patient")
+    job_id = await submit(url, "waiting")
     admin = await asyncpg.connect(restartable_postgres.dsn())
 
     async def turn(state: str) -> None:
@@ -253,7 +253,7 @@ async def test_a_worker_that_cannot_store_what_became_of_a_job_says_so_when_it_l
 ) -> None:
     url = restartable_postgres.create_database(apply_schema)
     folder = an_application(tmp_path)
-    job_id = await submit(url, "patient")
+    job_id = await submit(url, "waiting")
 
     with a_worker(cwd=folder, settings={"DATABASE_URL": url}) as worker:
         worker.wait_for("begun")

@@ -187,7 +187,7 @@ class TestAnswers:
             assert found["effects"][0]["id"] == effect.id
             assert await gateway.get(f"/effects/{effect.id}", answer=Effect) == effect
 
-    async def test_an_empty_answer_is_none_unless_something_is_wanted(self) -> None:
+    async def test_an_empty_answer_is_none_unless_something_is_expected(self) -> None:
         with service(raw(204, b"")) as url:
             gateway = JsonGateway(url)
 
@@ -295,7 +295,7 @@ class TestFailures:
         async with a_model(Rule(RateLimit(Hint.RETRY_INFO, wait=timedelta(seconds=7)))) as (_, chat):
             assert (await failure_of(chat.complete(QUESTION))).wait == timedelta(seconds=7)
 
-    async def test_an_error_carries_its_body_and_tells_its_code(self) -> None:
+    async def test_an_error_carries_its_body_and_gives_its_code(self) -> None:
         async with a_model(Rule(QUOTA)) as (_, chat):
             with pytest.raises(httpx.HTTPStatusError, match=r"answered 429 \(insufficient_quota\)") as caught:
                 await chat.complete(QUESTION)
@@ -327,14 +327,14 @@ class TestFailures:
                 with pytest.raises(BadResponse, match="more than 200 bytes"):
                     await gateway.get("text")
 
-    async def test_the_places_that_do_not_fit_are_told_without_their_values(self) -> None:
+    async def test_the_places_that_do_not_fit_are_named_without_their_values(self) -> None:
         async with a_gateway(Rule(WrongSchema(body={"score": "private"}))) as (_, gateway):
             failure = await failure_of(gateway.post("rate", answer=Verdict))
 
             assert failure.message.startswith("the answer does not match Verdict: score: ")
             assert "private" not in failure.message + failure.stack
 
-    async def test_what_a_model_says_is_checked_and_not_told(self) -> None:
+    async def test_what_a_model_says_is_checked_and_not_quoted(self) -> None:
         async with a_model(Rule(completion('{"score": "private"}'))) as (_, chat):
             failure = await failure_of(chat.complete(QUESTION, answer=Verdict))
 

@@ -94,7 +94,7 @@ def test_the_settings_exist() -> None:
     assert set(compose()["worker"]["environment"]) <= known
 
 
-def test_nobody_is_killed_before_its_grace_time_and_what_follows_it_are_over() -> None:
+def test_no_worker_is_killed_before_its_grace_time_and_what_follows_it_are_over() -> None:
     grace = Settings().worker_grace_sec
     worker = compose()["worker"]
 
@@ -203,7 +203,7 @@ def systemd_analyze() -> str:
     return found
 
 
-def test_the_image_is_made_of_files_that_exist_and_runs_as_nobody_special() -> None:
+def test_the_image_is_made_of_files_that_exist_and_runs_as_an_unprivileged_user() -> None:
     copied = [rest.split()[:-1] for name, rest in instructions() if name == "COPY"]
     sources = [source for words in copied for source in words if not source.startswith("--from")]
     ignored = (DEPLOY / "docker/Dockerfile.dockerignore").read_text().splitlines()
@@ -254,7 +254,7 @@ def pip_lines(wheels: Path) -> list[str]:
 
 
 def a_wheel(folder: Path, name: str) -> Path:
-    """Make a package of one empty module, as somebody else might have published it."""
+    """Make a package of one empty module, as another project might have published it."""
     path, about = folder / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
     with ZipFile(path, "w") as wheel:
         wheel.writestr(f"{name}.py", "")
@@ -269,7 +269,9 @@ def sh(command: str, *, cwd: Path) -> None:
     subprocess.run(["sh", "-c", command], cwd=cwd, check=True, timeout=300)
 
 
-async def test_the_health_check_of_the_image_tells_a_worker_that_is_alive_from_none(tmp_path: Path) -> None:
+async def test_the_health_check_of_the_image_distinguishes_a_worker_that_is_alive_from_none(
+    tmp_path: Path,
+) -> None:
     [rest] = [rest for name, rest in instructions() if name == "HEALTHCHECK"]
     command = ast.literal_eval(rest.partition("CMD ")[2])
     port = free_port()

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Holdfast
 from tests.pages import DOCS, PROJECTS, Block, blocks, name_of
 
-PATIENCE = 60
+TIMEOUT = 60
 SHOWN_ADDRESS = "postgresql://app@localhost/shop"
 ON_POSTGRES = "on postgresql"
 
@@ -39,7 +39,7 @@ def on(*, postgres: bool) -> list[Path]:
 async def run(program: Iterable[Block], names: dict[str, object], *, address: str = SHOWN_ADDRESS) -> None:
     """Run *program* with *names*, as `python -m asyncio` would; hidden code may enter contexts in `page`."""
     try:
-        async with asyncio.timeout(PATIENCE), AsyncExitStack() as page:
+        async with asyncio.timeout(TIMEOUT), AsyncExitStack() as page:
             names["page"] = page
             for block in program:
                 text = "\n" * (block.line - 1) + block.text.replace(SHOWN_ADDRESS, address)

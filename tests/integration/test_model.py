@@ -1,4 +1,4 @@
-"""The model says what we say about it, and its page tells no more and no less."""
+"""The model shows what its page states, and the page states no more and no less."""
 
 from __future__ import annotations
 
@@ -138,12 +138,12 @@ def test_a_model_that_does_not_compile_is_no_verdict() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_page_lists_what_was_found(outcomes: Outcomes, part: str) -> None:
-    found = [[variant.name, told(variant), str(outcomes[variant].verdict)] for variant in PARTS[part]]
+    found = [[variant.name, promises_of(variant), str(outcomes[variant].verdict)] for variant in PARTS[part]]
 
     assert table(PAGE, part) == found
 
 
-def told(variant: Variant) -> str:
+def promises_of(variant: Variant) -> str:
     """Return the promises of *variant* as the page words them: the four that are always made by one name."""
     words = "<br>".join(promise.value for promise in variant.promises)
     return words.replace("<br>".join(promise.value for promise in ALWAYS), "what is always promised")
@@ -156,9 +156,9 @@ def test_the_page_names_what_is_always_promised() -> None:
 
 
 def test_the_stories_on_the_page_are_those_that_were_found(outcomes: Outcomes) -> None:
-    told = {block.title: block.text.splitlines() for block in blocks(PAGE) if block.title}
+    shown = {block.title: block.text.splitlines() for block in blocks(PAGE) if block.title}
 
     stories = {variant.name: list(outcome.story) for variant, outcome in outcomes.items()}
 
-    assert len(told) >= 4
-    assert told == {title: stories[title] for title in told if title in stories}
+    assert len(shown) >= 4
+    assert shown == {title: stories[title] for title in shown if title in stories}

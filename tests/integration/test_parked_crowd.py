@@ -92,8 +92,8 @@ class SqliteCrowd:
 
 
 def _claim(connection: sqlite3.Connection) -> None:
-    wanted = {"queue": "default", "limit": CLAIMED, "now": NOW, "knows": '["work"]'}
-    ids, _ = connection.execute(SQL["claimable"], wanted).fetchone()
+    values = {"queue": "default", "limit": CLAIMED, "now": NOW, "knows": '["work"]'}
+    ids, _ = connection.execute(SQL["claimable"], values).fetchone()
     assert len(json.loads(ids)) == CLAIMED
     connection.execute(SQL["take"], {"worker": "worker", "lease": 1, "now": NOW, "ids": ids})
 
@@ -103,7 +103,7 @@ def _promote(connection: sqlite3.Connection) -> None:
 
 
 class StillClock:
-    """A clock that shows what it is told to, in microseconds."""
+    """A clock that shows what it is set to, in microseconds."""
 
     def __init__(self, now: int) -> None:
         self.now_is = now
@@ -196,7 +196,7 @@ async def test_a_parked_crowd_holds_no_slot_and_becomes_ready_in_one_go(
 
 
 async def sweep_until_it_rests(store: Store) -> int:
-    """Sweep as a worker does, as long as there is no pause between two sweeps; tell how often."""
+    """Sweep as a worker does, as long as there is no pause between two sweeps; return how often."""
     sweeper = Maintenance(
         store,
         WorkerOptions(),
@@ -238,17 +238,17 @@ def test_a_crowd_of_sleepers_and_listeners_is_at_work_within_two_seconds_of_its_
         listeners = await listen.submit_many((number,) for number in range(1, 1 + SOME // 2))
         await rest.submit_many((number, 3600 + number % 7) for number in range(SOME))
         await sim.advance("1h")
-        told = sim.now
+        signalled_at = sim.now
         for listener in listeners:
             await hold.signal(listener.id, "go")
         await sim.advance("10s")
-        return began, told
+        return began, signalled_at
 
     with simulation(hold, slots=20) as sim:
-        began, told = sim.run(life())
+        began, signalled_at = sim.run(life())
 
     due = {number: began + timedelta(seconds=3600 + number % 7) for number in range(SOME)}
-    due |= {-number: told for number in range(1, 1 + SOME // 2)}
+    due |= {-number: signalled_at for number in range(1, 1 + SOME // 2)}
     assert rose.keys() == due.keys()
     assert max(rose[number] - due[number] for number in due) <= SOON
     assert all(rose[number] >= due[number] for number in due)

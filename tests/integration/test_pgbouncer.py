@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.servers import PostgresServer
 
-PATIENCE = 30
+TIMEOUT = 30
 NEVER = 60
 
 
@@ -37,13 +37,13 @@ def pooler(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
 
 @pytest.fixture
 def dsn(pooler: PgBouncer, postgres_dsn: str) -> str:
-    """The way through the pooler to an empty database."""
+    """The address of an empty database through the pooler."""
     return pooler.dsn(postgres_dsn)
 
 
 @pytest.fixture
 async def hold(dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Holdfast]:
-    """A Holdfast that knows of the pooler, and of no way past it."""
+    """A Holdfast that knows of the pooler, and of no direct address."""
     monkeypatch.setenv("HOLDFAST_DATABASE_POOLED", "true")
     made = Holdfast(dsn, backoff=Backoff.none())
     await made.apply_schema()
@@ -70,7 +70,7 @@ async def test_many_clients_share_two_servers_and_every_job_is_done_once(hold: H
     async with hold.worker(slots=20, poll=0.05), hold.worker(slots=20, poll=0.05):
         jobs = await asyncio.gather(*[shared.options(key=f"k{n}").submit(n) for n in range(60)])
         jobs += await shared.submit_many([[n] for n in range(60, 200)])
-        results = await asyncio.gather(*[job.result(timeout=PATIENCE) for job in jobs])
+        results = await asyncio.gather(*[job.result(timeout=TIMEOUT) for job in jobs])
 
     assert results == [2 * n for n in range(200)]
     assert sorted(runs) == list(range(200))
@@ -83,7 +83,7 @@ async def test_two_applications_with_a_schema_each_share_the_pooler(hold: Holdfa
 
     async with other, hold.worker(poll=0.05), other.worker(poll=0.05):
         jobs = [await ours.submit(1), await theirs.submit(2)]
-        results = [await job.result(timeout=PATIENCE) for job in jobs]
+        results = [await job.result(timeout=TIMEOUT) for job in jobs]
         found = [[job.id for job in await each.find()] for each in (hold, other)]
 
     assert results == [2, 4]
@@ -117,8 +117,8 @@ async def test_retries_waits_signals_cancellations_and_deadlines_work(hold: Hold
             await asyncio.sleep(0.05)
         await hold.signal(found[0].id, "word", "go")
 
-        assert await waiting.result(timeout=PATIENCE) == "go"
-        assert (await hold.wait(doomed.id, timeout=PATIENCE)).timed_out_at is not None
+        assert await waiting.result(timeout=TIMEOUT) == "go"
+        assert (await hold.wait(doomed.id, timeout=TIMEOUT)).timed_out_at is not None
 
 
 async def test_a_job_is_stored_in_the_callers_own_transaction(hold: Holdfast, dsn: str) -> None:
@@ -137,13 +137,13 @@ async def test_a_job_is_stored_in_the_callers_own_transaction(hold: Holdfast, ds
         blocking = doubled.options(within=plain).submit_sync(3)
 
     async with hold.worker(poll=0.05):
-        assert await kept.result(timeout=PATIENCE) == 2
-        assert await hold.handle(blocking.id, "double").result(timeout=PATIENCE) == 6
+        assert await kept.result(timeout=TIMEOUT) == 2
+        assert await hold.handle(blocking.id, "double").result(timeout=TIMEOUT) == 6
     assert gone.id not in {job.id for job in await hold.find()}
 
 
 async def test_our_settings_hold_in_our_transactions_and_leak_into_no_other(hold: Holdfast, dsn: str) -> None:
-    connections = hold.runtime.store._connections  # type: ignore[attr-defined]  # what the session is like, nobody else tells
+    connections = hold.runtime.store._connections  # type: ignore[attr-defined]  # the only access to the session's settings
     async with connections.borrow() as connection:
         ours = {name: await connection.fetchval(f"SHOW {name}") for name in SESSION}
     others = await asyncio.gather(*[shown(dsn, "enable_seqscan") for _ in range(8)])
@@ -164,19 +164,19 @@ async def shown(dsn: str, name: str) -> str:
         await connection.close()
 
 
-async def test_with_a_direct_address_an_idle_worker_hears_of_a_job(
+async def test_with_a_direct_address_an_idle_worker_is_notified_of_a_job(
     hold: Holdfast, dsn: str, postgres_dsn: str
 ) -> None:
     store = PostgresStore(dsn, pooled=True, direct_url=postgres_dsn)
-    heard = asyncio.Event()
-    unsubscribe = store.listen(lambda hint: heard.set() if hint.subject == "default" else None)
+    notified = asyncio.Event()
+    unsubscribe = store.listen(lambda hint: notified.set() if hint.subject == "default" else None)
     listening = await asyncpg.connect(postgres_dsn)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await listening.fetchval(LISTENING):
             await asyncio.sleep(0.02)
 
         await hold.job("double")(double).submit(1)
-        await heard.wait()
+        await notified.wait()
 
     unsubscribe()
     await store.close()
@@ -187,16 +187,16 @@ LISTENING = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
     "AND application_name = 'holdfast listener' AND query LIKE '%pg_notify%'"
 )
-"""A process that listens tells the others so, right after it has begun to."""
+"""A process that listens notifies the others of that, right after it has begun to."""
 
 
-async def test_without_one_nobody_tries_to_listen(hold: Holdfast) -> None:
+async def test_without_one_no_process_tries_to_listen(hold: Holdfast) -> None:
     facts = await hold.runtime.store.facts()
 
     assert (facts["listens"], facts["connections_per_worker"]) == ("no", "6")
 
 
-async def test_a_pooler_that_nobody_told_of_is_named_with_the_setting(dsn: str) -> None:
+async def test_a_pooler_that_is_not_configured_is_named_with_the_setting(dsn: str) -> None:
     hold = Holdfast(dsn)
 
     with pytest.raises(ConfigError, match="HOLDFAST_DATABASE_POOLED=true"):
@@ -219,7 +219,7 @@ async def test_a_pooler_that_restarts_costs_no_job(
             pooler.start()
 
             jobs = [*before, await late]
-            assert [await job.result(timeout=PATIENCE) for job in jobs] == [2 * n for n in range(51)]
+            assert [await job.result(timeout=TIMEOUT) for job in jobs] == [2 * n for n in range(51)]
 
 
 def test_a_direct_address_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

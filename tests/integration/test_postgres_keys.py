@@ -1,4 +1,4 @@
-"""A key that is purged while its submission is under way is free again, and taken."""
+"""A key that is purged while its submission is in flight is free again, and taken."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ SQL = Statements("holdfast.stores.postgres")
 
 
 class Interrupted:
-    """A connection on whose way to who took the keys, another one purges them, once."""
+    """A connection that lets another one purge the keys, once, before it reads which jobs took them."""
 
     def __init__(self, connection: Any, other: Any) -> None:
         self._connection = connection

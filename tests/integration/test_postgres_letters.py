@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Act = Callable[[PostgresStore, str], Coroutine[object, object, None]]
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 TOKEN = "p1"
 NOW = timedelta(0)
 
@@ -127,7 +127,7 @@ async def test_a_letter_is_locked_after_its_job_as_the_table_does_it(
     await other.execute("UPDATE holdfast.finished SET late_at = finished_at WHERE id = $1", claim.id)
 
     acting = asyncio.create_task(act(store, claim.id))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await watcher.fetchval(WAITING):
             await asyncio.sleep(0.01)
     # What a result does that is accepted late. Were the letter locked by now, each would wait for the other.
@@ -152,7 +152,7 @@ async def test_a_letter_that_leaves_its_plan_while_its_turn_comes_is_not_replaye
     )
 
     acting = asyncio.create_task(replay(store, 1))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await watcher.fetchval(WAITING):
             await asyncio.sleep(0.01)
     await other.execute("COMMIT")
@@ -174,7 +174,7 @@ async def test_a_letter_whose_plan_begins_while_it_is_forgotten_stays(
     await other.execute("UPDATE holdfast.plans SET running = true, version = version + 1")
 
     acting = asyncio.create_task(store.forget_letters([(claim.id, 2)]))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await watcher.fetchval(WAITING):
             await asyncio.sleep(0.01)
     # What the plan does next. Were the job locked by now, each would wait for the other.
@@ -188,7 +188,7 @@ async def test_a_letter_whose_plan_begins_while_it_is_forgotten_stays(
     await other.close()
 
 
-async def test_a_letter_goes_all_its_ways_behind_a_pooler(pooled: PostgresStore) -> None:
+async def test_a_letter_takes_every_step_behind_a_pooler(pooled: PostgresStore) -> None:
     claims = [await a_failed_job(pooled) for _ in range(2)]
     await planned(pooled, *claims)
 
@@ -222,7 +222,7 @@ async def test_a_purge_goes_on_where_it_has_come_to(store: PostgresStore) -> Non
 
     purged = [await store.purge_finished(older_than=NOW, limit=1) for _ in range(3)]
 
-    assert purged == [0, 0, 1]  # two letters stood in the way
+    assert purged == [0, 0, 1]  # two letters kept their jobs
     with pytest.raises(JobNotFound):
         await store.get(done.id)
 
@@ -281,7 +281,7 @@ SELECT n::text, 'dead letter', n % 3, now, now + CASE WHEN n < 30 THEN interval 
 """
 
 
-async def test_whoever_takes_tickets_looks_at_none_that_is_put_off_and_sorts_what_is_taken_alone(
+async def test_taking_tickets_looks_at_none_that_is_put_off_and_sorts_what_is_taken_alone(
     postgres_dsn: str, store: PostgresStore
 ) -> None:
     connection = await connect(postgres_dsn)

@@ -32,13 +32,13 @@ async def store(postgres_dsn: str) -> AsyncIterator[PostgresStore]:
     await made.close()
 
 
-async def suspects(store: PostgresStore) -> list[Claim]:
+async def suspected_jobs(store: PostgresStore) -> list[Claim]:
     await submitted(store, *[a_job() for _ in range(5)])
     return await store.claim("worker", "default", limit=5, lease=LEASE)
 
 
 async def test_jobs_are_begun_in_the_order_of_their_ids(store: PostgresStore, postgres_dsn: str) -> None:
-    claims = sorted(await suspects(store), key=lambda claim: claim.id)
+    claims = sorted(await suspected_jobs(store), key=lambda claim: claim.id)
     first, rest = claims[0], claims[1:]
     holder, other = await asyncpg.connect(postgres_dsn), await asyncpg.connect(postgres_dsn)
     try:

@@ -18,7 +18,7 @@ from holdfast.stores.postgres.store import PostgresStore
 from tests.builders import a_job, a_stage
 
 LEASE = timedelta(seconds=90)
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ async def test_one_locked_job_does_not_stop_the_other_jobs_of_its_worker(
     async def short(number: int) -> int:
         return number
 
-    async with hold, hold.worker(poll=0.05), asyncio.timeout(PATIENCE):
+    async with hold, hold.worker(poll=0.05), asyncio.timeout(TIMEOUT):
         job = await long.submit()
         await begun.wait()
         async with locked(postgres_dsn, job.id):

@@ -24,7 +24,7 @@ async def store(postgres_dsn: str) -> AsyncIterator[PostgresStore]:
     await made.close()
 
 
-async def test_a_key_in_somebodys_open_transaction_holds_back_no_job_without_a_key(
+async def test_a_key_in_another_callers_open_transaction_holds_back_no_job_without_a_key(
     postgres_dsn: str, store: PostgresStore
 ) -> None:
     hold = Holdfast(postgres_dsn)
@@ -71,7 +71,7 @@ async def test_a_connection_that_comes_back_after_the_close_is_let_go(postgres_d
     assert connection.is_closed()
 
 
-async def test_a_connection_that_was_told_goodbye_and_not_closed_yet_is_an_outage_that_passes(
+async def test_a_connection_that_the_server_ended_and_has_not_closed_yet_is_an_outage_that_passes(
     postgres_dsn: str,
 ) -> None:
     other, server = await asyncpg.connect(postgres_dsn), urlsplit(postgres_dsn)
@@ -84,7 +84,7 @@ async def test_a_connection_that_was_told_goodbye_and_not_closed_yet_is_an_outag
             route.withhold_ends()
             await other.execute("SELECT pg_terminate_backend($1)", connection.get_server_pid())
         assert await asyncio.to_thread(route.withheld.wait, 30)
-        await asyncio.sleep(0)  # the goodbye is there; now it is read
+        await asyncio.sleep(0)  # the server's last message is there; now it is read
 
         with pytest.raises(StoreUnavailable):
             await connections.fetch("SELECT 1")

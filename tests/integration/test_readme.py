@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.pages import ROOT, blocks
 
 README = ROOT / "README.md"
-PATIENCE = 60
+TIMEOUT = 60
 
 
 def run(script: Path) -> subprocess.CompletedProcess[str]:
@@ -16,7 +16,7 @@ def run(script: Path) -> subprocess.CompletedProcess[str]:
         cwd=script.parent,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
 

@@ -105,7 +105,7 @@ async def test_frameworks_see_that_a_job_and_a_stage_are_async(tmp_path: Path) -
     assert [asyncio.iscoroutinefunction(function) for function in made] == [True, True, False, False]
 
 
-def test_a_journal_whose_reader_has_gone_loses_lines_and_nothing_else() -> None:
+def test_a_log_whose_reader_has_gone_loses_lines_and_nothing_else() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w", buffering=1) as stream:

@@ -16,7 +16,7 @@ import pytest
 from tests.pages import DOCS, blocks
 
 PAGE = DOCS / "guides/repair-a-failed-job.md"
-PATIENCE = 180
+TIMEOUT = 180
 WIDTH = 110
 SETTINGS = ("HOLDFAST_", "RETRY_", "WORKER_", "DATABASE_URL")
 OF_A_TERMINAL = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
@@ -55,7 +55,7 @@ class Operator:
 
     def run(self, *words: str) -> None:
         """Run a program to its end, which must be a good one."""
-        subprocess.run(words, cwd=self.folder, env=self.settings, check=True, timeout=PATIENCE)
+        subprocess.run(words, cwd=self.folder, env=self.settings, check=True, timeout=TIMEOUT)
 
     def follow(self, transcript: str) -> None:
         """Type each command of *transcript*, and look whether it shows what stands below it."""
@@ -79,7 +79,7 @@ class Operator:
         os.close(terminal)
         with open(mine, "rb", buffering=0) as screen:
             shown = b"".join(_until_hung_up(screen.fileno()))
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         return MARKS.sub("", shown.decode())
 
     def _see(self, shown: str, expected: str) -> None:
@@ -130,7 +130,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
         yield found
     finally:
         worker.terminate()
-        worker.wait(PATIENCE)
+        worker.wait(TIMEOUT)
 
 
 def test_the_guide_to_a_repair_works_as_written_and_leaves_nothing_open(operator: Operator) -> None:

@@ -1,4 +1,4 @@
-"""The simulated provider, as a client meets it: real connections, real resets, a log that tells the truth."""
+"""The simulated provider, as a client meets it: real connections, real resets, a log of what really happened."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ from holdfast_simulator import (
 
 SOON = timedelta(milliseconds=30)
 LONG = timedelta(hours=1)
-IMPATIENT = httpx.Timeout(5, read=SOON.total_seconds())
+SHORT_TIMEOUT = httpx.Timeout(5, read=SOON.total_seconds())
 
 
 @asynccontextmanager
@@ -69,11 +69,11 @@ async def send(client: httpx.AsyncClient, key: str = "k", **options: Any) -> htt
     return await client.post("/effects/mail", json={"to": "ann"}, headers={"Idempotency-Key": key}, **options)
 
 
-async def raw(sim: Simulator, *parts: bytes) -> bytes:
+async def raw(sim: Simulator, *chunks: bytes) -> bytes:
     """Everything that the simulator sends back to these bytes, until it closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(sim.url.rpartition(":")[2]))
-    for part in parts:
-        writer.write(part)
+    for chunk in chunks:
+        writer.write(chunk)
         await writer.drain()
     try:
         async with asyncio.timeout(5):
@@ -85,11 +85,11 @@ async def raw(sim: Simulator, *parts: bytes) -> bytes:
 class TestEffects:
     async def test_an_effect_is_echoed_with_its_id_and_found_again_by_id_and_key(self) -> None:
         async with a_provider() as (_, client):
-            told = (await send(client)).json()
+            effect = (await send(client)).json()
 
-            assert told == {"id": "eff_000001", "name": "mail", "key": "k", "body": {"to": "ann"}}
-            assert (await client.get("/effects/eff_000001")).json() == told
-            assert (await client.get("/effects", params={"key": "k"})).json() == {"effects": [told]}
+            assert effect == {"id": "eff_000001", "name": "mail", "key": "k", "body": {"to": "ann"}}
+            assert (await client.get("/effects/eff_000001")).json() == effect
+            assert (await client.get("/effects", params={"key": "k"})).json() == {"effects": [effect]}
 
     async def test_the_same_key_gets_the_first_answer_and_no_second_effect(self) -> None:
         async with a_provider() as (sim, client):
@@ -213,9 +213,9 @@ class TestFaults:
         async with a_provider(failing(RateLimit(hint, clock_skew=LONG))) as (_, client):
             answer = await send(client)
 
-            told = [name for name in answer.headers if "retry" in name or "ratelimit" in name]
+            hints = [name for name in answer.headers if "retry" in name or "ratelimit" in name]
             assert answer.status_code == 429
-            assert bool(told) is (hint not in {Hint.NONE, Hint.RETRY_INFO})
+            assert bool(hints) is (hint not in {Hint.NONE, Hint.RETRY_INFO})
             assert answer.headers.get_list("date") == [answer.headers["date"]]
 
     async def test_a_hint_as_a_date_is_counted_from_the_answers_own_date(self) -> None:
@@ -229,7 +229,7 @@ class TestFaults:
     async def test_a_slow_answer_comes_after_an_effect_that_is_logged_already(self) -> None:
         async with a_provider(failing(Slow(LONG))) as (sim, client):
             with pytest.raises(httpx.ReadTimeout):
-                await send(client, timeout=IMPATIENT)
+                await send(client, timeout=SHORT_TIMEOUT)
 
             assert (sim.entries[0].status, sim.entries[0].effect_id) == (200, "eff_000001")
 
@@ -237,7 +237,7 @@ class TestFaults:
         script = failing(Slow(20 * SOON, at=Moment.BEFORE_EFFECT), route="POST /effects/*")
         async with a_provider(script) as (sim, client):
             with pytest.raises(httpx.ReadTimeout):
-                await send(client, timeout=IMPATIENT)
+                await send(client, timeout=SHORT_TIMEOUT)
             assert (await client.get("/effects?key=k")).json() == {"effects": []}
 
             await sim.wait_for(lambda entry: entry.effect_id is not None)
@@ -304,7 +304,7 @@ class TestFaults:
 
             assert (sim.entries[0].status, sim.counts().effects) == (200, 1)
 
-    async def test_a_dripping_answer_is_whole_if_the_client_has_the_patience(self) -> None:
+    async def test_a_dripping_answer_is_whole_if_the_client_waits(self) -> None:
         async with a_provider(failing(Drip(timedelta(0)))) as (sim, client):
             answer = await send(client)
 
@@ -356,7 +356,7 @@ class TestFaults:
                 [chunk async for chunk in stream]
             await model.close()
 
-    async def test_a_refusing_provider_cuts_its_clients_and_lets_nobody_in(self) -> None:
+    async def test_a_refusing_provider_cuts_its_clients_and_accepts_no_connection(self) -> None:
         async with a_provider(failing(Refuse(LONG), times=1)) as (sim, client):
             with pytest.raises(httpx.ReadError):
                 await send(client)
@@ -365,7 +365,7 @@ class TestFaults:
 
             assert (sim.counts().calls, sim.counts().by_fault) == (1, {"refuse": 1})
 
-    async def test_a_refusal_ends_by_itself_on_the_same_port(self) -> None:
+    async def test_a_refusal_ends_after_its_duration_on_the_same_port(self) -> None:
         async with a_provider() as (sim, client):
             sim.set_fault(Refuse(SOON))
 
@@ -455,7 +455,7 @@ class TestControlPlane:
             assert (await client.post("/_control/fault", content=body)).status_code == 400
             assert (await send(client)).status_code == 200
 
-    async def test_log_and_counts_tell_what_the_simulator_knows_and_leave_themselves_out(self) -> None:
+    async def test_log_and_counts_show_what_the_simulator_knows_and_leave_themselves_out(self) -> None:
         async with a_provider() as (sim, client):
             await send(client, "a")
             await send(client, "b")
@@ -504,7 +504,7 @@ class TestConnections:
 
             assert b'"body": {"a": 1}' in answer
 
-    async def test_a_client_that_waits_to_be_told_to_continue_is_told(self) -> None:
+    async def test_a_client_that_expects_100_continue_gets_it(self) -> None:
         head = b"POST /effects/a HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
         async with Simulator() as sim:
             assert (await raw(sim, head, b"{}")).startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
@@ -590,8 +590,8 @@ class TestLog:
         path = tmp_path / "log"
         async with a_provider(log_path=path) as (_, client):
             for number in range(1, 50):
-                told = (await send(client, f"k{number}")).json()
-                assert read_log(path)[-1].effect_id == told["id"]
+                effect = (await send(client, f"k{number}")).json()
+                assert read_log(path)[-1].effect_id == effect["id"]
 
     def test_a_line_without_its_end_is_left_out(self, tmp_path: Path) -> None:
         path = tmp_path / "log"
@@ -618,7 +618,7 @@ class TestLog:
 
 class TestProcess:
     @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-    def test_it_tells_where_it_listens_follows_its_script_and_ends_cleanly(
+    def test_it_says_where_it_listens_follows_its_script_and_ends_cleanly(
         self, tmp_path: Path, ending: signal.Signals
     ) -> None:
         script = tmp_path / "script.json"
@@ -633,11 +633,11 @@ class TestProcess:
 
     def test_the_log_outlives_the_death_of_the_process(self, tmp_path: Path) -> None:
         with a_process("--log", str(tmp_path / "log")) as (process, url):
-            told = httpx.post(f"{url}/effects/a", trust_env=False).json()
+            effect = httpx.post(f"{url}/effects/a", trust_env=False).json()
             process.kill()
             process.wait(timeout=10)
 
-        assert [entry.effect_id for entry in read_log(tmp_path / "log")] == [told["id"]]
+        assert [entry.effect_id for entry in read_log(tmp_path / "log")] == [effect["id"]]
 
     def test_a_client_killed_in_the_middle_of_a_call_leaves_its_effect_in_the_log(
         self, tmp_path: Path

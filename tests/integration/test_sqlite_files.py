@@ -1,4 +1,4 @@
-"""A SQLite file is made for its user alone, and not in a place that somebody else has chosen."""
+"""A SQLite file is made for its user alone, and not in a place that another user has chosen."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def reopened(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
 def analysed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[sqlite3.Connection]:
-    """A file that somebody analysed while it had some jobs of each kind; with none, there are no statistics."""
+    """A file that was analysed while it had some jobs of each kind; with none, there are no statistics."""
     path = tmp_path_factory.mktemp("analysed") / "jobs.db"
     connection = with_schema(path)
     for first in KINDS if request.param else ():
@@ -310,7 +310,7 @@ _TICKETS = f"""{_COUNTER}
 
 
 @pytest.mark.parametrize(("limit", "due"), [(15, 15), (40, 30)])
-def test_whoever_takes_tickets_looks_at_none_that_is_put_off(tmp_path: Path, limit: int, due: int) -> None:
+def test_taking_tickets_looks_at_none_that_is_put_off(tmp_path: Path, limit: int, due: int) -> None:
     with closing(with_schema(tmp_path / "jobs.db")) as connection:
         connection.execute(_TICKETS, {"first": 0, "end": 10_000})
         ask = asking("due_tickets", {"now": NOW, "limit": limit})

@@ -1,4 +1,4 @@
-"""One trace over two processes and a retry; and none of OpenTelemetry where nobody uses it."""
+"""One trace over two processes and a retry; and nothing of OpenTelemetry where it is not used."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from holdfast import Holdfast, ResultTimeout
 from holdfast.testing import Simulation, simulated
 
 SOON = timedelta(seconds=2)
-"""Within this time a worker hears of what is due."""
+"""Within this time a worker notices what is due."""
 
 hold = Holdfast("sqlite:////a/folder/that/does/not/exist/jobs.db")
 
@@ -26,8 +26,8 @@ async def beside(worked: float, slept: float) -> None:
 async def never() -> None: ...
 
 
-@hold.job("patient")
-async def patient() -> int:
+@hold.job("waiting")
+async def waiting() -> int:
     child, gave_up = await never.options(delay="1d").submit(), 0
     while gave_up < 3:
         try:
@@ -59,6 +59,6 @@ async def test_a_sleep_that_is_over_before_the_stage_beside_it_adds_nothing(sim:
 async def test_each_wait_for_a_result_lasts_as_long_as_it_says(sim: Simulation) -> None:
     began = sim.now
 
-    assert await (await patient.submit()).result() == 3
+    assert await (await waiting.submit()).result() == 3
 
     assert timedelta(minutes=30) <= sim.now - began <= timedelta(minutes=30) + 3 * SOON

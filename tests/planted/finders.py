@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.crashpoints.every_scenario import SCENARIOS
-from tests.crashpoints.walk import play, play_each, strikes_at
+from tests.crashpoints.walk import faults_at, play, play_each
 from tests.planted.bugs import planted
 from tests.simulation.simulation import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tests.crashpoints.strikes import Strike
+    from tests.crashpoints.planned_fault import PlannedFault
     from tests.crashpoints.walk import Outcome as Walked
 
-BLOWS = 4
-"""Blows on each scenario in one round of the walk."""
+FAULTS = 4
+"""Faults in each scenario in one round of the walk."""
 
 LONGEST = 600
 """Seconds after which a run of tests that a bug has brought to a halt is given up."""
@@ -81,24 +81,24 @@ def by_crash_points(bug: str, *, rounds: int) -> Found | None:
 
 
 def _walk(rounds: int) -> Iterator[Walked]:
-    """Every scenario without a blow; then, round by round, a few blows on each, from anywhere in its story."""
+    """Every scenario without a fault; then, round by round, a few faults in each, from anywhere in its story."""
     calm = {scenario: play(scenario, None) for scenario in SCENARIOS}
     yield from calm.values()
-    blows = {scenario: _mixed(walked) for scenario, walked in calm.items()}
+    faults = {scenario: _mixed(walked) for scenario, walked in calm.items()}
     for turn in range(rounds):
-        for scenario, strikes in blows.items():
-            yield from play_each(scenario, strikes[turn * BLOWS : (turn + 1) * BLOWS])
+        for scenario, planned in faults.items():
+            yield from play_each(scenario, planned[turn * FAULTS : (turn + 1) * FAULTS])
 
 
-def _mixed(walked: Walked) -> list[Strike]:
-    strikes = list(strikes_at(walked.passed))
-    random.Random(walked.scenario).shuffle(strikes)
-    return strikes
+def _mixed(walked: Walked) -> list[PlannedFault]:
+    faults = list(faults_at(walked.passed))
+    random.Random(walked.scenario).shuffle(faults)
+    return faults
 
 
 def _place(walked: Walked) -> str:
-    blow = "" if walked.strike is None else f", {walked.strike.fault} {walked.strike.spot}"
-    return f"{walked.scenario}{blow}"
+    fault = "" if walked.planned is None else f", {walked.planned.fault} {walked.planned.spot}"
+    return f"{walked.scenario}{fault}"
 
 
 class Shown(NamedTuple):

@@ -3,7 +3,7 @@
     python -m tests.simulation --seeds 200            many, from 1 on; one line of JSON last
     python -m tests.simulation --seed 17 --trace      one, with all that happened
 
-The last line tells the seeds, the simulated hours, the faults by kind and the violations. A violation
+The last line reports the seeds, the simulated hours, the faults by kind and the violations. A violation
 prints its seed, the end of its trace and the command that replays it. Exit 1 if there was any.
 """
 
@@ -70,16 +70,16 @@ def _report(outcomes: Iterable[Outcome]) -> int:
         seeds += 1
         seconds += outcome.seconds
         jobs += outcome.jobs
-        for name, number in outcome.struck.items():
+        for name, number in outcome.injected.items():
             faults[_kind(name)] += number
         if outcome.violations:
             violated.append(outcome.seed)
-            _print(*told(outcome))
+            _print(*violation_lines(outcome))
     line = {
         "seeds": seeds,
         "simulated_hours": round(seconds / 3600, 2),
         "jobs": jobs,
-        "faults": sum(faults.values()) - faults["lost hint"],  # there are so many of those
+        "faults": sum(faults.values()) - faults["lost hint"],  # they would outnumber all other faults
         "faults_by_kind": dict(faults.most_common()),
         "violations": len(violated),
         "violated_seeds": violated[:20],
@@ -91,19 +91,19 @@ def _report(outcomes: Iterable[Outcome]) -> int:
 
 
 def _kind(name: str) -> str:
-    """Leave out of a fault's name where it struck."""
+    """Leave out of a fault's name where it was injected."""
     return name.partition(" before ")[0].partition(" after ")[0]
 
 
-def told(outcome: Outcome) -> Iterator[str]:
-    """Tell of a violation: what it is, what led to it, how to see it again."""
+def violation_lines(outcome: Outcome) -> Iterator[str]:
+    """Report a violation: what it is, what led to it, how to see it again."""
     yield f"seed {outcome.seed} ({outcome.mode}): {outcome.violations[0]}"
     yield from _shortened(outcome.trace, _JOB.findall(outcome.violations[0]))[-SHOWN:]
     yield f"replay: make sim SEED={outcome.seed}"
 
 
 def _shortened(trace: list[str], job_ids: list[str]) -> list[str]:
-    """Leave out what befell other jobs, and the processes that had nothing to do with these."""
+    """Leave out the lines of other jobs, and the processes that had nothing to do with these."""
     if not job_ids:
         return trace
     names = [name for job_id in job_ids for name in (job_id, f" {job_id[-4:]}:")]

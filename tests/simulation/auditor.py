@@ -1,7 +1,7 @@
 """An auditor: it reads the tables after every commit, and checks each change against what is allowed.
 
-It knows who committed, and when by the database's clock; it asks nobody what they believe. A commit
-may gather several operations, so a rule speaks of where a row may go, not of single steps.
+It knows who committed, and when by the database's clock; it asks no process what it believes. A commit
+may batch several operations, so a rule says where a row may go, not in which single steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import ErrorClass
-from tests.simulation.account import LOST, Account, News
+from tests.simulation.account import LOST, Account, NewEvent
 from tests.simulation.dead_letter_oracle import DeadLetterOracle, Jobs
 from tests.simulation.files import Tables
 from tests.simulation.provider_oracle import ProviderOracle
@@ -38,7 +38,7 @@ SELECT job_id, name, call, status, attempt, result, coalesce(failure, ''), lease
 _EVENTS = "SELECT seq, job_id, kind, meta FROM holdfast_job_events WHERE seq > ? ORDER BY seq"
 _LAST_EVENT = "SELECT coalesce(max(seq), 0) FROM holdfast_job_events"
 
-_UNTOLD = "SELECT child_id FROM holdfast_awaited_ends"
+_AWAITED_ENDS = "SELECT child_id FROM holdfast_awaited_ends"
 _PAUSED = "SELECT queue, paused_at FROM holdfast_paused_queues"
 _PROVIDERS = "SELECT name, version, state FROM holdfast_providers"
 _KEYS = "SELECT name, key, expires_at FROM holdfast_provider_keys"
@@ -52,11 +52,11 @@ _STEPS = {
 
 
 MOST_JOBS = 400
-"""Jobs beyond which a life is not worth living: something submits itself again and again, and no schedule does."""
+"""Jobs beyond which a world is given up: something submits itself again and again, and no schedule does."""
 
 
 class Row(NamedTuple):
-    """A job as its row tells it."""
+    """A job as its row stores it."""
 
     id: str
     name: str
@@ -131,7 +131,7 @@ class Books(NamedTuple):
 
     jobs: dict[str, Row]
     stages: dict[tuple[str, str, str], StageRow]
-    news: dict[str, list[News]]
+    events: dict[str, list[NewEvent]]
     notices: Notices
     providers: dict[str, tuple[int, str]]
     keys: dict[tuple[str, str], int]
@@ -159,7 +159,7 @@ class Auditor:
         self.jobs: dict[str, Row] = {}
         self.stages: dict[tuple[str, str, str], StageRow] = {}
         self.untroubled: Callable[[str, float], bool] = lambda worker, since: False
-        """Whether a worker has been up and about, and nothing has befallen it, since some moment."""
+        """Whether a worker has run without a fault since some moment."""
 
     def close(self) -> None:
         """Let go of the file."""
@@ -177,11 +177,11 @@ class Auditor:
         return changed
 
     def claimed_at(self, job_id: str) -> float:
-        """Tell when the present lease of a job began."""
+        """Return when the present lease of a job began."""
         return self._claimed_at[job_id]
 
     def left_by(self, worker: str) -> list[Row]:
-        """Name the jobs that a worker still holds though nothing befell it since it took or kept them."""
+        """Return the jobs that a worker still holds though it met no fault since it claimed or extended them."""
         return [
             row
             for row in self.jobs.values()
@@ -206,9 +206,9 @@ class Auditor:
         return Books(
             jobs,
             read(_STAGES, lambda rows: {row[:3]: StageRow._make(row) for row in rows}),
-            self._read_news(),
+            self._read_events(),
             Notices(
-                read(_UNTOLD, lambda rows: {child_id for (child_id,) in rows}),
+                read(_AWAITED_ENDS, lambda rows: {child_id for (child_id,) in rows}),
                 read(_PAUSED, dict),
                 read(_MARKS, dict),
             ),
@@ -221,14 +221,14 @@ class Auditor:
         before = self.jobs
         return {row[0]: old if (old := before.get(row[0])) == row else Row._make(row) for row in rows}
 
-    def _read_news(self) -> dict[str, list[News]]:
-        news: defaultdict[str, list[News]] = defaultdict(list)
+    def _read_events(self) -> dict[str, list[NewEvent]]:
+        events: defaultdict[str, list[NewEvent]] = defaultdict(list)
         if self._tables.may_differ("holdfast_job_events"):
             for _, job_id, kind, meta in self._connection.execute(_EVENTS, [self._last_event]):
-                news[job_id].append(News(kind, json.loads(meta).get("reason")))
+                events[job_id].append(NewEvent(kind, json.loads(meta).get("reason")))
             # Numbers are given again once the last events have been deleted, as those of archived jobs are.
             [self._last_event] = self._connection.execute(_LAST_EVENT).fetchone()
-        return news
+        return events
 
     def _remember(self, books: Books, changed: list[Row], commit: Commit) -> None:
         for row in changed:
@@ -248,7 +248,7 @@ class Auditor:
         for row in changed:
             old = self.jobs.get(row.id)
             if row.id in back:
-                continue  # the registrar knows how it was when it left
+                continue  # the dead letter oracle knows how it was when it was archived
             for text in _first(row) if old is None else self._step_complaints(old, row, books, commit):
                 yield f"{text}: job {row.id} ({row.name}) {old or 'new'} -> {row} by {commit.worker}"
         yield from self._stage_complaints(books)
@@ -260,22 +260,22 @@ class Auditor:
         if len(books.jobs) > MOST_JOBS:
             submitted = sum(row.name != TICK for row in books.jobs.values())
             if submitted > MOST_JOBS:
-                yield f"there are {submitted} jobs, and nobody submits so many"
+                yield f"there are {submitted} jobs, more than the people submit"
 
     def _step_complaints(self, old: Row, new: Row, books: Books, commit: Commit) -> Iterator[str]:
         """Name what is wrong with a change of one row."""
         yield from step(old, new, commit, leased_at=self._leased[old.id].at)
-        news = books.news[old.id]
+        events = books.events[old.id]
         stage_ended = any(
             stage.job_id == old.id and stage.token == old.token and stage.status != "started"
             for stage in books.stages.values()
         )
-        yield from self._account.complaints(old, new, stage_ended=stage_ended, news=news)
+        yield from self._account.complaints(old, new, stage_ended=stage_ended, events=events)
         if new.waiting and new.name == "listener" and new.signals > _taken(new.id, books):
             yield "a job waits for a signal that is there"
-        lost = any(event.reason == LOST for event in news)
+        lost = any(event.reason == LOST for event in events)
         if lost and self.untroubled(old.worker or "", self._leased[old.id].seconds):
-            yield "a lease ran out under a worker that nothing befell"
+            yield "a lease expired though its worker met no fault"
 
     def _stage_complaints(self, books: Books) -> Iterator[str]:
         if books.stages is self.stages:
@@ -287,7 +287,7 @@ class Auditor:
                 yield f"a finished stage changed: {old} -> {new}"
 
     def _order_complaints(self, jobs: dict[str, Row], changed: list[Row]) -> Iterator[str]:
-        """Whoever was ready before and after may not have been passed over by something less urgent."""
+        """A job that was ready before and after may not have been passed over by one of lower priority."""
         taken = [row for row in changed if row.status == "processing" and _was_ready(self.jobs.get(row.id))]
         for row in taken:
             for left in jobs.values():
@@ -298,8 +298,8 @@ class Auditor:
 
 def _taken(job_id: str, books: Books) -> int:
     """The number of the last signal that a job has taken."""
-    told = [stage.result or "{}" for stage in books.stages.values() if stage.job_id == job_id]
-    return max((json.loads(result).get("number", 0) for result in told), default=0)
+    results = [stage.result or "{}" for stage in books.stages.values() if stage.job_id == job_id]
+    return max((json.loads(result).get("number", 0) for result in results), default=0)
 
 
 def _was_ready(row: Row | None) -> bool:
@@ -332,7 +332,7 @@ def _always(old: Row, new: Row) -> Iterator[str]:
     if new.token < old.token:
         yield "the lease token fell"
     if new.generation < old.generation or (new.generation > old.generation and old.status != "failed"):
-        yield "the generation changed by itself"
+        yield "the generation changed without a retry"
     if (new.status == "processing") != (new.token % 2 == 1) and not new.ended:
         yield "a lease without a token of its own"
     if new.status != old.status and new.token == old.token and new.status not in _STEPS.get(old.status, ()):
@@ -348,7 +348,7 @@ def _always(old: Row, new: Row) -> Iterator[str]:
 
 
 def _late(old: Row, new: Row) -> Iterator[str]:
-    """After its end a job may get one late result, which somebody may accept; nothing else becomes of it."""
+    """After its end a job may get one late result, which an operator may accept; nothing else changes."""
     if new.token != old.token or not old.timed_out:
         yield "an end was undone"
     elif old.late_result is not None and new.late_result != old.late_result:
@@ -356,7 +356,7 @@ def _late(old: Row, new: Row) -> Iterator[str]:
     elif new.status == "completed" and (old.status, new.result) != ("failed", old.late_result):
         yield "a job completed after its end, and not with the late result that was there"
     elif new.status != "completed" and (new.status, new.result) != (old.status, old.result):
-        yield "a late result was applied by itself"
+        yield "a late result was applied without being accepted"
 
 
 def _revived(old: Row, new: Row) -> Iterator[str]:
@@ -374,9 +374,9 @@ def _ended_in_time(new: Row, commit: Commit) -> Iterator[str]:
     if new.timed_out and not overdue:
         yield "a job timed out before its deadline"
     if new.timed_out and new.status != "failed":
-        yield "a late result was applied by itself"
+        yield "a late result was applied without being accepted"
     if new.status == "failed" and not new.timed_out and _blames_deadline(new):
-        yield "a job blames a deadline that nobody says has passed"
+        yield "a job blames a deadline without having timed out"
     if new.status in ("completed", "failed") and overdue and not new.timed_out:
         yield f"a job {new.status} after its deadline"
 
@@ -393,7 +393,7 @@ def _from_processing(old: Row, new: Row, commit: Commit, leased_at: int) -> Iter
     if kept and new.worker != old.worker:
         yield "a lease changed hands without a new token"
     if kept and new.lease_ends != old.lease_ends and not by_holder:
-        yield "somebody extended another's lease"
+        yield "a lease was extended by another worker"
     if kept and _earlier(new.lease_ends, old.lease_ends) and not set_back:
         yield "a lease was shortened"
     if not kept and not by_holder and not ran_out and not new.timed_out:
@@ -410,12 +410,12 @@ def _ended_by_right(old: Row, new: Row, *, by_holder: bool) -> Iterator[str]:
     if new.token != old.token and not swept:
         yield "a job was ended under a token that is not its own"
     if not by_holder and not swept:
-        yield "a job was ended by somebody who did not hold it"
+        yield "a job was ended by a worker that did not hold it"
 
 
 def _from_queued(old: Row, new: Row, commit: Commit) -> Iterator[str]:
     if new.status == "processing" and new.token == old.token + 1:
-        # A suspect spends its attempt when it begins; one that another job's crash has cost is given back.
+        # A suspected job spends its attempt when it begins; one that another job's crash has cost is given back.
         spends = new.suspicion != 1
         if new.attempt != old.attempt - (old.excused == 1) + spends:
             yield "a claim that spent no attempt, or several"
@@ -425,7 +425,7 @@ def _from_queued(old: Row, new: Row, commit: Commit) -> Iterator[str]:
             yield "a job that lost its worker was claimed without suspicion, or another one with it"
         if new.lease_ends is None or new.lease_ends <= commit.at:
             yield "a lease that had run out when it began"
-    too_early = _earlier(commit.at, old.retry_after) and not new.cancel_requested and not _news(old, new)
+    too_early = _earlier(commit.at, old.retry_after) and not new.cancel_requested and not _arrived(old, new)
     too_early = too_early and not (old.held_by and new.let_out_by == old.held_by)
     if too_early and (new.status == "processing" or new.ready):
         yield "a job was made ready before its time"
@@ -433,7 +433,7 @@ def _from_queued(old: Row, new: Row, commit: Commit) -> Iterator[str]:
         yield "a job ended without having run"
 
 
-def _news(old: Row, new: Row) -> bool:
+def _arrived(old: Row, new: Row) -> bool:
     """Whether something came that a job was waiting for."""
     return bool(old.waiting) and (new.signals > old.signals or new.pending < old.pending)
 

@@ -1,4 +1,4 @@
-"""The clock of a simulated machine, which is the database's, and which somebody sets while everybody works."""
+"""The clock of a simulated machine, which is the database's, and which is set while processes work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Turn(NamedTuple):
 
 
 class MachineClock(VirtualClock):
-    """Tells the time by which leases and waits are judged. What measures lengths is not touched by its jumps."""
+    """Gives the time by which leases and waits are judged. Its jumps do not change measured durations."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -28,7 +28,7 @@ class MachineClock(VirtualClock):
         self._wrong = timedelta(0)
 
     def now(self) -> datetime:
-        """Tell the time, as wrong as somebody set it."""
+        """Return the time, as wrong as the clock was set."""
         return super().now() + self._wrong
 
     def turn(self, seconds: float) -> None:
@@ -51,5 +51,5 @@ class MachineClock(VirtualClock):
         return sum(turn.by for turn in self._turns if since <= turn.at <= until)
 
     def skipped(self, since: float, until: float) -> float:
-        """The seconds that it left out between two moments: whoever waits by it waits that much less."""
+        """The seconds that it left out between two moments: a wait by it is that much shorter."""
         return sum(turn.by for turn in self._turns if turn.by > 0 and since <= turn.at <= until)

@@ -1,4 +1,4 @@
-"""A registrar: it reads dead letters, plans and tickets after every commit, beside the jobs that they are about.
+"""The dead letter oracle: it reads letters, plans and tickets after every commit, beside the jobs that they are about.
 
 A letter is there exactly while its job has failed, or is on record for what became of it. What leaves the
 tables is in the archive, whole, and comes back as it was.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.auditor import Row, StageRow
     from tests.simulation.files import Tables
-    from tests.simulation.letter_jobs import Ears
+    from tests.simulation.letter_jobs import TicketRecipient
     from tests.simulation.simulated_archive import SimulatedArchive
 
 _LETTERS = """
@@ -36,7 +36,7 @@ _ORDER = {Phase.MADE: 0, Phase.CANARY: 1, Phase.PACED: 2, Phase.DONE: 3, Phase.S
 
 
 class LetterRow(NamedTuple):
-    """A dead letter as its row tells it."""
+    """A dead letter as its row stores it."""
 
     job_id: str
     version: int
@@ -109,7 +109,7 @@ class Files(NamedTuple):
 
 
 class DeadLetterOracle:
-    """Compares the files before and after each commit; where nobody looks after letters, it only counts them."""
+    """Compares the files before and after each commit; where letters are not looked after, it only counts them."""
 
     def __init__(self) -> None:
         self._files = Files({}, {}, {}, {})
@@ -118,7 +118,7 @@ class DeadLetterOracle:
         """What is in the archive alone."""
         self.restarted: set[str] = set()
         """The jobs that have just been replayed with all of their stages."""
-        self.ears: Ears | None = None
+        self.recipient: TicketRecipient | None = None
         self.per_group = False
         """Whether one ticket stands for all of its group."""
         self.simulated_archive: SimulatedArchive | None = None
@@ -148,13 +148,13 @@ class DeadLetterOracle:
         return plan.phase is Phase.MADE and sum(one.state == "validated" for one in left) < plan.letters
 
     def unsettled(self) -> Iterator[str]:
-        """Name what clerks still have to do."""
+        """Name what the dead letter services still have to do."""
         for plan in self._files.plans.values():
             if plan.running:
                 yield f"plan {plan.token} has not ended: {plan.state}"
         for ticket in self._files.tickets.values():
             if ticket.told_at is None:
-                yield f"nobody was told of {ticket}"
+                yield f"no hook has received {ticket}"
         for letter in self._files.letters.values():
             if letter.state == "replaying":
                 yield f"the replay of {letter} has not ended"
@@ -183,10 +183,10 @@ class DeadLetterOracle:
             yield f"the letter of job {letter.job_id} was archived as it was before: {letter}"
         elif away.job is not None:
             kept = record.get("job") or {}
-            tells = (kept.get("generation"), kept.get("lease_token"), record["private"].get("late_result"))
+            archived = (kept.get("generation"), kept.get("lease_token"), record["private"].get("late_result"))
             was = (away.job.generation, away.job.token, away.job.late_result)
-            if tells != was or len(record["private"].get("stages", ())) != len(away.stages):
-                yield f"job {letter.job_id} was archived as {tells}, and was {was}"
+            if archived != was or len(record["private"].get("stages", ())) != len(away.stages):
+                yield f"job {letter.job_id} was archived as {archived}, and was {was}"
 
     def came_back(self, row: Row) -> bool:
         """Whether a job that is new in the tables was in the archive."""
@@ -240,16 +240,16 @@ class DeadLetterOracle:
                 yield "a letter changed without a step, or a step left no trace"
             if letter.generation < was.generation or letter.deaths < was.deaths:
                 yield "a letter went back in time"
-            by_itself = any((step.state, step.actor) == ("replaying", AUTOMATIC) for step in taken)
-            if by_itself and was.replays:
-                yield "a job went on by itself a second time"
+            automatic = any((step.state, step.actor) == ("replaying", AUTOMATIC) for step in taken)
+            if automatic and was.replays:
+                yield "a job was replayed automatically a second time"
             if letter.replays != was.replays + sum(step.state == "replaying" for step in taken):
                 yield "a letter's replays are miscounted"
         if path[-1] == "new" and len(taken) == 1:
             yield from self._death_complaints(was, letter)
 
     def _death_complaints(self, was: LetterRow | None, letter: LetterRow) -> Iterator[str]:
-        """A job that fails again as before, and no retry mends that, is for an engineer; each end has a ticket."""
+        """A job that fails again with the same final failure is escalated; each end has a ticket."""
         replayed = was is not None and was.state == "replaying"
         again = replayed and was is not None and was.error_class == letter.error_class
         escalated = bool(was and was.escalated) or (again and not letter.retryable)
@@ -262,7 +262,7 @@ class DeadLetterOracle:
         if not any(
             ticket.job_id == letter.job_id and ticket.kind == kind for ticket in self._files.tickets.values()
         ):
-            yield f"nobody will be told that a job has failed ({kind})"
+            yield f"a job has failed without a ticket ({kind})"
 
     def _replay_complaints(self, job_id: str, meta: dict[str, object], after: Jobs) -> Iterator[str]:
         """In one plan a letter is replayed once, and those behind the canary only when that has completed."""
@@ -281,7 +281,7 @@ class DeadLetterOracle:
     # What holds at any moment.
 
     def _agree(self, after: Jobs) -> Iterator[str]:
-        """Each failed job has its letter, and each letter tells how its job stands."""
+        """Each failed job has its letter, and each letter agrees with the state of its job."""
         for row in after.rows.values():
             letter = self._files.letters.get(row.id)
             if row.status == "failed" and (letter is None or letter.generation != row.generation):
@@ -289,7 +289,7 @@ class DeadLetterOracle:
         for letter in self._files.letters.values():
             job = after.rows.get(letter.job_id)
             if job is None or not _agrees(letter, job):
-                yield f"a letter does not tell how its job stands: {letter}, {job}"
+                yield f"a letter disagrees with the state of its job: {letter}, {job}"
 
     def _plan_complaints(self, old: Files) -> Iterator[str]:
         for row in self._files.plans.values():
@@ -304,23 +304,23 @@ class DeadLetterOracle:
             ):
                 yield f"a plan went back: {was} -> {row}"
             if bool(row.running) != after.is_running:
-                yield f"nobody can tell whether a plan is running: {row}"
+                yield f"a plan's row and state disagree on whether it is running: {row}"
 
     def _ticket_complaints(self, old: Files) -> Iterator[str]:
-        if self.ears is None:
+        if self.recipient is None:
             return
         for ticket in old.tickets.values():
-            if ticket.id not in self._files.tickets and not self._is_heard(ticket, self.ears):
-                yield f"ticket {ticket.id} was deleted, and nobody was told of it"
+            if ticket.id not in self._files.tickets and not self._is_received(ticket, self.recipient):
+                yield f"ticket {ticket.id} was deleted, and no hook has received it"
         for ticket in self._files.tickets.values():
-            if ticket.told_at is not None and not self._is_heard(ticket, self.ears):
-                yield f"ticket {ticket.id} counts as told, and nobody has heard of it"
+            if ticket.told_at is not None and not self._is_received(ticket, self.recipient):
+                yield f"ticket {ticket.id} counts as delivered, and no hook has received it"
 
-    def _is_heard(self, ticket: TicketRow, ears: Ears) -> bool:
-        if ticket.id in ears.heard:
+    def _is_received(self, ticket: TicketRow, recipient: TicketRecipient) -> bool:
+        if ticket.id in recipient.received:
             return True
         others = [one.id for one in self._files.tickets.values() if one.fingerprint == ticket.fingerprint]
-        return self.per_group and bool(ears.heard & set(others))
+        return self.per_group and bool(recipient.received & set(others))
 
 
 def was_open(plan: Plan) -> bool:

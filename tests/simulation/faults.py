@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.processes import Blow, Fault, Moment
+from tests.simulation.processes import Fault, InjectedFault, Moment
 
 if TYPE_CHECKING:
     import random
@@ -17,44 +17,44 @@ READS = 0.05
 
 
 class SeededFaults:
-    """Strikes by chance, until it is told to be calm."""
+    """Injects faults by chance, until it is calm."""
 
-    def __init__(self, chance: random.Random, struck: Counter[str], *, lease: float) -> None:
+    def __init__(self, chance: random.Random, injected: Counter[str], *, lease: float) -> None:
         self._chance = chance
-        self._struck = struck
+        self._injected = injected
         self._lease = lease
         self._rates = {fault: _rate(chance) for fault in (Fault.CRASH, Fault.PAUSE, Fault.ERROR, Fault.SLOW)}
         self._cancels = _rate(chance)
         self._lost_hints = chance.choice((0.0, 0.1, 1.0))
         self.calm = False
 
-    def strike(self, process: Process, point: str, moment: Moment) -> Blow | None:
+    def inject(self, process: Process, point: str, moment: Moment) -> InjectedFault | None:
         """Roll the dice for one call."""
         if self.calm:
             return None
         roll = self._chance.random() / (READS if point == "sqlite.read" else 1)
         for fault, rate in self._rates.items():
             if roll < rate:
-                return self._blow(fault, point, moment)
+                return self._fault(fault, point, moment)
             roll -= rate
         if roll < self._cancels and _is_users_own(process, point):
-            return self._blow(Fault.CANCEL, point, moment)
+            return self._fault(Fault.CANCEL, point, moment)
         return None
 
     def loses_hint(self) -> bool:
         """Whether a hint gets lost, also in calm times: nothing may depend on them."""
         lost = self._chance.random() < self._lost_hints
-        self._struck["lost hint"] += lost
+        self._injected["lost hint"] += lost
         return lost
 
-    def _blow(self, fault: Fault, point: str, moment: Moment) -> Blow | None:
+    def _fault(self, fault: Fault, point: str, moment: Moment) -> InjectedFault | None:
         if fault is Fault.ERROR and point.startswith("sqlite."):
             fault = Fault.DISK  # a file fails inside the call, at one of its statements
         if fault is Fault.DISK and moment is Moment.AFTER:
             return None
-        self._struck[f"{fault} {moment} {point}"] += 1
+        self._injected[f"{fault} {moment} {point}"] += 1
         seconds = self._seconds(fault)
-        return Blow(fault, seconds, good_statements=int(seconds))
+        return InjectedFault(fault, seconds, good_statements=int(seconds))
 
     def _seconds(self, fault: Fault) -> float:
         if fault is Fault.PAUSE:
@@ -68,6 +68,6 @@ def _rate(chance: random.Random) -> float:
 
 
 def _is_users_own(process: Process, point: str) -> bool:
-    """Whether it is the user's code that waits there: nobody else cancels the engine's own tasks."""
+    """Whether it is the user's code that waits there: no other code cancels the engine's own tasks."""
     people = process.name.startswith("people") and point.startswith(("store.", "archive."))
     return people or point == "service.post"

@@ -109,7 +109,7 @@ class Tables:
             return False
         self._version = version
         if not File.written:
-            self._kept.clear()  # written in a way that was not seen
+            self._kept.clear()  # written without having been seen
         self._written = self._with_triggers(File.written)
         File.written = set()
         return True

@@ -37,7 +37,7 @@ STRIDES = 2
 POISONED = 3
 """That of killers that store a stage which takes every worker down that reads it."""
 CHILD = -1_000 * BUDGET
-"""What is added to a parent's number to give that of its children: nobody else's is negative."""
+"""What is added to a parent's number to give that of its children: no other job's is negative."""
 QUICK = Backoff.full_jitter(initial="1s", ceiling="8s")
 
 
@@ -78,11 +78,11 @@ class Jobs:
     timed: TimedJobs
     provided: ProvidedJobs | None
     mailing: JobFunction[[int], list[str]] | None
-    """It goes on by itself when it failed, in a world that looks after letters."""
+    """It is replayed automatically when it failed, in a world that looks after letters."""
 
 
 class Outside(NamedTuple):
-    """What the jobs of one process meet: services, a way to die, a witness, a name to sign with, and what there is besides."""
+    """What the jobs of one process meet: services, a function that kills the process, a witness, a name to sign with, and what there is besides."""
 
     post: Callable[[str], Awaitable[httpx.Response]]
     die: Callable[[], NoReturn]
@@ -195,20 +195,20 @@ def _calling(hold: Holdfast, outside: Outside) -> Any:
 
 
 def _pure(hold: Holdfast, witness: Witness) -> Any:
-    """Jobs that call nobody."""
+    """Jobs that call no service."""
 
     @hold.job("flaky")
     async def flaky(number: int) -> int:
         with witness.running():
             if current().attempt <= number % BUDGET:
-                witness.hears(NOT_YET)
+                witness.observe_failure(NOT_YET)
                 raise ConnectionError("not yet")
             return number
 
     @hold.job("doomed")
     async def doomed(number: int) -> None:
         with witness.running():
-            witness.hears(NEVER)
+            witness.observe_failure(NEVER)
             raise TypeError(f"nothing can be made of {number}")
 
     @hold.job("blocking")

@@ -1,4 +1,4 @@
-"""What a simulated world does with dead letters: how it is declared, the job that goes on by itself, whom tickets reach."""
+"""What a simulated world does with dead letters: how it is declared, the job that is replayed automatically, the recipient of tickets."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from tests.simulation.witness import Witness
 
 NEVER = timedelta(days=1)
-"""How often clerks look for work in a world that has none for them."""
+"""How often dead letter services poll in a world that has no work for them."""
 
 AGES = timedelta(days=30)
 
 MAIL, MAIL_BUDGET = "mail", 2
-"""The stage of the job that goes on by itself, and how many attempts it has: they are soon spent."""
+"""The stage of the job that is replayed automatically, and how many attempts it has: they are soon spent."""
 
 
 DEATHS = 3
-"""A job that goes on by itself dies less often than that, each time in another generation."""
+"""A job that is replayed automatically fails less often than that, each time in another generation."""
 
 NOT_YET = Expected(ErrorClass.CONNECTION_LOST, passes=True)
 
-UNHEARD = ("refuses", "hangs", "answer lost")
-"""How a ticket comes not to be heard."""
+HOOK_FAILURES = ("refuses", "hangs", "answer lost")
+"""How a hook fails to receive a ticket."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Lettering:
     most_letters: int | None = None
     letters_a_day: int | None = None
     replays_after: float = 5.0
-    """Seconds after which the job that may go on by itself does."""
+    """Seconds after which the job that may be replayed automatically is."""
     tickets_per: TicketsPer = "letter"
-    deaf: float = 0.0
-    """Which part of the tickets is not heard the first time."""
+    hook_failing: float = 0.0
+    """Which part of the calls to the ticket hook fails."""
     failing: float = 0.0
     """Which part of the calls to the archive fails."""
 
@@ -66,7 +66,7 @@ class Lettering:
             most_letters=chance.choice((None, 2, 5)),
             letters_a_day=chance.choice((None, 3)),
             replays_after=chance.choice((0.0, 4.0, 15.0)),
-            deaf=chance.choice((0.0, 0.2, 0.6)),
+            hook_failing=chance.choice((0.0, 0.2, 0.6)),
             failing=chance.choice((0.0, 0.1, 0.4)),
         )
 
@@ -85,7 +85,7 @@ class Lettering:
 def declare_mailing(
     hold: Holdfast, witness: Witness, sign: str, after: float, effect: Callable[[], Awaitable[str]]
 ) -> JobFunction[[int], list[str]]:
-    """Declare a job that goes on by itself when it failed: its first stage is not run again then."""
+    """Declare a job that is replayed automatically when it failed: its first stage is not run again then."""
 
     @hold.stage("stamp", timeout="20s")
     async def stamp(number: int) -> str:
@@ -95,7 +95,7 @@ def declare_mailing(
     async def mail(number: int) -> str:
         if current().generation <= number % DEATHS:
             with witness.trying():
-                witness.hears(NOT_YET)
+                witness.observe_failure(NOT_YET)
                 raise ConnectionError("not yet")
         return await effect()
 
@@ -109,25 +109,25 @@ def declare_mailing(
     return mailing
 
 
-class Ears:
-    """Whom tickets are told to. They outlive all processes, and remember what they have heard."""
+class TicketRecipient:
+    """The system behind the ticket hook. It outlives all processes, and remembers what it has received."""
 
-    def __init__(self, chance: random.Random, struck: Counter[str], *, deaf: float) -> None:
-        self.heard: set[str] = set()
-        self.deaf = deaf
+    def __init__(self, chance: random.Random, injected: Counter[str], *, failing: float) -> None:
+        self.received: set[str] = set()
+        self.failing = failing
         self._chance = chance
-        self._struck = struck
+        self._injected = injected
 
-    async def hear(self, ticket: Ticket) -> None:
-        """Hear a ticket; or not, or too late, or without a word of it."""
-        way = self._chance.choice(UNHEARD)
+    async def receive(self, ticket: Ticket) -> None:
+        """Receive a ticket, or fail: without it, too late, or with it and without an answer."""
+        failure = self._chance.choice(HOOK_FAILURES)
         await asyncio.sleep(self._chance.uniform(0.001, 0.3))
-        if self._chance.random() >= self.deaf:
-            self.heard.add(ticket.id)
+        if self._chance.random() >= self.failing:
+            self.received.add(ticket.id)
             return
-        self._struck[f"hook: {way}"] += 1
-        if way == "hangs":
+        self._injected[f"hook: {failure}"] += 1
+        if failure == "hangs":
             await asyncio.sleep(30.0)
-        elif way == "answer lost":
-            self.heard.add(ticket.id)
-        raise ConnectionResetError("nobody listens")
+        elif failure == "answer lost":
+            self.received.add(ticket.id)
+        raise ConnectionResetError("connection refused")

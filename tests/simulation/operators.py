@@ -38,11 +38,11 @@ class Operators:
         self._dead = hold.dead
         self._memory = memory
         self._chance = chance
-        self._registrar = dead_letter_oracle
+        self._oracle = dead_letter_oracle
         self._complain = complain
 
     async def live(self, stop: asyncio.Event) -> None:
-        """Act until told to stop. A cancellation is meant for the call that it meets, and life goes on."""
+        """Act until *stop* is set. A cancellation is meant for the call that it meets, and does not end this."""
         async with self._hold:
             while not stop.is_set():
                 await asyncio.sleep(self._chance.expovariate(1.0))
@@ -66,7 +66,9 @@ class Operators:
         """Bring back what the archive has, one letter at a time."""
         async with self._hold:
             for job_id in job_ids:
-                await self._dead.restore(LetterFilter(job_ids=(job_id,)))  # whoever is refused is still away
+                await self._dead.restore(
+                    LetterFilter(job_ids=(job_id,))
+                )  # a letter that is refused is still away
 
     async def _act(self) -> None:
         deeds: list[Callable[[], Awaitable[Any]]] = [
@@ -87,17 +89,17 @@ class Operators:
         except (StoreUnavailable, Injected):
             return  # nothing was promised
 
-    def _wanted(self) -> str | LetterFilter:
-        """Mean one job, whether or not it has a letter, or some letters."""
+    def _selection(self) -> str | LetterFilter:
+        """Select one job, whether or not it has a letter, or some letters."""
         known = list(self._memory.acknowledged)
         if known and self._chance.random() < 0.3:
             return self._chance.choice(known)
-        names = (None, None, None, "plain", "order", "doomed")  # some others go on by themselves
+        names = (None, None, None, "plain", "order", "doomed")  # some others are replayed automatically
         return LetterFilter(name=self._chance.choice(names), limit=self._chance.choice((3, 50)))
 
     async def _triage(self) -> None:
         cause = self._chance.choice(list(Cause))
-        await self._dead.triage(self._wanted(), cause, actor=self._who())
+        await self._dead.triage(self._selection(), cause, actor=self._who())
 
     async def _remediate(self) -> None:
         letters = await self._dead.list(LetterFilter(name="doomed", limit=1))
@@ -105,11 +107,11 @@ class Operators:
             args = {"number": self._chance.randrange(100)}
             await self._dead.remediate(letters[0].job_id, "a typing error", actor=self._who(), correct=args)
         else:
-            await self._dead.remediate(self._wanted(), "it works for me", actor=self._who())
+            await self._dead.remediate(self._selection(), "it works for me", actor=self._who())
 
     async def _plan(self) -> None:
         planned = await self._dead.plan(
-            self._wanted(),
+            self._selection(),
             safe="every call has a key",
             actor=self._who(),
             restart=self._chance.random() < 0.2,
@@ -127,7 +129,7 @@ class Operators:
             await self._begin(self._chance.choice(self._memory.plans[-3:]))
 
     async def _begin(self, token: str) -> None:
-        stale = self._registrar.is_stale(token)
+        stale = self._oracle.is_stale(token)
         progress = await self._dead.replay(token, actor=self._who())
         if stale:
             self._complain(f"a plan began that was stale: {progress}")
@@ -138,10 +140,10 @@ class Operators:
 
     async def _discard(self) -> None:
         for letter in (await self._dead.list(ALL))[:1]:
-            await self._dead.discard(letter.job_id, "nobody wants it any more", actor=self._who())
+            await self._dead.discard(letter.job_id, "it is not needed any more", actor=self._who())
 
     async def _close(self) -> None:
-        await self._dead.close(self._wanted(), "it went well", actor=self._who())
+        await self._dead.close(self._selection(), "it went well", actor=self._who())
 
     async def _look(self) -> None:
         await self._dead.groups()
@@ -160,8 +162,8 @@ class Operators:
             return  # it was read back, and is not what was written: nothing was deleted
 
     async def _restore(self) -> None:
-        if self._registrar.away:
-            await self._dead.restore(self._chance.choice(sorted(self._registrar.away)))
+        if self._oracle.away:
+            await self._dead.restore(self._chance.choice(sorted(self._oracle.away)))
 
     def _who(self) -> str:
         return self._chance.choice(("ann", "bob"))

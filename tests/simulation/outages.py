@@ -1,4 +1,4 @@
-"""Services behind providers: each is well for a while, then away, out of patience, or done with its caller."""
+"""Services behind providers: each is well for a while, then away, limiting its callers, or denying them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Sequence
 
-_WAYS = {failing.name: failing for failing in (*PASSING, *LASTING)}
+_FAILURES = {failing.name: failing for failing in (*PASSING, *LASTING)}
 
 WELL, MIXED, AWAY, LIMITED, DENIED = "well", "mixed", "away", "limited", "denied"
 
@@ -24,7 +24,7 @@ _MOODS: dict[str, tuple[float, Sequence[str]]] = {
     LIMITED: (0.9, ["429 with a hint", "429 with a hint in its body", "429 with a senseless hint"]),
     DENIED: (0.9, ["401", "402", "quota"]),
 }
-"""Which part of the calls fails in each mood, and how: also in one that says nothing about the service."""
+"""Which part of the calls fails in each mood, and how: some failures say nothing about the service."""
 
 _OFTEN = {WELL: 5, MIXED: 2, AWAY: 4, LIMITED: 2, DENIED: 1}
 
@@ -33,7 +33,7 @@ _SAY_NOTHING = ("400", "404", "422", "a bug of the client")
 
 
 def ended_by(failing: Failing | None) -> Ended:
-    """Say what a call tells its caller about the service."""
+    """Return what a call shows its caller about the service."""
     if failing is None:
         return Ended.WELL
     if failing.name in _SAY_NOTHING:
@@ -43,11 +43,11 @@ def ended_by(failing: Failing | None) -> Ended:
 
 
 class Outages:
-    """One service. Its mood changes by itself, until it is told to be well."""
+    """One service. Its mood changes over time, until it is calm."""
 
-    def __init__(self, chance: random.Random, struck: Counter[str], *, time: Callable[[], float]) -> None:
+    def __init__(self, chance: random.Random, injected: Counter[str], *, time: Callable[[], float]) -> None:
         self._chance = chance
-        self._struck = struck
+        self._injected = injected
         self._time = time
         self._mood, self._until = WELL, 0.0
         self._script: list[str | None] = []
@@ -58,23 +58,23 @@ class Outages:
         await asyncio.sleep(self._chance.uniform(0.001, 0.3))
         failing = self._failing()
         if failing is not None:
-            self._struck[f"service: {failing.name}"] += 1
+            self._injected[f"service: {failing.name}"] += 1
             await asyncio.sleep(failing.seconds)
         return failing
 
     def follows(self, *script: str | None) -> None:
-        """Fail in these ways, one call after another; `None` for one that goes well. After that it is well."""
+        """Fail with these failures, one call after another; `None` for one that goes well. After that it is well."""
         self._script = list(script)
         self.calm = True
 
     def _failing(self) -> Failing | None:
         if self._script:
             name = self._script.pop(0)
-            return None if name is None else _WAYS[name]
+            return None if name is None else _FAILURES[name]
         if self.calm:
             return None
         if self._time() >= self._until:
             [self._mood] = self._chance.choices(list(_OFTEN), list(_OFTEN.values()))
             self._until = self._time() + self._chance.uniform(2.0, 20.0)
-        part, ways = _MOODS[self._mood]
-        return _WAYS[self._chance.choice(ways)] if self._chance.random() < part else None
+        part, names = _MOODS[self._mood]
+        return _FAILURES[self._chance.choice(names)] if self._chance.random() < part else None

@@ -1,4 +1,4 @@
-"""People: they submit, wait, cancel and bring back, and remember what they were told."""
+"""People: they submit, wait, cancel and retry, and remember the answers that they got."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ class Memory:
     pauses: bool = False
     """Whether queues are paused and resumed."""
     provided: bool = False
-    """Whether there are providers, which people give orders about."""
+    """Whether there are providers, which people override."""
     lettered: bool = False
     """Whether dead letters are looked after."""
     archives: bool = False
     """Whether they are archived, and deleted with their jobs."""
     settled: bool = False
-    """Whether nobody gives them orders any more."""
+    """Whether no override is set any more."""
     acknowledged: dict[str, str] = field(default_factory=dict)
     keys: dict[tuple[str, str, str], str] = field(default_factory=dict)
     versions: dict[tuple[str, int], str] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)
     results: dict[str, Any] = field(default_factory=dict)
     signalled: dict[str, str] = field(default_factory=dict)
-    """What a job was told, by what was said: nothing is said twice."""
+    """The job that each signal was sent to, by its word: no word is sent twice."""
     accepted: list[str] = field(default_factory=list)
-    """The jobs whose late result somebody was told to have accepted."""
+    """The jobs whose late result was accepted, as the store acknowledged."""
     said: int = 0
     plans: list[str] = field(default_factory=list)
-    """The tokens of replays that somebody was told of."""
+    """The tokens of plans that were returned to a caller."""
     submitted: int = 0
     highest: int = 0
-    """The highest version that may have been stored, whether somebody heard of it or not."""
+    """The highest version that may have been stored, whether it was acknowledged or not."""
     confirmed: int = 0
-    """The highest version that somebody was told of."""
+    """The highest version that was acknowledged."""
 
 
 class People:
@@ -98,7 +98,7 @@ class People:
         self._complain = complain
 
     async def live(self, stop: asyncio.Event) -> None:
-        """Act until told to stop. A cancellation is meant for the call that it meets, and life goes on."""
+        """Act until *stop* is set. A cancellation is meant for the call that it meets, and does not end this."""
         deeds: list[Callable[[], Awaitable[None]]] = [
             *[self._submit_something] * 6,
             *[self._submit_with_a_key] * 3,
@@ -110,7 +110,7 @@ class People:
             *[self._signal] * 2 * self._memory.waits,
             *[self._accept_what_is_late] * 3 * self._memory.timed,
             *[self._pause_or_resume] * self._memory.pauses,
-            *[self._submit_a_crowd, self._submit_a_crowd, self._order_about] * self._memory.provided,
+            *[self._submit_a_crowd, self._submit_a_crowd, self._override_a_provider] * self._memory.provided,
         ]
         async with self._hold:
             while not stop.is_set():
@@ -121,7 +121,7 @@ class People:
                     continue  # nothing was promised
                 except JobNotFound as error:
                     if not self._memory.archives:
-                        self._complain(f"somebody asked for a job in vain: {error}")
+                        self._complain(f"a job that was acknowledged is not found: {error}")
                 except asyncio.CancelledError:
                     _go_on()
 
@@ -130,15 +130,15 @@ class People:
         async with self._hold:
             await self._hold.resume_queue(SIDE, actor="people")
             if self._memory.provided:
-                await self._set_right()
+                await self._remove_overrides()
             for job in self._kinds():
-                self._heard(await job.submit(*self._arguments(job)))
+                self._acknowledged(await job.submit(*self._arguments(job)))
 
-    async def tell(self, job_ids: list[str]) -> None:
+    async def send_signals(self, job_ids: list[str]) -> None:
         """Give each of these jobs one more signal."""
         async with self._hold:
             for job_id in job_ids:
-                await self._tell(job_id)
+                await self._send_signal(job_id)
 
     def _any(self) -> tuple[JobFunction[..., Any], tuple[Any, ...]]:
         """Pick a job, and arguments for it."""
@@ -181,7 +181,7 @@ class People:
         if self._memory.pauses and self._chance.random() < 0.4:
             options["queue"] = SIDE
         handle = await job.options(**options).submit(*args)
-        self._heard(handle)
+        self._acknowledged(handle)
         if job.name in ("listener", "braid"):
             await asyncio.sleep(self._chance.uniform(0.0, 1.0))  # it may be about to wait
             await self._signal()
@@ -205,13 +205,13 @@ class People:
             other for other, used in self._memory.keys.items() if used == handle.id and other != place
         ]:
             self._complain(f"job {handle.id} stands for {place} and {others}")
-        self._heard(handle)
+        self._acknowledged(handle)
 
     async def _submit_a_version(self) -> None:
         subject, version, rerun = "essay", self._chance.randrange(1, 5), self._chance.random() < 0.8
         memory, job = self._memory, self._jobs.plain
         if rerun or not memory.confirmed:
-            memory.highest = max(version, memory.highest)  # it counts, even if nobody hears of it
+            memory.highest = max(version, memory.highest)  # it counts, even without an acknowledgement
         try:
             handle = await job.options(subject=subject, version=version, rerun=rerun).submit(version)
         except VersionRefused:
@@ -224,9 +224,9 @@ class People:
         if version < memory.confirmed:
             self._complain(f"version {version} of {subject!r} was accepted after {memory.confirmed}")
         if not rerun and not handle.existing and memory.confirmed:
-            self._complain(f"version {version} of {subject!r} ran after {memory.confirmed}, and nobody asked")
+            self._complain(f"version {version} of {subject!r} ran after {memory.confirmed}, without rerun")
         memory.confirmed = max(version, memory.confirmed)
-        self._heard(handle)
+        self._acknowledged(handle)
 
     async def _submit_many(self) -> None:
         if self._memory.submitted >= self._limit:
@@ -234,10 +234,10 @@ class People:
         handles = await self._jobs.blocking.submit_many((n,) for n in range(3))
         self._memory.submitted += 3
         for handle in handles:
-            self._heard(handle)
+            self._acknowledged(handle)
 
     async def _submit_a_crowd(self) -> None:
-        """Submit more jobs at once than a provider lets through."""
+        """Submit more jobs at once than a provider allows calls."""
         if self._memory.submitted >= self._limit:
             return
         assert self._jobs.provided is not None
@@ -246,22 +246,22 @@ class People:
         handles = await job.submit_many((n,) for n in range(size))
         self._memory.submitted += size
         for handle in handles:
-            self._heard(handle)
+            self._acknowledged(handle)
 
-    async def _order_about(self) -> None:
-        """Lay something down about a provider, or lift it, or try it with what is refused."""
+    async def _override_a_provider(self) -> None:
+        """Set an override of a provider, or remove it, also where that is refused."""
         if self._memory.settled:
             return
         providers, name = self._hold.providers, self._chance.choice(NAMES)
-        orders: list[Any] = [providers.pause, providers.open, providers.close, providers.observe]
-        order = self._chance.choice([*orders, *[providers.resume] * 4, *[providers.probe] * 3])
+        overrides: list[Any] = [providers.pause, providers.open, providers.close, providers.observe]
+        change = self._chance.choice([*overrides, *[providers.resume] * 4, *[providers.probe] * 3])
         try:
-            await order(name, actor="people")
+            await change(name, actor="people")
         except StateRefused:
             return
 
-    async def _set_right(self) -> None:
-        """Lift all that was laid down, and have every provider tried that is shut, as far as somebody thinks of it."""
+    async def _remove_overrides(self) -> None:
+        """Remove all overrides, and probe most of the providers whose breaker is open."""
         self._memory.settled = True
         for name in NAMES:
             with suppress(StateRefused):
@@ -270,7 +270,7 @@ class People:
                 if self._chance.random() < 0.8:
                     await self._hold.providers.probe(name, actor="people")
 
-    def _heard(self, handle: JobHandle[Any]) -> None:
+    def _acknowledged(self, handle: JobHandle[Any]) -> None:
         self._memory.acknowledged[handle.id] = handle.name
 
     async def _cancel(self) -> None:
@@ -287,7 +287,7 @@ class People:
                 self._complain(f"job {job_id} is {job.status}, but could not be cancelled")
 
     async def _bring_back(self) -> None:
-        """Bring back what failed, and try it with anything else: it is for the store to refuse."""
+        """Retry what failed, and also other jobs: it is for the store to refuse."""
         failed = [job.id for job in await self._hold.find(JobFilter(status=Status.FAILED, limit=3))]
         known = self._known()
         for job_id in failed if known is None else [*failed, known]:
@@ -297,28 +297,28 @@ class People:
                 continue
 
     async def _signal(self) -> None:
-        """Tell somebody something: too early, just in time, twice, or for nothing."""
-        hearing = ("listener", "sleeper", "braid")
-        live = [job_id for job_id, name in self._memory.acknowledged.items() if name in hearing]
+        """Send a signal to a job: too early, just in time, twice, or in vain."""
+        receivers = ("listener", "sleeper", "braid")
+        live = [job_id for job_id, name in self._memory.acknowledged.items() if name in receivers]
         if not live:
             return
         job_id = self._chance.choice([*live[-4:], live[-1]])
         try:
             for _ in range(self._chance.choice((1, 1, 2))):
-                await self._tell(job_id)
+                await self._send_signal(job_id)
         except StateRefused:
             job = await self._hold.read(job_id)
             if not job.status.ended and job.generation == 1:
                 self._complain(f"job {job_id} is {job.status}, but no signal reached it")
 
-    async def _tell(self, job_id: str) -> None:
+    async def _send_signal(self, job_id: str) -> None:
         self._memory.said += 1
         word = f"word {self._memory.said}"
         await self._hold.signal(job_id, GO, word)
         self._memory.signalled[word] = job_id
 
     async def _accept_what_is_late(self) -> None:
-        """Accept late results, and try it with anything else: it is for the store to refuse."""
+        """Accept late results, and also those of other jobs: it is for the store to refuse."""
         failed = [
             job.id for job in await self._hold.find(JobFilter(status=Status.FAILED, name="dogged", limit=3))
         ]

@@ -1,4 +1,4 @@
-"""The ports of a simulated process: the real parts, with faults before and after every call."""
+"""The ports of a simulated process: the real implementations, with faults before and after every call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POISON = "poison"
 
 
 class GuardedStore:
-    """A store whose every call may be struck, whose hints may get lost, and which may be away for everybody."""
+    """A store whose every call may fail, whose hints may get lost, and which may be away for all processes."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class GuardedStore:
             self._die()
         return rows
 
-    def listen(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
+    def listen(self, receive: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
         """Pass on the hints that do not get lost."""
-        return self._store.listen(lambda hint: None if self._loses() else hear(hint), kinds)
+        return self._store.listen(lambda hint: None if self._loses() else receive(hint), kinds)
 
 
 class GuardedExecutor:
-    """An executor whose every call may be struck; *committed* hears of each one that ran."""
+    """An executor whose every call may fail; *committed* is called after each one that ran."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class GuardedExecutor:
         self._committed = committed
 
     def run(self, function: Callable[[], T]) -> Awaitable[T]:
-        """Run *function*, unless something befalls the process."""
+        """Run *function*, with the faults that are injected into the process."""
         return self._process.call(self._point, partial(self._run, function), error=Injected)
 
     async def _run(self, function: Callable[[], T]) -> T:

@@ -1,6 +1,6 @@
 """Processes of a simulated world: each can crash, or stop and wake up, at any call to the outside.
 
-All of them live in one thread, on one virtual loop. Which process a callback belongs to is told by
+All of them live in one thread, on one virtual loop. Which process a callback belongs to is known from
 its context, so the loop can keep back what belongs to a sleeping process and drop what belongs to a
 dead one. Nothing of a dead process runs again: no `finally`, no last word.
 """
@@ -24,14 +24,14 @@ PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class Moment(StrEnum):
-    """When a fault strikes: before the call did anything, or after it did all of it."""
+    """When a fault is injected: before the call did anything, or after it did all of it."""
 
     BEFORE = "before"
     AFTER = "after"
 
 
 class Fault(StrEnum):
-    """What can befall a process at a call."""
+    """What can happen to a process at a call."""
 
     CRASH = "crash"
     PAUSE = "pause"
@@ -41,7 +41,7 @@ class Fault(StrEnum):
     DISK = "disk"
 
 
-class Blow(NamedTuple):
+class InjectedFault(NamedTuple):
     """A fault, how long it lasts if it does, and how many statements a disk still takes before it fails."""
 
     fault: Fault
@@ -50,7 +50,7 @@ class Blow(NamedTuple):
 
 
 class Injected(RuntimeError):
-    """What a call that was struck raises where the real one has no error of its own, for want of a thread."""
+    """What a call raises on an injected error where the real one, without a thread, has no error of its own."""
 
 
 class Crashed(BaseException):
@@ -58,10 +58,10 @@ class Crashed(BaseException):
 
 
 class Injector(Protocol):
-    """Decides which call of which process is struck."""
+    """Decides at which call of which process a fault is injected."""
 
-    def strike(self, process: Process, point: str, moment: Moment) -> Blow | None:
-        """Say what happens at this moment of the call to *point*."""
+    def inject(self, process: Process, point: str, moment: Moment) -> InjectedFault | None:
+        """Return the fault at this moment of the call to *point*, if any."""
         ...
 
 
@@ -97,7 +97,7 @@ class Process:
         return self.main
 
     def begins_work(self, stopping: Callable[[], bool]) -> None:
-        """Remember that it runs a worker from now on; *stopping* tells when that one lets go."""
+        """Remember that it runs a worker from now on; *stopping* says whether that one is stopping."""
         self._at_work = (self._loop.time(), stopping)
 
     @property
@@ -106,7 +106,7 @@ class Process:
         return self._at_work is not None
 
     def works_since(self, moment: float) -> bool:
-        """Whether it has run a worker all the time since *moment*, and nothing has befallen it."""
+        """Whether it has run a worker all the time since *moment*, without a fault."""
         if self._at_work is None or not self.alive or self.asleep or self.interrupted:
             return False
         began, stopping = self._at_work
@@ -133,28 +133,30 @@ class Process:
         self._tasks[task] = None
 
     async def call(self, point: str, operation: Callable[[], Awaitable[T]], *, error: type[Exception]) -> T:
-        """Make a call to the outside, unless something befalls the process; *error* is how the call fails."""
-        if blow := self._struck(point, Moment.BEFORE):
-            await self._suffer(blow, point, Moment.BEFORE, error)
+        """Make a call to the outside, with the faults that are injected; *error* is how the call fails."""
+        if injected := self._inject(point, Moment.BEFORE):
+            await self._apply(injected, point, Moment.BEFORE, error)
         answer = await operation()
-        if blow := self._struck(point, Moment.AFTER):
-            await self._suffer(blow, point, Moment.AFTER, error)
+        if injected := self._inject(point, Moment.AFTER):
+            await self._apply(injected, point, Moment.AFTER, error)
         return answer
 
-    def _struck(self, point: str, moment: Moment) -> Blow | None:
+    def _inject(self, point: str, moment: Moment) -> InjectedFault | None:
         if not self.alive:
             raise Crashed
-        return self._injector.strike(self, point, moment)
+        return self._injector.inject(self, point, moment)
 
-    async def _suffer(self, blow: Blow, point: str, moment: Moment, error: type[Exception]) -> None:
-        self._note(f"{self.name} {blow.fault} {moment} {point}")
+    async def _apply(
+        self, injected: InjectedFault, point: str, moment: Moment, error: type[Exception]
+    ) -> None:
+        self._note(f"{self.name} {injected.fault} {moment} {point}")
         self.troubled_at = self._loop.time()
-        match blow.fault:
+        match injected.fault:
             case Fault.CRASH:
                 self.crash()
                 raise Crashed
             case Fault.PAUSE:
-                self.pause(blow.seconds)
+                self.pause(injected.seconds)
                 await asyncio.sleep(0)
             case Fault.ERROR:
                 raise error(f"{point} failed, {moment} it did its work")
@@ -164,10 +166,10 @@ class Process:
                 task.cancel()
                 await asyncio.sleep(0)
             case Fault.SLOW:
-                await asyncio.sleep(blow.seconds)
+                await asyncio.sleep(injected.seconds)
                 self.troubled_at = self._loop.time()  # what waited for the call is late as well
             case Fault.DISK:
-                self.good_statements = blow.good_statements
+                self.good_statements = injected.good_statements
 
     def crash(self) -> None:
         """Die, without a word."""

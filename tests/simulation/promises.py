@@ -1,4 +1,4 @@
-"""What must hold at the end of a simulated life: the common invariants, and what people were told."""
+"""What must hold at the end of a simulated life: the common invariants, and the answers that callers got."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def broken(
     skipped: Skipped = lambda since, until: 0.0,
     calls: Sequence[Call] = (),
 ) -> Iterator[str]:
-    """Name every promise that was broken; without *seen*, those aside that only witnesses can judge."""
+    """Name every promise that was broken; without *seen*, except those that only witnesses can judge."""
     first_time = {row["id"] for row in world.ended if row["generation"] == 1 and row["name"] in _WITH_EFFECTS}
     completed = first_time & world.with_status(Status.COMPLETED)
     checks: list[Callable[[], None]] = [
@@ -80,15 +80,15 @@ def broken(
         lambda: invariants.the_books_balance(world),
         lambda: what_was_acknowledged_exists(world, memory),
         lambda: what_was_cancelled_stayed_so(world, memory),
-        lambda: what_was_told_is_stored(world, memory),
+        lambda: returned_results_are_stored(world, memory),
         lambda: no_key_was_called_beyond_its_budget(world, entries),
         lambda: failed_jobs_had_spent_their_attempts(world),
         lambda: who_blames_a_lost_worker_has_lost_one(world),
         lambda: children_were_submitted_once(world),
-        lambda: parents_tell_of_their_childrens_results(world),
+        lambda: parents_returned_their_childrens_results(world),
         lambda: what_was_signalled_is_stored_once(world, memory),
         lambda: what_was_accepted_completed_and_was_followed_once(world, memory),
-        lambda: attempt_charges.trials_were_paid_by_nobody(world, calls),
+        lambda: attempt_charges.trials_cost_no_attempt(world, calls),
         lambda: attempt_charges.calls_were_paid_by_their_jobs(world, calls),
     ]
     if seen is not None:
@@ -97,7 +97,7 @@ def broken(
             lambda: killers_were_begun_within_their_budget(world, seen),
             lambda: verdicts.every_failure_was_taken_for_what_it_is(world, seen),
             lambda: verdicts.what_lasts_is_final(world, seen),
-            lambda: verdicts.who_asks_to_be_left_alone_is(world, seen, skipped),
+            lambda: verdicts.hints_to_wait_were_followed(world, seen, skipped),
         ]
     for check in checks:
         try:
@@ -113,16 +113,16 @@ def what_was_acknowledged_exists(world: World, memory: Memory) -> None:
 
 
 def what_was_cancelled_stayed_so(world: World, memory: Memory) -> None:
-    """Who was told that a job is cancelled will never see it run."""
+    """A job whose cancellation was acknowledged never runs."""
     wrong = memory.cancelled - world.with_status(Status.CANCELLED)
-    assert not wrong, f"told that they were cancelled, and they are not: {sorted(wrong)}"
+    assert not wrong, f"acknowledged as cancelled, and they are not: {sorted(wrong)}"
 
 
-def what_was_told_is_stored(world: World, memory: Memory) -> None:
-    """A result that somebody got is the one that is stored."""
+def returned_results_are_stored(world: World, memory: Memory) -> None:
+    """A result that a caller got is the one that is stored."""
     stored = {row["id"]: row["result"] for row in world.ended}
-    for job_id, told in memory.results.items():
-        assert json.loads(stored.get(job_id) or "null") == told, f"job {job_id} told {told}"
+    for job_id, result in memory.results.items():
+        assert json.loads(stored.get(job_id) or "null") == result, f"job {job_id} returned {result}"
 
 
 def no_key_was_called_beyond_its_budget(world: World, entries: Sequence[Entry]) -> None:
@@ -193,22 +193,22 @@ def children_were_submitted_once(world: World) -> None:
         assert times <= allowed[number], f"child {name}({number}) was submitted {times} times"
 
 
-def parents_tell_of_their_childrens_results(world: World) -> None:
+def parents_returned_their_childrens_results(world: World) -> None:
     """A job that waited for others has completed with what each of them is stored to have returned."""
     ends = {row["id"]: row for row in world.ended if row["generation"] == 1}
     for row in world.ended:
         if row["name"] in ("family", "braid") and row["status"] == Status.COMPLETED:
-            told = json.loads(row["result"])[0]
-            assert len(told) == 2, f"{row['name']} {row['id']} tells of {told}"
-            for child in told.keys() & ends.keys():  # who failed may have been brought back since
+            results = json.loads(row["result"])[0]
+            assert len(results) == 2, f"{row['name']} {row['id']} returned {results}"
+            for child in results.keys() & ends.keys():  # one that failed may have been retried since
                 stored = json.loads(ends[child]["result"] or "null")
-                assert told[child] in (stored, "not yet"), (
-                    f"{row['name']} {row['id']} tells of {told[child]}, {child} of {stored}"
+                assert results[child] in (stored, "not yet"), (
+                    f"{row['name']} {row['id']} returned {results[child]}, {child} {stored}"
                 )
 
 
 def what_was_signalled_is_stored_once(world: World, memory: Memory) -> None:
-    """Who was told that a signal is with a job can rely on it; nothing that was said once is there twice."""
+    """A signal that was acknowledged is stored, and stored once."""
     stored = Counter((json.loads(row["data"]), row["id"]) for row in world.signals)
     missing = [word for word, job_id in memory.signalled.items() if not stored[word, job_id]]
     assert not missing, f"acknowledged, and gone: {missing}"
@@ -289,5 +289,5 @@ def _class(row: dict[str, Any]) -> ErrorClass:
 
 
 def _failed_for_now(row: dict[str, Any]) -> bool:
-    """Whether a job failed in a way that another attempt might have overcome."""
+    """Whether a job failed with a failure that another attempt might have overcome."""
     return row["status"] == "failed" and _class(row) in _PASSING

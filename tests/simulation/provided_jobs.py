@@ -34,7 +34,7 @@ class Providing:
     trials: int = 2
     cooldown: float = 3.0
     keyed: bool = False
-    """Whether the calls of one provider are told apart by customers."""
+    """Whether the calls of one provider are limited by customer."""
     minimum: int = 3
     """Calls after which a breaker may open."""
 
@@ -78,7 +78,7 @@ def _customer(call: Any) -> str:
 
 
 def customer(number: int) -> str:
-    """Name the one for whom a call is made, where calls are told apart."""
+    """Return the customer for whom a call is made, where calls are limited by customer."""
     return f"customer {number % 2}"
 
 

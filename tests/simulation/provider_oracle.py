@@ -1,6 +1,6 @@
-"""A lookout over the providers of a world: it sees their rows after every commit, and every call as it begins.
+"""The provider oracle: it sees the rows of all providers after every commit, and every call as it begins.
 
-No worker knows as much. A gate is judged by its row alone, and by the calls that were really made: what the
+No worker knows as much. A breaker is judged by its row alone, and by the calls that were really made: what the
 engine took for a trial, or believed to have counted, is not asked for.
 """
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from tests.simulation.provided_jobs import Providing
 
 REPORT = 0.05 + 0.01
-"""Seconds for which a worker may believe in a gate that has changed."""
+"""Seconds for which a worker may act on a breaker's state that has changed."""
 
 A_SECOND = 1.0 - 1e-3
 QUIET = 4.0
-"""Seconds without trouble after which a worker is up to date: a slow call takes up to three."""
+"""Seconds without a fault after which a worker is up to date: a slow call takes up to three."""
 
 SLOT_LEASE = 10.0
 FORGOTTEN = SLOT_LEASE + 2.0
-"""Seconds after which a trial's slot is free again, if nobody makes its call."""
+"""Seconds after which a trial's slot is free again, if no worker makes its call."""
 
 MUTE = 10
 """Trials in a row that may say nothing: a few are stopped, or sent to a service that does not understand them."""
 
 STEP = 2.0
 FIRST_STEP = 3
-"""How many held jobs go out when a gate opens; twice as many follow every so many seconds."""
+"""How many held jobs are released when a breaker closes; twice as many follow every `STEP` seconds."""
 
 KEPT = 3_600.0
 """Seconds after which the limit of a key that is not used is forgotten, at the very latest."""
@@ -45,48 +45,48 @@ KEPT = 3_600.0
 _FREE = ("closed", "observe")
 
 
-class Gate(NamedTuple):
-    """What a provider's row says about its gate."""
+class BreakerRow(NamedTuple):
+    """What a provider's row says about its breaker."""
 
     generation: int = 1
     cause: str | None = None
     passed: int = 0
-    """Trials that have succeeded since it was shut."""
-    order: str | None = None
+    """Trials that have succeeded since it opened."""
+    override: str | None = None
     ramps: bool = False
     seen: Sequence[tuple[float, bool]] = ()
     """The calls of its window: when they ended, and whether they failed."""
     trials: Sequence[tuple[str, float]] = ()
     """The slots of its trials, and when they expire."""
     failed: int = 0
-    """How many calls of the window had failed when it was shut."""
+    """How many calls of the window had failed when it opened."""
 
     @classmethod
-    def read(cls, state: str) -> Gate:
+    def read(cls, state: str) -> BreakerRow:
         """Read a row."""
-        told = json.loads(state)["gate"]
-        cause, _, _, passed, failed, _ = told["shut"] or [None, 0.0, 0.0, 0, 0, 0]
+        stored = json.loads(state)["gate"]
+        cause, _, _, passed, failed, _ = stored["shut"] or [None, 0.0, 0.0, 0, 0, 0]
         return cls(
-            told["generation"],
+            stored["generation"],
             cause,
             passed,
-            told["order"][0] if told["order"] else None,
-            told["ramp"] is not None,
-            [(at, failed) for at, failed, _ in told["seen"]],
-            [(slot, expires) for slot, expires in told["trials"]],
+            stored["order"][0] if stored["order"] else None,
+            stored["ramp"] is not None,
+            [(at, failed) for at, failed, _ in stored["seen"]],
+            [(slot, expires) for slot, expires in stored["trials"]],
             failed,
         )
 
     @property
-    def lets_through(self) -> bool:
+    def allows_calls(self) -> bool:
         """Whether calls are made that are no trials."""
-        return self.order in _FREE or (self.order is None and self.cause is None)
+        return self.override in _FREE or (self.override is None and self.cause is None)
 
     @property
-    def wants_backup(self) -> bool:
+    def calls_backup(self) -> bool:
         """Whether a backup is to be called instead."""
-        if self.order is not None:
-            return self.order == "open"
+        if self.override is not None:
+            return self.override == "open"
         return self.cause in ("failures", "blocked")
 
 
@@ -97,9 +97,9 @@ class Ended(StrEnum):
     BAD = "bad"
     """As a service does that is away."""
     REFUSED = "refused"
-    """By a service that asks for patience, or wants nothing of this caller any more."""
+    """By a service that asks its callers to wait, or denies this caller."""
     NOTHING = "nothing"
-    """In a way that says nothing about the service."""
+    """With a failure that says nothing about the service."""
 
 
 class Caller(NamedTuple):
@@ -120,9 +120,9 @@ class Call:
     began: float
     generation: int
     trial: bool
-    """Whether it was made though the gate was shut, and had been for a while."""
+    """Whether it was made though the breaker was open, and had been for a while."""
     free: bool
-    """Whether the gate let everybody through, and had done so for a while."""
+    """Whether the breaker allowed all calls, and had done so for a while."""
     ended_at: float | None = None
     ended: Ended | None = None
 
@@ -145,27 +145,27 @@ class Call:
 
 @dataclass
 class Watched:
-    """A provider, since its gate last changed its mind."""
+    """A provider, since its breaker last changed its state."""
 
-    gate: Gate = field(default_factory=Gate)
+    breaker: BreakerRow = field(default_factory=BreakerRow)
     since: float = float("-inf")
-    """When it was last shut, opened or ordered about."""
+    """When it was last opened, closed or overridden."""
     counts_from: int = 1
     """The generation from which on calls may be in the window."""
     passed_before: int = 0
     """Trials that had succeeded before that, and count."""
     mute: int = 0
     """Trials in a row that have said nothing."""
-    in_line_since: float = float("inf")
-    """Since when whoever comes new stands in line behind those who were held."""
+    queued_since: float = float("inf")
+    """Since when new jobs queue behind those that were held."""
     ramps_from: float = 0.0
-    """When held jobs began to go out, by the database's clock."""
+    """When held jobs began to be released, by the database's clock."""
     out: int = 0
-    """How many went out since."""
-    wanted_backup_at: float = float("-inf")
-    """When it last ceased to be so that a backup was to be called."""
+    """How many were released since."""
+    called_backup_until: float = float("-inf")
+    """When calls last ceased to go to the backup."""
     calls: list[Call] = field(default_factory=list)
-    under_way: list[Call] = field(default_factory=list)
+    in_flight: list[Call] = field(default_factory=list)
 
 
 class ProviderOracle:
@@ -180,7 +180,7 @@ class ProviderOracle:
         self._watched: defaultdict[str, Watched] = defaultdict(Watched)
         self.providing: Providing | None = None
         self.untroubled: Callable[[str, float], bool] = lambda worker, since: False
-        """Whether a worker has been up and about, and nothing has befallen it, since some moment."""
+        """Whether a worker has run without a fault since some moment."""
 
     @property
     def calls(self) -> list[Call]:
@@ -190,66 +190,66 @@ class ProviderOracle:
     def begins(self, provider: str, caller: Caller, key: str | None = None) -> Call:
         """See a call begin, for *key* if its provider has limits by key."""
         watched, now = self._watched[provider], self._time()
-        gate = watched.gate
+        breaker = watched.breaker
         settled = now - watched.since > REPORT
-        trial, free = settled and not gate.lets_through, settled and gate.lets_through
-        call = Call(provider, caller, now, gate.generation, trial, free)
+        trial, free = settled and not breaker.allows_calls, settled and breaker.allows_calls
+        call = Call(provider, caller, now, breaker.generation, trial, free)
         watched.calls.append(call)
-        watched.under_way.append(call)
+        watched.in_flight.append(call)
         for complaint in (*self._call_complaints(call, watched), *self._key_complaints(call, key)):
-            self._report(f"{complaint}: job {caller.job_id} called {provider}, which is {gate}")
+            self._report(f"{complaint}: job {caller.job_id} called {provider}, which is {breaker}")
         return call
 
     def ends(self, call: Call, ended: Ended) -> None:
         """See a call end."""
         watched = self._watched[call.provider]
         call.ended_at, call.ended = self._time(), ended
-        watched.under_way.remove(call)
-        if call.trial and call.generation == watched.gate.generation:
+        watched.in_flight.remove(call)
+        if call.trial and call.generation == watched.breaker.generation:
             watched.mute = watched.mute + 1 if ended is Ended.NOTHING else 0
             if watched.mute > MUTE:
                 self._report(f"{watched.mute} trials of {call.provider} in a row have said nothing")
 
     def _call_complaints(self, call: Call, watched: Watched) -> Iterator[str]:
         if not self.untroubled(call.worker, call.began - QUIET):
-            return  # whoever was away may believe what is no longer true
+            return  # a worker that was away may act on what is no longer true
         if call.trial:
             yield from self._trial_complaints(call, watched)
-        if call.began - watched.in_line_since > REPORT:
-            yield from _line_complaints(call)
+        if call.began - watched.queued_since > REPORT:
+            yield from _queueing_complaints(call)
         yield from self._rate_complaints(call, watched)
         yield from self._place_complaints(call, watched)
         yield from self._backup_complaints(call)
 
     def _trial_complaints(self, call: Call, watched: Watched) -> Iterator[str]:
-        """A shut gate is passed by trials alone, each with a slot that its worker has; and by few at a time."""
-        gate = watched.gate
+        """An open breaker allows trials alone, each with a slot that its worker has; and few at a time."""
+        breaker = watched.breaker
         trials = [
             other
-            for other in watched.under_way
-            if other.trial and other.generation == gate.generation and self._is_fresh(other, 0.0)
+            for other in watched.in_flight
+            if other.trial and other.generation == breaker.generation and self._is_fresh(other, 0.0)
         ]
         own = sum(other.worker == call.worker for other in trials)
-        slots = sum(slot.startswith(f"{call.worker} ") for slot, _ in gate.trials)
+        slots = sum(slot.startswith(f"{call.worker} ") for slot, _ in breaker.trials)
         if own > slots:
-            yield f"{own} calls passed a shut gate with {slots} slots"
-        if len(trials) > self._needed(gate):
-            yield f"{len(trials)} trials are under way"
+            yield f"{own} calls were made through an open breaker with {slots} slots"
+        if len(trials) > self._needed(breaker):
+            yield f"{len(trials)} trials are in flight"
 
     def _is_fresh(self, call: Call, quiet: float) -> bool:
-        """Whether nothing has befallen a call's worker since it began, or some seconds before."""
+        """Whether a call's worker has met no fault since it began, or some seconds before."""
         return self.untroubled(call.worker, call.began - quiet)
 
-    def _needed(self, gate: Gate) -> int:
+    def _needed(self, breaker: BreakerRow) -> int:
         assert self.providing is not None
-        return self.providing.trials if gate.cause == "failures" else 1
+        return self.providing.trials if breaker.cause == "failures" else 1
 
     def _key_complaints(self, call: Call, key: str | None) -> Iterator[str]:
-        """Who calls for a key has got that out of the key's own limit, and it is written there."""
+        """A call for a key has a permit from the key's own limit, and that is stored."""
         if key is None or (call.provider, key) in self._keys:
             return
         if self.untroubled(call.worker, call.began - QUIET):
-            yield f"a call for {key!r} was given out of no limit of its own"
+            yield f"a call for {key!r} has no permit from a limit of its own"
 
     def _rate_complaints(self, call: Call, watched: Watched) -> Iterator[str]:
         rate = RATES.get(call.provider)
@@ -264,9 +264,9 @@ class ProviderOracle:
         places = PLACES.get(call.provider)
         if places is None:
             return
-        count = sum(self._is_fresh(other, QUIET) for other in watched.under_way)
+        count = sum(self._is_fresh(other, QUIET) for other in watched.in_flight)
         if count > places:
-            yield f"{count} calls are under way at a time, of {places}"
+            yield f"{count} calls are in flight at a time, of {places}"
 
     def _backup_complaints(self, call: Call) -> Iterator[str]:
         """A backup is called while its primary is away, or after that has failed the same attempt."""
@@ -274,9 +274,9 @@ class ProviderOracle:
             watched = self._watched[primary]
             lease = call.caller[:3]
             tried = any(other.caller[:3] == lease and other.failed for other in watched.calls)
-            wanted = watched.gate.wants_backup or call.began - watched.wanted_backup_at <= REPORT
-            if not tried and not wanted:
-                yield f"a backup was called, though {primary} is {watched.gate}"
+            expected = watched.breaker.calls_backup or call.began - watched.called_backup_until <= REPORT
+            if not tried and not expected:
+                yield f"a backup was called, though {primary} is {watched.breaker}"
 
     def look(
         self, rows: Mapping[str, tuple[int, str]], changes: Sequence[tuple[Row | None, Row]], commit: Commit
@@ -285,10 +285,10 @@ class ProviderOracle:
         for name, (version, state) in rows.items():
             if version != self._versions.get(name):
                 self._versions[name] = version
-                watched, gate = self._watched[name], Gate.read(state)
-                for complaint in self._step_complaints(watched, gate):
-                    yield f"{complaint}: {name} {watched.gate} -> {gate} by {commit.worker}"
-                self._turn(watched, gate, commit)
+                watched, breaker = self._watched[name], BreakerRow.read(state)
+                for complaint in self._step_complaints(watched, breaker):
+                    yield f"{complaint}: {name} {watched.breaker} -> {breaker} by {commit.worker}"
+                self._turn(watched, breaker, commit)
             yield from self._slot_complaints(name, commit)
         yield from self._release_complaints(changes, commit)
 
@@ -301,63 +301,70 @@ class ProviderOracle:
                 yield f"the limit of {key!r} for {name} is kept for {(expires - commit.at) / 1e6:.0f} s"
         self._keys = keys
 
-    def _turn(self, watched: Watched, gate: Gate, commit: Commit) -> None:
-        """Remember how a gate stands now."""
-        old, now = watched.gate, self._time()
-        if old.wants_backup:
-            watched.wanted_backup_at = now
-        if gate.generation != old.generation:
-            watched.since, watched.passed_before, watched.mute = now, gate.passed, 0
-            if not gate.seen:  # who only gives orders takes nothing out of the window
-                watched.counts_from = gate.generation
-        # An order that changes nothing about which calls go through leaves a ramp as it is.
-        goes_on = old.ramps and gate.ramps and old.lets_through and gate.lets_through
-        if (gate.generation != old.generation and not goes_on) or (old.ramps and not gate.ramps):
+    def _turn(self, watched: Watched, breaker: BreakerRow, commit: Commit) -> None:
+        """Remember the new state of a breaker."""
+        old, now = watched.breaker, self._time()
+        if old.calls_backup:
+            watched.called_backup_until = now
+        if breaker.generation != old.generation:
+            watched.since, watched.passed_before, watched.mute = now, breaker.passed, 0
+            if not breaker.seen:  # setting an override takes nothing out of the window
+                watched.counts_from = breaker.generation
+        # An override that does not change which calls are allowed leaves a ramp as it is.
+        goes_on = old.ramps and breaker.ramps and old.allows_calls and breaker.allows_calls
+        if (breaker.generation != old.generation and not goes_on) or (old.ramps and not breaker.ramps):
             watched.ramps_from, watched.out = commit.at / 1e6, 0
-        stands_in_line = gate.lets_through and gate.ramps and gate.order not in _FREE
-        if not stands_in_line:
-            watched.in_line_since = float("inf")
-        elif watched.in_line_since == float("inf"):
-            watched.in_line_since = now
-        watched.gate = gate
+        queues = breaker.allows_calls and breaker.ramps and breaker.override not in _FREE
+        if not queues:
+            watched.queued_since = float("inf")
+        elif watched.queued_since == float("inf"):
+            watched.queued_since = now
+        watched.breaker = breaker
 
-    def _step_complaints(self, watched: Watched, gate: Gate) -> Iterator[str]:
-        old = watched.gate
-        if gate.generation < old.generation:
-            yield "a gate's generation fell"
-        shut = gate.generation == old.generation + 1 and old.cause is None and gate.cause == "failures"
-        counted = gate.failed if shut else sum(failed for _, failed in gate.seen)
+    def _step_complaints(self, watched: Watched, breaker: BreakerRow) -> Iterator[str]:
+        old = watched.breaker
+        if breaker.generation < old.generation:
+            yield "a breaker's generation fell"
+        opened = (
+            breaker.generation == old.generation + 1 and old.cause is None and breaker.cause == "failures"
+        )
+        counted = breaker.failed if opened else sum(failed for _, failed in breaker.seen)
         failed = sum(call.may_count for call in watched.calls if call.generation >= watched.counts_from)
         if counted > failed:
             yield f"{counted} failures are counted, and {failed} calls failed"
-        if gate.seen and any(gate.seen[-1][0] - at > AGE for at, _ in gate.seen):
+        if breaker.seen and any(breaker.seen[-1][0] - at > AGE for at, _ in breaker.seen):
             yield "calls are counted that are too old"
-        if old.order is None and gate.order is None and old.cause is not None and gate.cause is None:
-            yield from self._opening_complaints(watched)
+        if (
+            old.override is None
+            and breaker.override is None
+            and old.cause is not None
+            and breaker.cause is None
+        ):
+            yield from self._closing_complaints(watched)
 
-    def _opening_complaints(self, watched: Watched) -> Iterator[str]:
-        """A gate opens when trials have succeeded, and those are not so old that others took their place."""
+    def _closing_complaints(self, watched: Watched) -> Iterator[str]:
+        """A breaker closes when trials have succeeded, and those are not so old that others took their place."""
         good = sum(
             call.ended is Ended.WELL
             and call.ended_at is not None
             and call.ended_at - call.began < SLOT_LEASE
-            and call.generation == watched.gate.generation
+            and call.generation == watched.breaker.generation
             for call in watched.calls
         )
-        if good + watched.passed_before < self._needed(watched.gate):
-            yield f"a gate opened after {good} trials"
+        if good + watched.passed_before < self._needed(watched.breaker):
+            yield f"a breaker closed after {good} trials"
 
     def _slot_complaints(self, name: str, commit: Commit) -> Iterator[str]:
         """A slot that no call has is free again after a while."""
         watched, now = self._watched[name], self._time()
         slots = Counter(
             slot.rpartition(" ")[0]
-            for slot, expires in watched.gate.trials
+            for slot, expires in watched.breaker.trials
             if 0
             < expires - commit.at / 1e6
             <= SLOT_LEASE  # a longer lease is from before the clock was set back
         )
-        busy = Counter(call.worker for call in watched.under_way)
+        busy = Counter(call.worker for call in watched.in_flight)
         for worker, count in slots.items():
             if count <= busy[worker]:
                 self._orphans.pop((name, worker), None)
@@ -369,27 +376,27 @@ class ProviderOracle:
             del self._orphans[place]
 
     def _release_complaints(self, changes: Sequence[tuple[Row | None, Row]], commit: Commit) -> Iterator[str]:
-        """Held jobs go out in steps; and to a shut gate, no more than can be trials."""
+        """Held jobs are released in steps; and towards an open breaker, no more than can be trials."""
         out = Counter(
             new.let_out_by for old, new in changes if old is not None and old.held_by and new.let_out_by
         )
         for name, count in out.items():
             watched = self._watched.get(name or "")
             if watched is None or not self.untroubled(commit.worker, self._time() - QUIET):
-                continue  # it was held for a limit; or whoever slept lets those out now who were to go before
-            if not watched.gate.lets_through:
-                elsewhere = name in BACKUPS and watched.gate.wants_backup
-                if count > self._needed(watched.gate) and not elsewhere:
-                    yield f"{count} held jobs were let out towards {name}, which is {watched.gate}"
+                continue  # it was held for a limit; or a worker that slept releases now those that were due before
+            if not watched.breaker.allows_calls:
+                elsewhere = name in BACKUPS and watched.breaker.calls_backup
+                if count > self._needed(watched.breaker) and not elsewhere:
+                    yield f"{count} held jobs were released towards {name}, which is {watched.breaker}"
                 continue
             watched.out += count
             steps = int(max(0.0, commit.at / 1e6 - watched.ramps_from) / STEP) + 1
             most = FIRST_STEP * (2**steps - 1)
             if watched.out > most:
-                yield f"{watched.out} held jobs of {name} were let out in {steps} steps, of {most}"
+                yield f"{watched.out} held jobs of {name} were released in {steps} steps, of {most}"
 
 
-def _line_complaints(call: Call) -> Iterator[str]:
+def _queueing_complaints(call: Call) -> Iterator[str]:
     row = call.caller.row
     if row is not None and (row.let_out_by or "").partition("\n")[0] != call.provider:
-        yield "a job that was not held called before those who were"
+        yield "a job that was not held called before those that were"

@@ -1,4 +1,4 @@
-"""A service that fails in all the ways that services fail, in virtual time, and keeps a log of its own."""
+"""A service with all the failures that services have, in virtual time, and with a log of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Reply(NamedTuple):
-    """What a call comes to: an effect, or a way to fail."""
+    """What a call comes to: an effect, or a failure."""
 
     effect: str | None
     failing: Failing | None
@@ -33,14 +33,14 @@ class Reply(NamedTuple):
 
 
 class Service:
-    """Does its work once per key, when it works at all. It has a clock of its own, which nobody sets."""
+    """Does its work once per key, when it works at all. It has a clock of its own, which is never set."""
 
-    def __init__(self, chance: random.Random, struck: Counter[str], *, time: Callable[[], float]) -> None:
+    def __init__(self, chance: random.Random, injected: Counter[str], *, time: Callable[[], float]) -> None:
         self.log: list[Entry] = []
         self.failing = 0.0
         self.lasting = 0.0
         self._chance = chance
-        self._struck = struck
+        self._injected = injected
         self._time = time
         self._effects: dict[str, str] = {}
 
@@ -52,7 +52,7 @@ class Service:
             self._write(key, None, 200, effect=True)
             await asyncio.sleep(self._chance.uniform(0.001, 0.3))
             return Reply(self._effects[key], None)
-        self._struck[f"service: {failing.name}"] += 1
+        self._injected[f"service: {failing.name}"] += 1
         self._write(key, failing.name, failing.status, effect=failing.takes_effect)
         await asyncio.sleep(failing.seconds)
         return Reply(None, failing)
@@ -64,8 +64,8 @@ class Service:
             return self._one_of(LASTING)
         return None
 
-    def _one_of(self, ways: Sequence[Failing]) -> Failing:
-        [chosen] = self._chance.choices(ways, [way.weight for way in ways])
+    def _one_of(self, failures: Sequence[Failing]) -> Failing:
+        [chosen] = self._chance.choices(failures, [failing.weight for failing in failures])
         return chosen
 
     def _write(self, key: str, fault: str | None, status: int | None, *, effect: bool) -> None:

@@ -1,6 +1,6 @@
-"""All the ways in which a service fails its callers, and what the engine has to make of each.
+"""All failures that callers of a service meet, and how the engine has to treat each.
 
-That is said here anew, and not looked up in the engine: it is the engine that is on trial.
+The expectations are stated here, and not read from the engine, because the engine is under test.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Expected(NamedTuple):
 
 
 class Failing(NamedTuple):
-    """One way to fail: with an answer or an error, before the effect or after it."""
+    """One failure: with an answer or an error, before the effect or after it."""
 
     name: str
     means: ErrorClass
@@ -69,7 +69,7 @@ def answered(status: int, *, headers: Mapping[str, str] | None = None, body: str
     return httpx.Response(status, headers=headers, content=body.encode(), request=REQUEST)
 
 
-class ToldInAStream(Exception):
+class ErrorInStream(Exception):
     """An error that came after the status had said that all is well."""
 
     def __init__(self, code: str) -> None:
@@ -155,7 +155,7 @@ PASSING: Sequence[Failing] = (
     Failing("503", _Is.OVERLOADED, 503, weight=3),
     Failing("503 until a date", _Is.OVERLOADED, 503, headers=_NINE_SECONDS, wait=9),
     Failing("529", _Is.OVERLOADED, 529),
-    Failing("overloaded in a 200", _Is.OVERLOADED, error=lambda: ToldInAStream("overloaded_error")),
+    Failing("overloaded in a 200", _Is.OVERLOADED, error=lambda: ErrorInStream("overloaded_error")),
     Failing("500", _Is.UPSTREAM_5XX, 500, weight=3),
     Failing("502, done", _Is.UPSTREAM_5XX, 502, weight=2, takes_effect=True),
     *_http(_Is.UPSTREAM_5XX, 501, 505, 520, 521, 522, 523, 524),

@@ -17,7 +17,7 @@ _SHAPES: dict[tuple[str, str], Signature] = {}
 
 
 def shapes_made_once() -> AbstractContextManager[Any]:
-    """Spare every process the making of its jobs' shapes: they never change, and take much of the time."""
+    """Make the shapes of the jobs once for all processes: they never change, and take much of the time."""
 
     def shape(function: Callable[..., Any], *, what: str) -> Signature:
         place = (what, function.__qualname__)
@@ -29,5 +29,5 @@ def shapes_made_once() -> AbstractContextManager[Any]:
 
 
 def settings_read_once() -> AbstractContextManager[Any]:
-    """Spare every process of a world the reading of its settings: they are the same for all."""
+    """Read the settings once for all processes of a world: they are the same for all."""
     return mock.patch("holdfast.face.holdfast.load_settings", cache(load_settings))

@@ -23,23 +23,28 @@ if TYPE_CHECKING:
 
     from tests.simulation.processes import Process
 
-WAYS = ("away", "answer lost", "slow", "torn")
+ARCHIVE_FAILURES = ("away", "answer lost", "slow", "torn")
 
 
 class SimulatedArchive:
     """What all processes have archived."""
 
     def __init__(
-        self, chance: random.Random, struck: Counter[str], complain: Callable[[str], None], *, failing: float
+        self,
+        chance: random.Random,
+        injected: Counter[str],
+        complain: Callable[[str], None],
+        *,
+        failing: float,
     ) -> None:
         self.files: dict[str, bytes] = {}
         self.failing = failing
         self._chance = chance
-        self._struck = struck
+        self._injected = injected
         self._complain = complain
 
     def newest(self, job_id: str) -> dict[str, Any] | None:
-        """Read the last record of a job's letter that anybody could find: one that a manifest tells of."""
+        """Read the last record of a job's letter that can be found: one that a manifest lists."""
         records = [record for record in self._records() if record["letter"]["job_id"] == job_id]
         return max(records, key=_age, default=None)
 
@@ -49,9 +54,11 @@ class SimulatedArchive:
 
     def _records(self) -> list[dict[str, Any]]:
         manifests = [
-            load_manifest(data, Wax().unseal) for name, data in self.files.items() if is_manifest(name)
+            load_manifest(data, Base64Sealer().unseal)
+            for name, data in self.files.items()
+            if is_manifest(name)
         ]
-        sealer = Wax()
+        sealer = Base64Sealer()
         return [
             decrypt_record(record, sealer.unseal)
             for manifest in manifests
@@ -60,83 +67,85 @@ class SimulatedArchive:
 
     async def put(self, name: str, data: bytes) -> None:
         """Take a file, or seem to."""
-        way = await self._way()
-        if way == "away":
-            raise ArchiveUnavailable("the vault is shut")
+        failure = await self._failure()
+        if failure == "away":
+            raise ArchiveUnavailable("the archive is unavailable")
         kept = self.files.get(name, data)
         if kept != data:
             raise ArchiveDamaged(f"{name} holds other bytes")
         if is_manifest(name):
             self._check(data)
         else:
-            data = data[: len(data) // 2] if way == "torn" else data
+            data = data[: len(data) // 2] if failure == "torn" else data
         self.files[name] = data
-        if way == "answer lost":
-            raise ArchiveUnavailable("the vault was shut in the last moment")
+        if failure == "answer lost":
+            raise ArchiveUnavailable("the answer of the archive was lost")
 
     async def get(self, name: str, *, at_most: int) -> bytes:
         """Give a file out."""
-        if await self._way() in ("away", "answer lost"):
-            raise ArchiveUnavailable("the vault is shut")
+        if await self._failure() in ("away", "answer lost"):
+            raise ArchiveUnavailable("the archive is unavailable")
         if name not in self.files:
             raise ArchiveMissing(f"there is no {name}")
         return ensure_size(name, self.files[name], at_most)
 
     async def names(self) -> list[str]:
         """Name all files."""
-        if await self._way() in ("away", "answer lost"):
-            raise ArchiveUnavailable("the vault is shut")
+        if await self._failure() in ("away", "answer lost"):
+            raise ArchiveUnavailable("the archive is unavailable")
         return sorted(self.files)
 
     def _check(self, data: bytes) -> None:
-        """A manifest tells of records that are there, byte for byte."""
-        manifest = load_manifest(data, Wax().unseal)
+        """A manifest lists records that are there, byte for byte."""
+        manifest = load_manifest(data, Base64Sealer().unseal)
         kept = self.files.get(manifest.name, b"")
         if hashlib.sha256(kept).hexdigest() != manifest.sha256:
             self._complain(f"there is a manifest of {manifest.name}, and that is not whole")
 
-    async def _way(self) -> str | None:
+    async def _failure(self) -> str | None:
         await asyncio.sleep(self._chance.uniform(0.001, 0.2))
         if self._chance.random() >= self.failing:
             return None
-        way = self._chance.choice(WAYS)
-        self._struck[f"archive: {way}"] += 1
-        if way == "slow":
+        failure = self._chance.choice(ARCHIVE_FAILURES)
+        self._injected[f"archive: {failure}"] += 1
+        if failure == "slow":
             await asyncio.sleep(self._chance.uniform(1.0, 20.0))
-        return way
+        return failure
 
 
-class Hatch:
-    """The way of one process to the vault: every call may be struck."""
+class ArchiveClient:
+    """The archive as one process calls it: every call may fail."""
 
     def __init__(self, simulated_archive: SimulatedArchive, process: Process) -> None:
-        self._vault = simulated_archive
+        self._archive = simulated_archive
         self._process = process
 
     async def put(self, name: str, data: bytes) -> None:
         """Store a file."""
-        await self._process.call("archive.put", lambda: self._vault.put(name, data), error=ArchiveUnavailable)
+        await self._process.call(
+            "archive.put", lambda: self._archive.put(name, data), error=ArchiveUnavailable
+        )
 
     async def get(self, name: str, *, at_most: int) -> bytes:
         """Read a file."""
         return await self._process.call(
-            "archive.get", lambda: self._vault.get(name, at_most=at_most), error=ArchiveUnavailable
+            "archive.get", lambda: self._archive.get(name, at_most=at_most), error=ArchiveUnavailable
         )
 
     async def names(self) -> list[str]:
         """List the files."""
-        return await self._process.call("archive.names", self._vault.names, error=ArchiveUnavailable)
+        return await self._process.call("archive.names", self._archive.names, error=ArchiveUnavailable)
 
 
-class Wax:
-    """Seals with nothing: the same text is the same seal each time, so that a seed brings about the same files."""
+class Base64Sealer:
+    """Encodes without a key: the same text gives the same bytes each time, so that a seed brings about the same files."""
 
     def seal(self, text: str) -> str:
-        """Make it unreadable for whoever does not look closely."""
+        """Encode the text."""
         return base64.b64encode(text.encode()).decode()
 
     def unseal(self, text: str) -> str:
-        """Look closely."""
+        """Decode the text."""
         return base64.b64decode(text).decode()
 
 

@@ -47,19 +47,19 @@ ENDS_WITHIN = 900.0
 """Virtual seconds after the last fault in which everything must have come to its end."""
 
 STOPS_WITHIN = 100.0
-"""Virtual seconds in which who is told to stop has stopped: a pause that began before, and the longest grace."""
+"""Virtual seconds within which a process that is stopped ends: a pause that began before, and the longest grace."""
 
 CLOCK_JUMPS = (0.5, 5.0, 40.0, 600.0, -0.5, -5.0, -40.0)
 """Seconds by which the clock is set. After one far back, dead workers' jobs are left alone for as long."""
 
 
-OPERATORS = "people at the desk"
+OPERATORS = "people who operate"
 
 PROVIDED = 0.5
 """Which part of the worlds has providers."""
 
 LETTERED = 0.4
-"""In which part of the worlds somebody looks after dead letters."""
+"""In which part of the worlds dead letters are looked after."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Outcome:
     mode: Mode
     seconds: float
     jobs: int
-    struck: Counter[str]
+    injected: Counter[str]
     violations: list[str]
     digest: str
     trace: list[str] = field(repr=False)
@@ -93,7 +93,7 @@ class Simulation:
         self._skewed = chance.choice((0, 1, 600))
         self._restarts = chance.choice((0.01, 0.05, 0.2))
         self._clock_is_set = chance.choice((0.0, 0.0, 0.03, 0.1))
-        self._faults = SeededFaults(random.Random(chance.random()), self.world.struck, lease=self._lease)
+        self._faults = SeededFaults(random.Random(chance.random()), self.world.injected, lease=self._lease)
         self.world.service.failing = chance.choice((0.0, 0.1, 0.4, 0.7))
         self.world.service.lasting = chance.choice((0.0, 0.02, 0.2))
         self._memory = Memory(
@@ -106,7 +106,7 @@ class Simulation:
         self._draw_providers(random.Random(f"providers {seed}"))
         self._draw_letters(random.Random(f"letters {seed}"))
         self._processes: list[Process] = []
-        self._keepers: list[asyncio.Task[None]] = []
+        self._supervisors: list[asyncio.Task[None]] = []
         self._over = False
         self._stop: dict[Process, asyncio.Event] = {}
         self._spoilt: asyncio.Future[None] | None = None
@@ -125,7 +125,7 @@ class Simulation:
         lettering = Lettering.drawn(chance)
         self.world.has_letters(lettering, chance)
         self._memory.archives = lettering.archives
-        # Who waits for a job that is in the archive is told that there is none: that is another story.
+        # A caller that waits for a job in the archive gets `JobNotFound`: other tests show that.
         self._memory.waits = self._memory.waits and not lettering.archives
 
     def run(self) -> Outcome:
@@ -133,11 +133,11 @@ class Simulation:
         world = self.world
         loop = world.loop
         asyncio.set_event_loop(loop)
-        loop.set_exception_handler(lambda *_: None)  # dead processes leave tasks behind that nobody asks
+        loop.set_exception_handler(lambda *_: None)  # tasks of dead processes are never awaited
         try:
             loop.run_until_complete(self._live())
             self._check()
-        except Exception as error:  # one life that cannot be told shall not end all the others
+        except Exception as error:  # one world that breaks shall not end all the others
             world.violate(f"the simulation itself broke: {error!r} at {_place(error)}")
         finally:
             seconds = loop.time()
@@ -148,7 +148,7 @@ class Simulation:
             self.mode,
             seconds,
             len(world.auditor.jobs),
-            world.struck,
+            world.injected,
             world.violations,
             world.hash(),
             world.trace,
@@ -169,14 +169,16 @@ class Simulation:
     async def _story(self) -> None:
         await self._prepare()
         roles = ["worker"] * self._workers + ["people"] + [OPERATORS] * self._memory.lettered
-        keepers = self._keepers = [asyncio.create_task(self._keep(role)) for role in roles]
-        meddlers = [asyncio.create_task(self._meddle()), asyncio.create_task(self._set_the_clock())]
-        await asyncio.wait([*keepers, *meddlers], timeout=self._length, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*keepers, *meddlers):
+        supervisors = self._supervisors = [asyncio.create_task(self._supervise(role)) for role in roles]
+        disturbances = [asyncio.create_task(self._end_workers()), asyncio.create_task(self._set_the_clock())]
+        await asyncio.wait(
+            [*supervisors, *disturbances], timeout=self._length, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in (*supervisors, *disturbances):
             if task.done():
                 task.result()
-        for meddler in meddlers:
-            meddler.cancel()
+        for disturbance in disturbances:
+            disturbance.cancel()
         if self.mode == "safety":
             return
         self._calm()
@@ -185,10 +187,10 @@ class Simulation:
         await self._repair()
         await self._everything_ends()
         self._over = True
-        await self._everybody_stops(keepers)
+        await self._all_processes_stop(supervisors)
 
     async def _prepare(self) -> None:
-        """Make the schema, before anybody can be struck."""
+        """Make the schema, before faults are injected."""
         self._faults.calm = True
         process = self.world.process("founder", self._faults)
         hold, _ = self._application(process)
@@ -201,7 +203,7 @@ class Simulation:
         skew = timedelta(seconds=self.world.chance.uniform(-self._skewed, self._skewed))
         return self.world.application(process, skew=skew, loses_hint=self._faults.loses_hint)
 
-    async def _keep(self, role: str) -> None:
+    async def _supervise(self, role: str) -> None:
         """Start a process, and another one whenever it has ended."""
         while not self._over:
             process = self.world.process(role, self._faults)
@@ -209,7 +211,7 @@ class Simulation:
             self._stop[process] = asyncio.Event()
             self.world.note(f"{process} begins")
             main = process.start(self._life(role, process))
-            while process.alive and not main.done():  # a dead process tells nobody that it died
+            while process.alive and not main.done():  # a dead process does not report that it died
                 await asyncio.sleep(0.2)
             self._ended(process, main)
             await asyncio.sleep(self.world.chance.uniform(0.1, 5.0))
@@ -221,7 +223,7 @@ class Simulation:
         broken = None if main.cancelled() else main.exception()
         self.world.note(f"{process} ended {broken!r}")
         if left := self.world.auditor.left_by(process.name):
-            self.world.violate(f"{process} stopped in good order, and left a job in hand: {left[0]}")
+            self.world.violate(f"{process} stopped in good order, and left a job leased: {left[0]}")
         process.alive = False
         if not isinstance(broken, StoreUnavailable | Injected | Crashed | None):
             self.world.violate(f"{process} broke: {broken!r}")
@@ -229,7 +231,7 @@ class Simulation:
             self._check_leaks(process)
 
     def _check_leaks(self, process: Process) -> None:
-        """Whoever stopped in good order leaves no task behind."""
+        """A process that stopped in good order leaves no task behind."""
         if left := process.tasks():
             self.world.violate(f"{process} left tasks behind: {left}")
 
@@ -272,15 +274,15 @@ class Simulation:
             complain=self.world.violate,
         )
 
-    async def _meddle(self) -> None:
-        """Shut workers down in good order, in a hurry, or by cancelling them."""
+    async def _end_workers(self) -> None:
+        """Stop workers in good order, by cancelling them, or by killing them."""
         while True:
             await asyncio.sleep(self.world.chance.expovariate(self._restarts))
             running = [
                 process for process in self._processes if process.alive and process.name.startswith("worker")
             ]
             if running:
-                await self._shut_down(self.world.chance.choice(running))
+                await self._end_a_worker(self.world.chance.choice(running))
 
     async def _set_the_clock(self) -> None:
         """Set the machine's clock forward and back: a little, by some leases, or by much."""
@@ -290,10 +292,10 @@ class Simulation:
             await asyncio.sleep(self.world.chance.expovariate(self._clock_is_set))
             self.world.turn_clock(self.world.chance.choice(CLOCK_JUMPS))
 
-    async def _shut_down(self, process: Process) -> None:
+    async def _end_a_worker(self, process: Process) -> None:
         how = self.world.chance.choice(("stop", "cancel", "kill"))
-        self.world.struck[f"shutdown: {how}"] += 1
-        self.world.note(f"{process} is told to {how}")
+        self.world.injected[f"shutdown: {how}"] += 1
+        self.world.note(f"{process} is ended by {how}")
         match how:
             case "stop":
                 self._stop[process].set()
@@ -310,8 +312,8 @@ class Simulation:
         for outage in self.world.outages.values():
             outage.calm = True
         dead_letter_oracle = self.world.auditor.dead_letter_oracle
-        if dead_letter_oracle.ears is not None:
-            dead_letter_oracle.ears.deaf = 0.0
+        if dead_letter_oracle.recipient is not None:
+            dead_letter_oracle.recipient.failing = 0.0
         if dead_letter_oracle.simulated_archive is not None:
             dead_letter_oracle.simulated_archive.failing = 0.0
         for process in self._processes:
@@ -319,7 +321,7 @@ class Simulation:
                 self._stop[process].set()
 
     async def _life_goes_on(self) -> None:
-        """Have one job of each kind submitted: whoever survived the faults still has to do all of its work."""
+        """Have one job of each kind submitted: a worker that survived the faults still has to run all of them."""
         process = self.world.process("people", self._faults)
         await process.start(self._people(process).submit_one_of_each())
 
@@ -330,39 +332,41 @@ class Simulation:
             await process.start(self._operators(process).repair_all())
 
     async def _everything_ends(self) -> None:
-        patience = ENDS_WITHIN + self.world.clock.set_back  # waits and leases are longer by as much
-        limit = self.world.loop.time() + patience
+        timeout = ENDS_WITHIN + self.world.clock.set_back  # waits and leases are longer by as much
+        limit = self.world.loop.time() + timeout
         while (
             left := [row for row in self.world.auditor.jobs.values() if not row.ended]
         ) or self._unsettled():
             if self.world.loop.time() > limit:
                 what: Any = left[0] if left else self._unsettled()
                 self.world.violate(
-                    f"{len(left)} jobs have not ended, {patience:g} s after the last fault: {what}"
+                    f"{len(left)} jobs have not ended, {timeout:g} s after the last fault: {what}"
                 )
                 return
-            await self._tell([row.id for row in left if row.name == "listener" and row.signals < SIGNALS])
+            await self._send_signals(
+                [row.id for row in left if row.name == "listener" and row.signals < SIGNALS]
+            )
             await asyncio.sleep(1)
 
     def _unsettled(self) -> str | None:
-        """Name something that clerks still have to do."""
+        """Name something that the dead letter services still have to do."""
         return (
             next(self.world.auditor.dead_letter_oracle.unsettled(), None) if self._memory.lettered else None
         )
 
-    async def _tell(self, listeners: list[str]) -> None:
-        """Give those a signal who wait for one: without it they would wait for ever, and rightly so."""
+    async def _send_signals(self, listeners: list[str]) -> None:
+        """Send a signal to the jobs that wait for one: without it they would wait for ever, and rightly so."""
         if listeners:
             process = self.world.process("people", self._faults)
-            await process.start(self._people(process).tell(listeners))
+            await process.start(self._people(process).send_signals(listeners))
 
-    async def _everybody_stops(self, keepers: list[asyncio.Task[None]]) -> None:
+    async def _all_processes_stop(self, supervisors: list[asyncio.Task[None]]) -> None:
         for stop in self._stop.values():
             stop.set()
-        _, left = await asyncio.wait(keepers, timeout=STOPS_WITHIN)
+        _, left = await asyncio.wait(supervisors, timeout=STOPS_WITHIN)
         if left:
             alive = [process.name for process in self._processes if process.alive]
-            self.world.violate(f"still running {STOPS_WITHIN:g} s after they were told to stop: {alive}")
+            self.world.violate(f"still running {STOPS_WITHIN:g} s after they were stopped: {alive}")
 
     def _check(self) -> None:
         if self.world.violations:
@@ -378,9 +382,9 @@ class Simulation:
             world.violate(broken)
 
     def _bring_everything_back(self) -> None:
-        """Have all that was archived restored: what was deleted was nowhere else. The registrar compares it."""
-        for keeper in self._keepers:
-            keeper.cancel()
+        """Have all that was archived restored: what was deleted was nowhere else. The dead letter oracle compares it."""
+        for supervisor in self._supervisors:
+            supervisor.cancel()
         for process in self._processes:
             process.crash()
         self._faults.calm, dead_letter_oracle = True, self.world.auditor.dead_letter_oracle
@@ -401,13 +405,19 @@ def _place(error: Exception) -> str:
 
 def simulate(seed: int, *, mode: Mode | None = None) -> Outcome:
     """Live through *seed*, in a folder that is gone afterwards."""
-    with fresh_folder() as folder, unheard_dead(), failing_files(), shapes_made_once(), settings_read_once():
+    with (
+        fresh_folder() as folder,
+        collected_at_the_end(),
+        failing_files(),
+        shapes_made_once(),
+        settings_read_once(),
+    ):
         return Simulation(seed, folder, mode=mode).run()
 
 
 @contextmanager
 def fresh_folder() -> Iterator[Path]:
-    """A folder for one life, in memory where possible: a simulated crash spares the machine."""
+    """A folder for one life, in memory where possible: a simulated crash does not crash the machine."""
     fast = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=fast))
     try:
@@ -417,8 +427,8 @@ def fresh_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def unheard_dead() -> Iterator[None]:
-    """Take away what dead processes left half-way, at the end and not at some moment between; nobody hears it."""
+def collected_at_the_end() -> Iterator[None]:
+    """Collect what dead processes left behind, at the end and not at some moment between, and without a warning."""
     enabled, hook = gc.isenabled(), sys.unraisablehook
     gc.disable()
     gc.freeze()  # what is there already need not be gone through at the end; workers would undo that

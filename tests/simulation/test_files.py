@@ -21,14 +21,14 @@ PROVIDED = 27
 def test_what_the_auditor_does_not_read_again_has_not_changed(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spared: set[str] = set()
+    not_read_again: set[str] = set()
     read = Tables.read
 
     def compared(self: Tables, sql: str, collect: Callable[[sqlite3.Cursor], Any]) -> Any:
         before = self._kept.get(sql)
         kept = read(self, sql, collect)
         if kept is before:
-            spared.add(sql)
+            not_read_again.add(sql)
             assert kept == collect(self._connection.execute(sql)), sql
         return kept
 
@@ -37,4 +37,4 @@ def test_what_the_auditor_does_not_read_again_has_not_changed(
     outcome = simulate(seed)
 
     assert outcome.violations == []
-    assert len(spared) > 5
+    assert len(not_read_again) > 5

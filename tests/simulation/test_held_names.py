@@ -9,14 +9,14 @@ import pytest
 from holdfast import Holdfast, Status
 from holdfast.core.jobs.transitions import hold as hold_back
 from holdfast.core.providers.provider import held_for_name
-from tests.crashpoints.strikes import NoBlow
+from tests.crashpoints.planned_fault import NoFaults
 from tests.simulation.world import World
 
 POLL = 5.0
 
 
 def an_application(world: World) -> Holdfast:
-    process = world.process("worker", NoBlow())
+    process = world.process("worker", NoFaults())
     hold, _ = world.application(process, skew=timedelta(0), loses_hint=lambda: True)
     return hold
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.letter_jobs import UNHEARD
+from tests.simulation.letter_jobs import HOOK_FAILURES
 from tests.simulation.service_failures import LASTING, PASSING
-from tests.simulation.simulated_archive import WAYS
+from tests.simulation.simulated_archive import ARCHIVE_FAILURES
 
 SEEDS = int(os.environ.get("HOLDFAST_SIM_SEEDS", "200"))
 FIRST = int(os.environ.get("HOLDFAST_SIM_FIRST", "1"))
@@ -20,10 +20,13 @@ FIRST = int(os.environ.get("HOLDFAST_SIM_FIRST", "1"))
 EVERY_KIND = {"crash", "pause", "error", "cancel", "slow", "disk", "lost hint", "taken down", "shutdown: stop",
               "shutdown: cancel", "shutdown: kill", "clock: set forward", "clock: set back"}  # fmt: skip
 EVERY_REFUSAL = {f"service: {failing.name}" for failing in (*PASSING, *LASTING)}
-EVERY_LOSS = {*(f"archive: {way}" for way in WAYS), *(f"hook: {way}" for way in UNHEARD)}
+EVERY_LOSS = {
+    *(f"archive: {name}" for name in ARCHIVE_FAILURES),
+    *(f"hook: {name}" for name in HOOK_FAILURES),
+}
 
 ENOUGH = 200
-"""Lives in which nearly every single way of the service to fail is met."""
+"""Worlds in which nearly every failure of the service occurs."""
 
 
 def simulation(*options: str) -> subprocess.CompletedProcess[str]:
@@ -33,8 +36,8 @@ def simulation(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
 
 
 @pytest.mark.clause("JOB-1", "sqlite")
@@ -60,10 +63,10 @@ def test_no_promise_is_broken_in_any_simulated_world() -> None:
     done = simulation("--seeds", str(SEEDS), "--first", str(FIRST))
 
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
-    told = last_line(done)
-    assert (told["seeds"], told["violations"]) == (SEEDS, 0)
-    assert told["faults"] >= 25 * SEEDS, "too few faults fell for this to mean anything"
-    happened = set(told["faults_by_kind"])
+    report = last_line(done)
+    assert (report["seeds"], report["violations"]) == (SEEDS, 0)
+    assert report["faults"] >= 25 * SEEDS, "too few faults fell for this to mean anything"
+    happened = set(report["faults_by_kind"])
     assert happened >= EVERY_KIND, "what never happened was never survived"
     if SEEDS >= ENOUGH:  # some of these come to pass in one world of fifty: a few may be missing from these
         assert len((EVERY_REFUSAL | EVERY_LOSS) - happened) <= 4

@@ -18,10 +18,10 @@ GO = "go"
 """The signal that listeners wait for."""
 
 BUSY = 0.3
-"""Seconds that a listener has other things to do: what it is told meanwhile it has not heard yet."""
+"""Seconds that a listener has other things to do: a signal that comes meanwhile has not reached it yet."""
 
-HURRY = 2.0
-"""Seconds that the children of every third family have."""
+CHILD_DEADLINE = 2.0
+"""Seconds until the deadline of the children of every third family."""
 
 SIGNALS = 2
 """How many of them each listener waits for."""
@@ -29,7 +29,7 @@ SIGNALS = 2
 LOOKS = 3
 """How often a braid looks for the result of each child."""
 
-NOBODY = "00000000-0000-7000-8000-000000000000"
+UNKNOWN_JOB = "00000000-0000-7000-8000-000000000000"
 """The id of a job that was never submitted."""
 
 
@@ -91,13 +91,13 @@ def declare_waits(hold: Holdfast, witness: Witness, sign: str) -> Any:
     async def listener(number: int, timeout: float | None) -> list[str]:
         with witness.running():
             await asyncio.sleep(BUSY)
-            heard = [await _heard(hold, timeout) for _ in range(SIGNALS)]
-            return [*heard, f"end@{sign}"]
+            words = [await _signal(hold, timeout) for _ in range(SIGNALS)]
+            return [*words, f"end@{sign}"]
 
     return sleeper, listener
 
 
-async def _heard(hold: Holdfast, timeout: float | None) -> str:
+async def _signal(hold: Holdfast, timeout: float | None) -> str:
     try:
         return str(await hold.wait_for(GO, timeout=timeout))
     except SignalTimeout:
@@ -112,10 +112,12 @@ def declare_family(
     @hold.job("family")
     async def family(number: int) -> list[Any]:
         with witness.running():
-            hurried = [child.options(deadline=HURRY if number % 3 == 0 else None) for child in children]
-            born = [await child.submit(number + apart) for child in hurried]
-            told = await asyncio.gather(*map(_outcome, born))
-            return [dict(zip([child.id for child in born], told, strict=True)), f"end@{sign}"]
+            timed = [
+                child.options(deadline=CHILD_DEADLINE if number % 3 == 0 else None) for child in children
+            ]
+            born = [await child.submit(number + apart) for child in timed]
+            outcomes = await asyncio.gather(*map(_outcome, born))
+            return [dict(zip([child.id for child in born], outcomes, strict=True)), f"end@{sign}"]
 
     return family
 
@@ -123,7 +125,7 @@ def declare_family(
 def declare_braid(
     hold: Holdfast, witness: Witness, sign: str, *, children: Sequence[JobFunction[[int], Any]], apart: int
 ) -> JobFunction[[int], list[Any]]:
-    """A job whose branches wait beside each other; what each is told, it is told in every attempt."""
+    """A job whose branches wait beside each other; each gets the same answers in every attempt."""
 
     @hold.stage("strand")
     async def strand(part: int) -> int:
@@ -132,13 +134,15 @@ def declare_braid(
 
     async def listening() -> list[str]:
         # Which of the two waits comes first is left to chance.
-        return witness.told("words", sorted(await asyncio.gather(_heard(hold, 5.0), _heard(hold, 5.0))))
+        return witness.note_answer(
+            "words", sorted(await asyncio.gather(_signal(hold, 5.0), _signal(hold, 5.0)))
+        )
 
     async def looking(number: int, part: int) -> tuple[str, Any]:
         await strand.options(key=f"part-{part}")(part)
         child = await children[part].submit(number + apart)
         for look in range(LOOKS):
-            result = witness.told(f"look {part}.{look}", await _outcome(child, timeout=1.0))
+            result = witness.note_answer(f"look {part}.{look}", await _outcome(child, timeout=1.0))
             if result != "not yet":
                 return child.id, result
         return child.id, "not yet"
@@ -146,12 +150,12 @@ def declare_braid(
     @hold.job("braid")
     async def braid(number: int) -> list[Any]:
         with witness.running():
-            heard, nobody, *looked = await asyncio.gather(
+            words, unknown, *looked = await asyncio.gather(
                 listening(),
-                _outcome(hold.handle(NOBODY), timeout=1.0),
+                _outcome(hold.handle(UNKNOWN_JOB), timeout=1.0),
                 *[looking(number, part) for part in range(len(children))],
             )
-            return [dict(looked), *heard, nobody, f"end@{sign}"]
+            return [dict(looked), *words, unknown, f"end@{sign}"]
 
     return braid
 
@@ -164,7 +168,7 @@ async def _outcome(child: JobHandle[Any], timeout: float | None = None) -> Any:
     except ResultTimeout:
         return "not yet"
     except JobNotFound:
-        return "nobody"
+        return "unknown job"
 
 
 def declare_ticks(hold: Holdfast, witness: Witness, sign: str) -> None:

@@ -1,6 +1,6 @@
-"""What has its time: parked jobs wake, deadlines pass, ticks come and pauses are heard, soon and not twice.
+"""What has its time: parked jobs wake, deadlines pass, ticks come and pauses take effect, soon and not twice.
 
-Soon is promised while there is a worker that nothing befell: whoever is paused or has lost its store is late
+Soon is promised while there is a worker without a fault: one that is paused or has lost its store is late
 by as long as that takes.
 """
 
@@ -18,7 +18,7 @@ SOON = 2 * SECOND
 """Within this time whatever is due has been seen to."""
 
 SETTLED = 4 * SECOND
-"""So long ago a worker's last trouble has to be that it is over: a slow call takes up to three seconds."""
+"""How long ago a worker's last fault has to be for it to be over: a slow call takes up to three seconds."""
 
 TICK = "tick"
 EVERY = 11 * SECOND
@@ -26,9 +26,9 @@ EVERY = 11 * SECOND
 
 
 class Notices(NamedTuple):
-    """What is written down beside the jobs: ends nobody was told of, queues paused since when, marks of schedules."""
+    """What is written down beside the jobs: ends that no waiting job has been notified of, queues paused since when, marks of schedules."""
 
-    untold: set[str]
+    unnotified: set[str]
     paused: Mapping[str, int]
     marks: Mapping[str, int]
 
@@ -37,11 +37,11 @@ class TimingOracle:
     """Checks each commit against the clock."""
 
     def __init__(self) -> None:
-        self._untold: dict[str, int] = {}
+        self._unnotified: dict[str, int] = {}
         self._paused: Mapping[str, int] = {}
         self._marks: Mapping[str, int] = {}
         self.attentive: Callable[[int], bool] = lambda since: False
-        """Whether some worker has been up and about, and nothing has befallen it, since some moment."""
+        """Whether some worker has run without a fault since some moment."""
         self.knows: Callable[[str, int], bool] = lambda worker, since: False
         """Whether this worker has."""
 
@@ -54,7 +54,7 @@ class TimingOracle:
                 yield from self._wake(old, new, commit)
                 yield from self._pause(old, new, commit)
             yield from self._deadline(new, commit)
-        yield from self._ends(notices.untold, commit)
+        yield from self._ends(notices.unnotified, commit)
         ticks = sum(old is None and new.name == TICK for old, new in changes)
         yield from self._ticks(notices.marks, ticks, commit)
         self._paused, self._marks = notices.paused, notices.marks
@@ -71,15 +71,15 @@ class TimingOracle:
         if new.timed_out_at == commit.at and new.deadline is not None and self._late(new.deadline, commit):
             yield f"job {new.id} timed out {(commit.at - new.deadline) / SECOND:.1f} s after its deadline"
 
-    def _ends(self, untold: set[str], commit: Commit) -> Iterator[str]:
-        """An end that somebody waits for is told of soon."""
-        for job_id, since in self._untold.items():
+    def _ends(self, unnotified: set[str], commit: Commit) -> Iterator[str]:
+        """The jobs that wait for an end are notified of it soon."""
+        for job_id, since in self._unnotified.items():
             if self._late(since, commit):
-                yield f"who waits for job {job_id} was not told of its end for {(commit.at - since) / SECOND:.1f} s"
-        self._untold = {job_id: self._untold.get(job_id, commit.at) for job_id in untold}
+                yield f"the jobs that wait for job {job_id} were not notified of its end for {(commit.at - since) / SECOND:.1f} s"
+        self._unnotified = {job_id: self._unnotified.get(job_id, commit.at) for job_id in unnotified}
 
     def _pause(self, old: Row, new: Row, commit: Commit) -> Iterator[str]:
-        """From a paused queue nobody claims who can know of it."""
+        """No worker that can know of a pause claims from the paused queue."""
         since = self._paused.get(new.queue)
         claimed = old.status == "queued" and new.status == "processing"
         if since is None or not claimed or commit.at - since <= 2 * SETTLED:

@@ -1,6 +1,6 @@
-"""What the engine made of each failure: its history is held against what the handlers were told.
+"""What the engine made of each failure: its history is compared with the failures that the handlers met.
 
-A lease that ended with a retry, or with the job's failure, blames some failure for it. If a witness heard
+A lease that ended with a retry, or with the job's failure, blames some failure for it. If a witness observed
 one under the same lease and key, that is the one, and what has to be made of it is known.
 """
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.invariants import World
-    from tests.simulation.witness import Heard, Place, Seen
+    from tests.simulation.witness import ObservedFailure, Place, Seen
 
     Skipped = Callable[[float, float], float]
 
 _ENDS = {"retry", "queued", "held", "failed", "expired"}
 ROUNDED = 0.001
-"""Seconds by which a history, which tells milliseconds, may be wrong."""
+"""Seconds by which a history, which is in milliseconds, may be wrong."""
 
 
-class Lap(NamedTuple):
+class Run(NamedTuple):
     """How a lease ended: in what, blamed on which class and which stage, to wait how many seconds."""
 
     kind: str
@@ -40,34 +40,34 @@ class Lap(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A failure that was heard, and the end of the lease that it ended."""
+    """A failure that a witness observed, and the run that it ended."""
 
-    heard: Heard
-    lap: Lap
+    observed: ObservedFailure
+    run: Run
 
 
 def every_failure_was_taken_for_what_it_is(world: World, seen: Seen) -> None:
     """The class that is on record is that of the failure that the handler met."""
-    for heard, lap in _tried(world, seen):
-        means = heard.expected.error_class
-        assert lap.error_class == means, f"{heard.place.key} met {means}, and blames {lap.error_class}"
+    for observed, run in _tried(world, seen):
+        means = observed.expected.error_class
+        assert run.error_class == means, f"{observed.place.key} met {means}, and blames {run.error_class}"
 
 
 def what_lasts_is_final(world: World, seen: Seen) -> None:
-    """A failure that no further attempt can overcome ends the job; who brings it back makes calls under another key."""
-    for heard, lap in _tried(world, seen):
-        if not heard.expected.passes:
-            key, means = heard.place.key, heard.expected.error_class
-            assert lap.kind == "failed", f"{key} met {means}, and was to be tried again"
-            assert not _later_calls(seen, heard.place), f"{key} met {means}, and was called again"
+    """A failure that no further attempt can overcome ends the job; a retry makes calls under another key."""
+    for observed, run in _tried(world, seen):
+        if not observed.expected.passes:
+            key, means = observed.place.key, observed.expected.error_class
+            assert run.kind == "failed", f"{key} met {means}, and was to be tried again"
+            assert not _later_calls(seen, observed.place), f"{key} met {means}, and was called again"
 
 
-def who_asks_to_be_left_alone_is(world: World, seen: Seen, skipped: Skipped) -> None:
+def hints_to_wait_were_followed(world: World, seen: Seen, skipped: Skipped) -> None:
     """After a hint no further call comes earlier, unless the database's clock has *skipped* the rest of the wait."""
-    for heard, lap in _tried(world, seen):
-        wait, place = heard.expected.wait, heard.place
-        if wait and lap.kind == "retry":
-            assert lap.delay >= wait - ROUNDED, f"{place.key} is to wait {wait:g} s, and waits {lap.delay:g}"
+    for observed, run in _tried(world, seen):
+        wait, place = observed.expected.wait, observed.place
+        if wait and run.kind == "retry":
+            assert run.delay >= wait - ROUNDED, f"{place.key} is to wait {wait:g} s, and waits {run.delay:g}"
             for call in _later_calls(seen, place):
                 waited = call.seconds - place.seconds + skipped(place.seconds, call.seconds)
                 assert waited >= wait - ROUNDED, f"{place.key} was called after {waited:g} s, of {wait:g}"
@@ -75,32 +75,32 @@ def who_asks_to_be_left_alone_is(world: World, seen: Seen, skipped: Skipped) -> 
 
 def _tried(world: World, seen: Seen) -> Iterator[Tried]:
     """Find out what was made of each failure; those of leases that ended otherwise are left out."""
-    laps = laps_of(world)
-    for heard in seen.heard:
-        number = (heard.place.token - 1) // 2
-        lap = laps[heard.place.job_id][number] if number < len(laps[heard.place.job_id]) else None
-        if lap is not None and lap.blames_a_failure and _stage_of(heard.place) == lap.stage:
-            yield Tried(heard, lap)
+    runs = runs_of(world)
+    for observed in seen.observed:
+        number = (observed.place.token - 1) // 2
+        run = runs[observed.place.job_id][number] if number < len(runs[observed.place.job_id]) else None
+        if run is not None and run.blames_a_failure and _stage_of(observed.place) == run.stage:
+            yield Tried(observed, run)
 
 
-def laps_of(world: World) -> dict[str, list[Lap]]:
-    """How each lease of each job ended, in order: written down, or told by the row of a job that has failed."""
-    laps: defaultdict[str, list[Lap]] = defaultdict(list)
+def runs_of(world: World) -> dict[str, list[Run]]:
+    """How each lease of each job ended, in order: from its events, or from the row of a job that has failed."""
+    runs: defaultdict[str, list[Run]] = defaultdict(list)
     leased: set[str] = set()
     for event in sorted(world.events, key=lambda event: event["seq"]):
         if event["kind"] == "processing":
             leased.add(event["id"])
         elif event["kind"] in _ENDS and event["id"] in leased:
             leased.discard(event["id"])
-            laps[event["id"]].append(_lap(event["kind"], json.loads(event["meta"])))
+            runs[event["id"]].append(_run(event["kind"], json.loads(event["meta"])))
     for row in world.ended:
         if row["status"] == "failed":
-            laps[row["id"]].append(_lap("failed", json.loads(row["failure"]) | {"stage": row["stage"]}))
-    return laps
+            runs[row["id"]].append(_run("failed", json.loads(row["failure"]) | {"stage": row["stage"]}))
+    return runs
 
 
-def _lap(kind: str, told: dict[str, Any]) -> Lap:
-    return Lap(kind, told.get("error_class"), told.get("stage"), told.get("delay_ms", 0) / 1_000)
+def _run(kind: str, meta: dict[str, Any]) -> Run:
+    return Run(kind, meta.get("error_class"), meta.get("stage"), meta.get("delay_ms", 0) / 1_000)
 
 
 def _stage_of(place: Place) -> str | None:
@@ -112,5 +112,5 @@ def _stage_of(place: Place) -> str | None:
 
 
 def _later_calls(seen: Seen, place: Place) -> list[Place]:
-    """Calls under the same key by later leases: whoever slept through the end of an earlier one knows of no hint."""
+    """Calls under the same key by later leases: a worker that slept through the end of an earlier one knows of no hint."""
     return [call for call in seen.called if call.key == place.key and call.token > place.token]

@@ -1,4 +1,4 @@
-"""A witness beside the handlers of one process: it sees what neither the tables nor the service can tell."""
+"""A witness beside the handlers of one process: it sees what neither the tables nor the service show."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ EARLIER = {("order", "ship"): "pack", ("long", "ship"): "rest"}
 AT_ONCE = 0.3
 """Seconds within which a job begins that lost a worker, once it is claimed and no other such job runs beside it."""
 
-PATIENCE = 3.0
-"""Seconds that a job may wait in its slot for leave to call a provider."""
+SLOT_WAIT = 3.0
+"""Seconds that a job may wait in its slot for a permit to call a provider."""
 
 
 class Place(NamedTuple):
-    """Where something was seen: under which key, in which lease of the job, and when by nobody's clock."""
+    """Where something was seen: under which key, in which lease of the job, and when, by a clock that is never set."""
 
     job_id: str
     token: int
@@ -53,8 +53,8 @@ class Place(NamedTuple):
     seconds: float
 
 
-class Heard(NamedTuple):
-    """A failure that reached a handler, and what has to be made of it."""
+class ObservedFailure(NamedTuple):
+    """A failure that reached a handler, and how the engine has to treat it."""
 
     place: Place
     expected: Expected
@@ -62,7 +62,7 @@ class Heard(NamedTuple):
 
 @dataclass
 class Asked:
-    """When a job asked for leave to make a call, and whether it was given."""
+    """When a job asked for a permit to make a call, and whether it was given."""
 
     at: float
     given: bool = False
@@ -78,13 +78,13 @@ class Seen:
     begun: Counter[str] = field(default_factory=Counter)
     came: dict[str, float] = field(default_factory=dict)
     """When a job first came to one of its naps."""
-    told: dict[str, Any] = field(default_factory=dict)
-    """What came of a job's waits, by generation and wait."""
+    answers: dict[str, Any] = field(default_factory=dict)
+    """The answers to a job's waits, by generation and wait."""
     parked: dict[str, float] = field(default_factory=dict)
     """When it had lain down for it: the nap's beginning is in the store since then at the latest."""
     failed: Counter[str] = field(default_factory=Counter)
     called: list[Place] = field(default_factory=list)
-    heard: list[Heard] = field(default_factory=list)
+    observed: list[ObservedFailure] = field(default_factory=list)
 
 
 class Witness:
@@ -97,8 +97,8 @@ class Witness:
         self._seen = seen
         self._clock = clock
         self._complain = complain
-        self._suspect_ended_at = float("-inf")
-        self._suspects: dict[str, bool] = {}
+        self._suspected_ended_at = float("-inf")
+        self._suspected: dict[str, bool] = {}
         """Those that run here, and whether a loss would be the last."""
 
     def times_begun(self) -> int:
@@ -113,28 +113,28 @@ class Witness:
         self._seen.begun[f"{now.job_id}:{now.generation}"] += 1
         row = self._held(now.job_id)
         if row is not None and (row.losses or row.excused):
-            self._watch_suspect(row)
+            self._watch_suspected(row)
         try:
             yield
         finally:
-            if self._suspects.pop(now.job_id, None) is not None:
-                self._suspect_ended_at = self._clock.monotonic()
+            if self._suspected.pop(now.job_id, None) is not None:
+                self._suspected_ended_at = self._clock.monotonic()
 
-    def _watch_suspect(self, row: Row) -> None:
-        """See that its row says so, and that one which would be lost for good has no other suspect beside it."""
+    def _watch_suspected(self, row: Row) -> None:
+        """Check that its row says so, and that no other suspected job runs beside one on its last attempt."""
         if row.suspicion != 2:
             self._complain(f"job {row.id} lost a worker, and runs without being held responsible")
         last = row.attempt >= MOST_ATTEMPTS
-        if self._suspects and (last or any(self._suspects.values())):
+        if self._suspected and (last or any(self._suspected.values())):
             self._complain(
-                f"job {row.id} began beside {sorted(self._suspects)}, and one could be lost for good"
+                f"job {row.id} began beside {sorted(self._suspected)}, and one could be lost for good"
             )
         claimed_at = self._auditor.claimed_at(row.id)
         waited = self._clock.monotonic() - claimed_at
-        alone = not self._suspects and self._suspect_ended_at < claimed_at
+        alone = not self._suspected and self._suspected_ended_at < claimed_at
         if alone and waited > AT_ONCE and self._undisturbed(row.id):
             self._complain(f"job {row.id} lost a worker, and waited {waited:.1f} s for a turn that was free")
-        self._suspects[row.id] = last
+        self._suspected[row.id] = last
 
     @contextmanager
     def trying(self) -> Iterator[None]:
@@ -146,7 +146,7 @@ class Witness:
         except asyncio.CancelledError:
             if loop.time() - began >= SHORTEST_TIMEOUT:
                 self._seen.failed[key] += 1
-                self.hears(TOO_LONG)
+                self.observe_failure(TOO_LONG)
             raise
         except Exception:
             self._seen.failed[key] += 1
@@ -164,7 +164,7 @@ class Witness:
             parked = self._seen.parked.setdefault(nap, clock.monotonic())
             napped = here - parked + clock.turned(parked, here)
             if napped > seconds and self._undisturbed(now.job_id):
-                self._complain(f"nap {nap} of {seconds:.1f} s begins anew after {napped:.1f} s")
+                self._complain(f"nap {nap} of {seconds:.1f} s begins again after {napped:.1f} s")
             raise
         over = clock.monotonic()
         napped = over - came + clock.skipped(came, over)
@@ -173,7 +173,7 @@ class Witness:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Watch a job that asks for leave to call a provider: it gets an answer soon, or gives up its slot."""
+        """Watch a job that asks for a permit to call a provider: it gets an answer soon, or gives up its slot."""
         asked = Asked(self._clock.monotonic())
         outer = ASKED.set(asked)
         try:
@@ -186,7 +186,7 @@ class Witness:
             ASKED.reset(outer)
 
     def calls(self, worker: str) -> Caller:
-        """Check how long a job had to wait for a call that begins; tell whose it is."""
+        """Check how long a job had to wait for a call that begins; return its caller."""
         asked, place = ASKED.get(), _here()
         if asked is not None and not asked.given:  # a second call is a backup's
             asked.given = True
@@ -200,35 +200,35 @@ class Witness:
 
     def _answered(self, asked: Asked) -> None:
         waited, job_id = self._clock.monotonic() - asked.at, current().job_id
-        if waited > PATIENCE and self._undisturbed(job_id):
+        if waited > SLOT_WAIT and self._undisturbed(job_id):
             self._complain(f"job {job_id} kept its slot for {waited:.1f} s, to wait for a provider")
 
-    def told(self, wait: str, what: T) -> T:
-        """Note what a wait came to: whoever is run again is told the same again."""
+    def note_answer(self, wait: str, what: T) -> T:
+        """Note the answer to a wait: a job that is run again gets the same answer again."""
         now = current()
-        before = self._seen.told.setdefault(f"{now.job_id}:{now.generation}:{wait}", what)
+        before = self._seen.answers.setdefault(f"{now.job_id}:{now.generation}:{wait}", what)
         if before != what:
-            self._complain(f"job {now.job_id} was told {before!r} at {wait!r}, and then {what!r}")
+            self._complain(f"job {now.job_id} got {before!r} at {wait!r}, and then {what!r}")
         return what
 
     def _undisturbed(self, job_id: str) -> bool:
-        """Whether nothing has befallen the worker of a job since it claimed it."""
+        """Whether the worker of a job has met no fault since it claimed it."""
         row = self._held(job_id)
         return row is not None and self._auditor.untroubled(
             row.worker or "", self._auditor.claimed_at(job_id)
         )
 
-    def hears(self, expected: Expected) -> None:
+    def observe_failure(self, expected: Expected) -> None:
         """Remember that a failure has reached the handler that is running."""
-        self._seen.heard.append(Heard(_here(), expected))
+        self._seen.observed.append(ObservedFailure(_here(), expected))
 
-    def hears_call(self, key: str) -> None:
+    def observe_call(self, key: str) -> None:
         """Check a call as it goes out: a stage begins in its turn, and once it is stored, never again."""
         self._seen.called.append(_here())
         job_id, _, stage, call = (*key.split(":"), "", "")[:4]
         row = self._held(job_id)
         if row is None or not stage:
-            return  # whoever lost its lease may be late
+            return  # a worker that lost its lease may be late
         if self._is_done(job_id, stage, call):
             self._complain(f"stage {stage} {call} of job {job_id} runs again, and its result is stored")
         earlier = EARLIER.get((row.name, stage))

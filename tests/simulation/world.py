@@ -26,7 +26,7 @@ from holdfast.testing.world import Inline, SeededDice, SeededIds, VirtualClock
 from tests.simulation.auditor import Auditor, Commit
 from tests.simulation.clocks import MachineClock
 from tests.simulation.jobs import BUDGET, QUICK, Jobs, Outside, declare, read
-from tests.simulation.letter_jobs import NEVER, Ears, Lettering
+from tests.simulation.letter_jobs import NEVER, Lettering, TicketRecipient
 from tests.simulation.outages import Outages, ended_by
 from tests.simulation.ports import GuardedExecutor, GuardedStore, as_store
 from tests.simulation.processes import Crashed, Process, admits, new_task
@@ -34,7 +34,7 @@ from tests.simulation.provided_jobs import NAMES, TIMEOUT
 from tests.simulation.provider_oracle import Ended
 from tests.simulation.service import Service
 from tests.simulation.service_failures import Expected
-from tests.simulation.simulated_archive import Hatch, SimulatedArchive, Wax
+from tests.simulation.simulated_archive import ArchiveClient, Base64Sealer, SimulatedArchive
 from tests.simulation.witness import Seen, Witness
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ INSTANT = 1e-5
 """Seconds within which two things happened at the same moment."""
 
 CUT_OFF = Expected(ErrorClass.CONNECTION_LOST, passes=True)
-"""What is to be made of a call that failed on its way."""
+"""How the engine has to treat a call whose connection was lost."""
 
 
 LIVELOCK = 5_000
@@ -69,24 +69,24 @@ class World:
         self.loop.set_task_factory(new_task)  # type: ignore[arg-type]  # typeshed wants it generic over more
         self.path = str(folder / "jobs.db")
         self.clock = MachineClock(self.loop)
-        self.struck: Counter[str] = Counter()
-        self.service = Service(random.Random(self.chance.random()), self.struck, time=self.loop.time)
+        self.injected: Counter[str] = Counter()
+        self.service = Service(random.Random(self.chance.random()), self.injected, time=self.loop.time)
         self.trace: list[str] = []
         self._commits, self._commits_at = 0, -1.0
         self.violations: list[str] = []
         self.auditor = Auditor(self.path, self.violate, time=self.loop.time)
         self.auditor.untroubled = self.auditor.provider_oracle.untroubled = self._untroubled
-        self.auditor.timing_oracle.attentive = self._somebody_works
+        self.auditor.timing_oracle.attentive = self._some_worker_runs
         self.auditor.timing_oracle.knows = self._works
         self.seen = Seen()
         self.store_is_away = False
         """Whether every call to the store fails, whichever process makes it."""
         self.recurs = False
-        """Whether one of the jobs is submitted by itself, again and again."""
+        """Whether one of the jobs recurs."""
         self.outages: dict[str, Outages] = {}
         """The services behind the providers of this world; it may have none."""
         self.lettering: Lettering | None = None
-        """How dead letters are looked after; `None` if nobody does."""
+        """How dead letters are looked after; `None` if they are not."""
         self.on_violation: Callable[[], None] = lambda: None
         self._serial = count(1)
         self._numbers = count(1)
@@ -102,20 +102,22 @@ class World:
         """Have all processes that begin from now on declare providers."""
         self.auditor.provider_oracle.providing = providing
         for name in NAMES:
-            self.outages[name] = Outages(random.Random(chance.random()), self.struck, time=self.loop.time)
+            self.outages[name] = Outages(random.Random(chance.random()), self.injected, time=self.loop.time)
 
     def has_letters(self, lettering: Lettering, chance: random.Random) -> None:
         """Have all processes that begin from now on look after dead letters."""
         self.lettering, dead_letter_oracle = lettering, self.auditor.dead_letter_oracle
         dead_letter_oracle.per_group = lettering.tickets_per == "group"
-        dead_letter_oracle.ears = Ears(random.Random(chance.random()), self.struck, deaf=lettering.deaf)
+        dead_letter_oracle.recipient = TicketRecipient(
+            random.Random(chance.random()), self.injected, failing=lettering.hook_failing
+        )
         if lettering.archives:
             dead_letter_oracle.simulated_archive = SimulatedArchive(
-                random.Random(chance.random()), self.struck, self.violate, failing=lettering.failing
+                random.Random(chance.random()), self.injected, self.violate, failing=lettering.failing
             )
 
     def knows_its_key(self) -> None:
-        """Have the database tag what is secret in the same way each time; its own key is made by chance."""
+        """Have the database tag secrets with the same key each time; its own key is random."""
         with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
             connection.execute("UPDATE holdfast_meta SET redaction_key = ?", ["5a" * 32])
 
@@ -123,8 +125,8 @@ class World:
         """Write a line into the trace."""
         if self._over:
             return
-        told = text.replace(self.path, "jobs.db")  # its folder has another name each time
-        self.trace.append(f"{self.loop.time():.6f} {told}")
+        line = text.replace(self.path, "jobs.db")  # its folder has another name each time
+        self.trace.append(f"{self.loop.time():.6f} {line}")
 
     def violate(self, text: str) -> None:
         """Report what may not happen."""
@@ -150,7 +152,7 @@ class World:
         assemble = partial(self._assemble, process, skew, loses_hint)
         hold = Holdfast(self.url, attempts=BUDGET, backoff=QUICK, assemble=assemble)
         if self.lettering is not None:
-            hold.on_ticket(partial(self._hear, process))
+            hold.on_ticket(partial(self._receive_ticket, process))
         witness = Witness(self.auditor, self.seen, self.clock, self.violate)
         post = partial(self._post, process, witness)
         die = partial(self._die, process)
@@ -162,22 +164,22 @@ class World:
 
     async def _post(self, process: Process, witness: Witness, key: str) -> httpx.Response:
         async def operation() -> Reply:
-            witness.hears_call(key)
+            witness.observe_call(key)
             return await self.service.post(key)
 
         try:
             reply = await process.call("service.post", operation, error=ConnectionResetError)
         except ConnectionResetError:
-            witness.hears(CUT_OFF)
+            witness.observe_failure(CUT_OFF)
             raise
         if reply.failing is not None:
-            witness.hears(reply.failing.expected)
+            witness.observe_failure(reply.failing.expected)
         return reply.given()
 
-    async def _hear(self, process: Process, ticket: Ticket) -> None:
-        ears = self.auditor.dead_letter_oracle.ears
-        assert ears is not None
-        await process.call("hook", partial(ears.hear, ticket), error=ConnectionResetError)
+    async def _receive_ticket(self, process: Process, ticket: Ticket) -> None:
+        recipient = self.auditor.dead_letter_oracle.recipient
+        assert recipient is not None
+        await process.call("hook", partial(recipient.receive, ticket), error=ConnectionResetError)
 
     async def _call(self, process: Process, witness: Witness, provider: str, key: str | None = None) -> None:
         """Call the service behind a provider, and fail as its client does."""
@@ -205,17 +207,17 @@ class World:
         """Set the machine's clock forward, or back: from now on all leases and waits are judged by that."""
         which = "set forward" if seconds > 0 else "set back"
         self.note(f"the clock is {which} by {abs(seconds):g} s")
-        self.struck[f"clock: {which}"] += 1
+        self.injected[f"clock: {which}"] += 1
         self.clock.turn(seconds)
 
     def _die(self, process: Process) -> NoReturn:
         self.note(f"{process.name} is taken down by its own job")
-        self.struck["taken down"] += 1
+        self.injected["taken down"] += 1
         process.crash()
         raise Crashed
 
     def _untroubled(self, worker: str, since: float) -> bool:
-        """Whether nothing has befallen a worker since some moment: nobody stopped it, nor set its clock."""
+        """Whether a worker has met no fault since some moment: it was not stopped, and its clock was not set."""
         process = self._processes.get(worker)
         if process is None or not process.alive or process.asleep or process.interrupted:
             return False
@@ -228,7 +230,7 @@ class World:
         process = self._processes.get(worker)
         return process is not None and self.clock.turned_at < moment and process.works_since(moment)
 
-    def _somebody_works(self, since: int) -> bool:
+    def _some_worker_runs(self, since: int) -> bool:
         return any(self._works(worker, since) for worker in self._processes)
 
     def _assemble(
@@ -262,7 +264,7 @@ class World:
             dice=SeededDice(random.Random(self.chance.random())),
             ids=SeededIds(partial(next, self._serial), worker=process.name),
             executor=executor("handler"),
-            logger=TracingJournal(process, self.note),
+            logger=TracingLogger(process, self.note),
             metrics=MetricRegistry(),
         )
 
@@ -275,8 +277,8 @@ class World:
             retention=self.lettering.retention,
             tickets_per=self.lettering.tickets_per,
             hooks=hooks,
-            archive=None if simulated_archive is None else Hatch(simulated_archive, process),
-            sealer_of=lambda _: Wax(),
+            archive=None if simulated_archive is None else ArchiveClient(simulated_archive, process),
+            sealer_of=lambda _: Base64Sealer(),
             poll_interval=self.lettering.poll_interval,
         )
 
@@ -310,18 +312,18 @@ class World:
 
 
 def _unwind(coroutine: Any) -> None:
-    """Close what was left half-way, from the outside in, however often it waits for something on its way out.
+    """Close what was left half-way, from the outside in, however often it waits for something while it ends.
 
     Left to the garbage collector the inner of two coroutines may be closed first, and lose the outer one
     while it runs: CPython 3.11 does not survive that.
     """
     for _ in range(100):
-        with suppress(BaseException):  # whatever it has to say, nobody hears it any more
+        with suppress(BaseException):  # whatever it raises, no caller is left
             coroutine.close()
             return
 
 
-class TracingJournal:
+class TracingLogger:
     """Writes what a process logs into the trace."""
 
     verbose = True
@@ -332,7 +334,7 @@ class TracingJournal:
 
     def debug(self, event: str, **fields: Any) -> None:
         """Note a line of any level."""
-        told = " ".join(f"{name}={value}" for name, value in fields.items())
-        self._note(f"{self._process} says {event!r} {told}".rstrip())
+        rendered = " ".join(f"{name}={value}" for name, value in fields.items())
+        self._note(f"{self._process} says {event!r} {rendered}".rstrip())
 
     info = warning = error = debug

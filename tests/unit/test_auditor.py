@@ -70,8 +70,8 @@ class Step(NamedTuple):
 
 FORBIDDEN = [
     ("the lease token fell", Step(a_job("processing", token=3), a_job("processing", token=1))),
-    ("the generation changed by itself", Step(QUEUED, QUEUED._replace(generation=2))),
-    ("the generation changed by itself", Step(a_job("queued", generation=2), QUEUED)),
+    ("the generation changed without a retry", Step(QUEUED, QUEUED._replace(generation=2))),
+    ("the generation changed without a retry", Step(a_job("queued", generation=2), QUEUED)),
     ("a lease without a token of its own", Step(QUEUED, RUNNING._replace(token=2))),
     ("a step that is not in the graph", Step(DONE, QUEUED._replace(token=DONE.token))),
     ("a step that is not in the graph", Step(QUEUED, a_job("completed", token=0))),
@@ -84,19 +84,19 @@ FORBIDDEN = [
     ("an end was undone", Step(FAILED, a_job("queued", token=2))),
     ("a late result was replaced", Step(LATE_RESULT, LATE_RESULT._replace(late_result="2"))),
     ("a job completed after its end, and not with the late result that was there", Step(LATE_RESULT, LATE_RESULT._replace(status="completed", result="2"))),
-    ("a late result was applied by itself", Step(LATE, LATE_RESULT._replace(result="1"))),
-    ("a late result was applied by itself", Step(RUNNING._replace(deadline=EARLIER), DONE._replace(deadline=EARLIER, timed_out_at=NOW))),
+    ("a late result was applied without being accepted", Step(LATE, LATE_RESULT._replace(result="1"))),
+    ("a late result was applied without being accepted", Step(RUNNING._replace(deadline=EARLIER), DONE._replace(deadline=EARLIER, timed_out_at=NOW))),
     ("a job timed out before its deadline", Step(RUNNING._replace(deadline=LATER), FAILED._replace(deadline=LATER, timed_out_at=NOW))),
     ("a job completed after its deadline", Step(RUNNING._replace(deadline=EARLIER), DONE._replace(deadline=EARLIER))),
     ("a failed job came back without a new generation, or with the token of a lease", Step(FAILED, a_job("queued", token=1, generation=2))),
     ("a failed job came back with attempts spent", Step(FAILED, a_job("queued", token=2, generation=2, attempt=1))),
     ("a lease changed hands without a new token", Step(RUNNING, RUNNING._replace(worker="bob"))),
-    ("somebody extended another's lease", Step(RUNNING, RUNNING._replace(lease_ends=LATER + 1), OTHER)),
+    ("a lease was extended by another worker", Step(RUNNING, RUNNING._replace(lease_ends=LATER + 1), OTHER)),
     ("a lease was shortened", Step(RUNNING, RUNNING._replace(lease_ends=LATER - 1))),
     ("a lease was shortened", Step(RUNNING, RUNNING._replace(lease_ends=LATER - 1), leased_at=NOW)),
     ("a lease was taken from a worker before it ran out", Step(RUNNING, AGAIN, OTHER)),
     ("a job was ended under a token that is not its own", Step(RUNNING, DONE._replace(token=3))),
-    ("a job was ended by somebody who did not hold it", Step(RUNNING._replace(lease_ends=NOW), DONE, OTHER)),
+    ("a job was ended by a worker that did not hold it", Step(RUNNING._replace(lease_ends=NOW), DONE, OTHER)),
     ("a lease ended, and its token lives on", Step(RUNNING, a_job("queued", token=1))),
     ("a claim that spent no attempt, or several", Step(QUEUED, RUNNING._replace(attempt=0))),
     ("a claim that spent no attempt, or several", Step(QUEUED, RUNNING._replace(attempt=2))),
@@ -111,7 +111,7 @@ FORBIDDEN = [
     ("a job was made ready before its time", Step(PARKED, a_job("processing", attempt=2, token=3))),
     ("a job was made ready before its time", Step(HELD, AGAIN)),
     ("a job ended without having run", Step(QUEUED, a_job("failed", token=0))),
-    ("a job blames a deadline that nobody says has passed", Step(RUNNING, FAILED._replace(result='{"error_class": "TIMEOUT"}'))),
+    ("a job blames a deadline without having timed out", Step(RUNNING, FAILED._replace(result='{"error_class": "TIMEOUT"}'))),
 ]  # fmt: skip
 
 RULES = (auditor._always, auditor._late, auditor._revived, auditor._ended_in_time, auditor._from_processing, auditor._ended_by_right, auditor._from_queued)  # fmt: skip

@@ -27,7 +27,7 @@ from holdfast.core.errors import (
 )
 from holdfast.engine.dead_letters.restorer import Restorer
 from holdfast.engine.options import LetterOptions
-from tests.simulation.simulated_archive import Wax
+from tests.simulation.simulated_archive import Base64Sealer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,11 +59,13 @@ class Shelf:
         letters = [
             {"job_id": job_id, "generation": generation, "version": version} for job_id in job_ids or (JOB,)
         ]
-        packed = pack([encrypt_record({"letter": letter, "private": {}}, Wax().seal) for letter in letters])
+        packed = pack(
+            [encrypt_record({"letter": letter, "private": {}}, Base64Sealer().seal) for letter in letters]
+        )
         entries = [LetterEntry(job_id, name, f"at {name}", failed_at) for job_id in job_ids or (JOB,)]
         manifest = manifest_of(packed, entries, at=at)
         self.files[manifest.name] = packed.data
-        self.files[manifest_name(manifest.name)] = dump_manifest(manifest, Wax().seal)
+        self.files[manifest_name(manifest.name)] = dump_manifest(manifest, Base64Sealer().seal)
         return manifest.name
 
     async def put(self, name: str, data: bytes) -> None:
@@ -119,7 +121,7 @@ class Lines:
 
 def a_restorer(store: Store, shelf: Shelf, lines: Lines | None = None) -> Restorer:
     logger = lines or Lines()
-    options = LetterOptions(archive=shelf, sealer_of=lambda _: Wax())
+    options = LetterOptions(archive=shelf, sealer_of=lambda _: Base64Sealer())
     return Restorer(
         cast("Runtime", SimpleNamespace(store=store, logger=logger, metrics=logger, letters=options))
     )

@@ -1,4 +1,4 @@
-"""A job that no worker knows is found by whoever looks, with the reason."""
+"""A job that no worker knows is listed and shown with the reason."""
 
 from __future__ import annotations
 
