@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.polling import until
 from tests.servers import ServerFailedError, ServerMissingError
 from tools.debian import NotInstalledError, install
 

@@ -88,7 +88,7 @@ async def test_a_connection_that_was_told_goodbye_and_not_closed_yet_is_an_outag
 
         with pytest.raises(StoreUnavailable):
             await connections.fetch("SELECT 1")
-        route.mend()
+        route.restore()
         assert await connections.fetch("SELECT 1")
         await connections.close()
     await other.close()

@@ -21,7 +21,7 @@ import pytest
 
 from holdfast import Holdfast, Status
 from holdfast.core.jobs import transitions
-from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.polling import until
 from tests.migration.conftest import Place, PostgresPlace, SqlitePlace
 from tests.migration.earlier import ROOT, NoHistoryError, code_before
 
