@@ -2,7 +2,7 @@
 
     python -m tools.plot_outage build/outage-postgres.json docs/guides/images/outage.svg
 
-Three panels over one axis of time: calls to the sick provider, jobs that are held for it, and calls to another
+Three panels over one axis of time: calls to the failing provider, jobs that are held for it, and calls to another
 provider beside it. Calls lie between one and hundreds a second, so their axes are logarithmic, and each second
 is a dot.
 """
@@ -29,15 +29,15 @@ class Picture:
     def __init__(self, until: float, panels: int) -> None:
         self._until = until
         self.height = TOP + panels * PANEL + (panels - 1) * GAP + BOTTOM
-        self._runtime: list[str] = []
+        self._elements: list[str] = []
 
     def x(self, seconds: float) -> float:
-        """Where a moment is."""
+        """The x coordinate of an instant."""
         return LEFT + (WIDTH - LEFT - RIGHT) * (seconds - FROM) / (self._until - FROM)
 
-    def add(self, part: str) -> None:
+    def add(self, element: str) -> None:
         """Draw something."""
-        self._runtime.append(part)
+        self._elements.append(element)
 
     def text(self, x: float, y: float, words: str, *, anchor: str = "start", colour: str = "#333") -> None:
         """Write something."""
@@ -56,7 +56,7 @@ class Picture:
             'font-family="sans-serif" font-size="11">'
         )
         paper = f'<rect width="{WIDTH}" height="{self.height}" fill="white"/>'
-        return "\n".join([head, f"<title>{title}</title>", paper, *self._runtime, "</svg>", ""])
+        return "\n".join([head, f"<title>{title}</title>", paper, *self._elements, "</svg>", ""])
 
 
 class Panel:
@@ -72,13 +72,13 @@ class Panel:
             self._grid(value)
 
     def y(self, value: float) -> float:
-        """Where a value is."""
-        part = (
+        """The y coordinate of a value."""
+        share = (
             math.log10(max(value, 0.7) / 0.7) / math.log10(self._most / 0.7)
             if self._log
             else value / self._most
         )
-        return self._bottom - PANEL * part
+        return self._bottom - PANEL * share
 
     def dots(self, points: Points, colour: str) -> None:
         """Draw each value as a dot."""
@@ -112,11 +112,11 @@ def draw(timeline: dict[str, Any]) -> str:
     until = _end(timeline)
     picture = Picture(until, panels=3)
     _times(picture, timeline, until)
-    _calls(Panel(picture, 0, "ProviderCalls a second to the provider that is down", 200, log=True), timeline)
+    _calls(Panel(picture, 0, "Calls a second to the provider that is down", 200, log=True), timeline)
     most = max(held for _, held in timeline["held"])
     held = Panel(picture, 1, "Jobs that are held for it", most * 1.05, log=False)
     held.curve([*timeline["held"], (until, 0)], HELD)
-    other = Panel(picture, 2, "ProviderCalls a second to another provider, beside it", 200, log=True)
+    other = Panel(picture, 2, "Calls a second to another provider", 200, log=True)
     other.dots([point for point in timeline["other_calls"] if FROM <= point[0] < until], OTHER)
     return picture.svg("A provider is down, and comes back: calls, held jobs, and another provider's calls")
 
