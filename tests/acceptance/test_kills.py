@@ -60,15 +60,15 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(database: Database
     with working(database, tmp_path, first_is_slow, workers=2) as (service, pool):
         [order] = submit_orders(database.url, 1)
         until(service.calls, within=10, what="the first call")
-        [sleeper] = [member for member in pool.members if member.process.pid in database.holders().values()]
-        sleeper.pause()
+        [paused] = [member for member in pool.members if member.process.pid in database.holders().values()]
+        paused.pause()
         until(lambda: not database.world().live, within=20, what="another worker to finish the job")
         written = database.world()
-        sleeper.resume()
+        paused.resume()
         until(
-            lambda: sleeper.lines("write fenced") + sleeper.lines("lease lost"),
+            lambda: paused.lines("write fenced") + paused.lines("lease lost"),
             within=10,
-            what="the sleeper to learn that it is too late",
+            what="the paused worker to notice that it lost its lease",
         )
 
         codes = pool.stop()

@@ -32,11 +32,11 @@ LETTERS = 200
 CANARY = 3
 WORKERS = 3
 PACE = 100.0
-IN_VAIN = 20
+PREMATURE = 20
 
 
 @dataclass(frozen=True)
-class InVain:
+class PrematureReplay:
     """A replay before the fault was fixed."""
 
     jobs: Sequence[str]
@@ -50,7 +50,7 @@ class Replays:
     """Both replays."""
 
     bulk: Evidence
-    in_vain: InVain
+    premature: PrematureReplay
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +58,15 @@ def replays(lasting_database: Database, tmp_path_factory: pytest.TempPathFactory
     """Replay everything once."""
     folder = tmp_path_factory.mktemp("replays")
     with replay_harness(lasting_database, folder, workers=WORKERS) as harness:
-        return Replays(run(harness, letters=LETTERS, canary=CANARY, pace=PACE), _in_vain(harness))
+        return Replays(run(harness, letters=LETTERS, canary=CANARY, pace=PACE), _replay_prematurely(harness))
 
 
-def _in_vain(harness: ReplayHarness) -> InVain:
-    jobs = harness.bury(IN_VAIN, Answer(400))
+def _replay_prematurely(harness: ReplayHarness) -> PrematureReplay:
+    jobs = harness.bury(PREMATURE, Answer(400))
     before = len(harness.calls())
-    token = harness.plan(LetterFilter(name="invoice", limit=IN_VAIN), canary=CANARY)
+    token = harness.plan(LetterFilter(name="invoice", limit=PREMATURE), canary=CANARY)
     ended = harness.replay(token)
-    return InVain(jobs, harness.calls()[before:], ended, harness.letters(jobs))
+    return PrematureReplay(jobs, harness.calls()[before:], ended, harness.letters(jobs))
 
 
 @pytest.mark.clause("OPS-2")
@@ -96,7 +96,7 @@ def test_no_stage_takes_effect_twice_in_a_replay(replays: Replays) -> None:
 
     assert set(bulk.effects.values()) == {1}
     invariants.no_effect_doubled(bulk.calls)
-    invariants.results_tell_of_real_effects(bulk.world, bulk.calls, bulk.jobs)
+    invariants.results_name_logged_effects(bulk.world, bulk.calls, bulk.jobs)
 
 
 def test_the_canary_goes_alone_until_it_has_completed(replays: Replays) -> None:
@@ -124,22 +124,22 @@ def test_the_books_balance_after_a_replay(replays: Replays) -> None:
 
 @pytest.mark.clause("OPS-2")
 def test_a_plan_whose_canary_fails_in_the_same_place_stops_with_no_other_call(replays: Replays) -> None:
-    in_vain = replays.in_vain
-    called = Counter(job_of(entry) for entry in in_vain.calls)
+    premature = replays.premature
+    called = Counter(job_of(entry) for entry in premature.calls)
 
-    assert in_vain.ended.plan.phase is Phase.STOPPED
-    assert in_vain.ended.plan.why == "the canary failed in the same place as before"
+    assert premature.ended.plan.phase is Phase.STOPPED
+    assert premature.ended.plan.why == "the canary failed in the same place as before"
     assert (len(called), set(called.values())) == (CANARY, {1})
-    assert Counter(letter.state for letter in in_vain.letters.values()) == {
+    assert Counter(letter.state for letter in premature.letters.values()) == {
         LetterState.NEW: CANARY,
-        LetterState.VALIDATED: IN_VAIN - CANARY,
+        LetterState.VALIDATED: PREMATURE - CANARY,
     }
 
 
 @pytest.mark.clause("OPS-3")
 def test_a_letter_that_fails_again_as_before_is_escalated_and_no_other(replays: Replays) -> None:
-    called = {job_of(entry) for entry in replays.in_vain.calls}
+    called = {job_of(entry) for entry in replays.premature.calls}
 
-    escalated = {letter.job_id for letter in replays.in_vain.letters.values() if letter.escalated}
+    escalated = {letter.job_id for letter in replays.premature.letters.values() if letter.escalated}
 
     assert escalated == called

@@ -1,7 +1,7 @@
 """The application of the runs about providers: each job makes one call, to the provider that it is named for.
 
-A call takes a while, and the outside service logs it under the name of the provider that was called in fact: the primary
-or its backup. Workers load it as `tests.acceptance.harness.callers_app:hold`.
+A call takes a while, and the outside service logs it under the name of the provider that was called: the
+primary or its backup. Workers load it as `tests.acceptance.harness.callers_app:hold`.
 """
 
 import asyncio

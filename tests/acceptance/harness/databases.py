@@ -37,7 +37,7 @@ _RECOVER_QUICKLY = {"recovery_init_sync_method": "syncfs"}
 
 @dataclass(frozen=True)
 class Database:
-    """An empty database with the schema applied; *server* is there if it can be stopped, *disk* if it can be full."""
+    """An empty database with the schema applied; *server* is set if it can be stopped, *disk* if it can be filled."""
 
     store: StoreName
     url: str

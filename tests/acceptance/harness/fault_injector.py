@@ -110,7 +110,7 @@ class FaultInjector:
         The worst moment to resume it is when another worker has just begun one of its jobs, so it is resumed then.
         """
         victims = self.pool.at_work()
-        if not victims or not self._server_is_there:
+        if not victims or not self._server_is_running:
             return False
         victim = self.chance.choice(victims)
         victim.pause()
@@ -124,13 +124,13 @@ class FaultInjector:
 
     def _replaced(self, paused: Process, held: set[str]) -> bool:
         """Whether another worker has one of the paused worker's jobs."""
-        if not self._server_is_there:
+        if not self._server_is_running:
             return False
         holders = self.database.holders()
         return bool({holders.get(job_id) for job_id in held} - {None, paused.process.pid})
 
     @property
-    def _server_is_there(self) -> bool:
+    def _server_is_running(self) -> bool:
         return self.database.server is None or self.database.server.running
 
     def _stop_the_server(self, kind: FaultKind) -> bool:

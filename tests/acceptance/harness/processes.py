@@ -233,7 +233,7 @@ class Service:
 class Submitter:
     """A process that submits orders, and the ids that were acknowledged to it.
 
-    It looks at the backlog through *look_at*, where *url* leads over a network that may be broken.
+    It samples the backlog through *look_at*, since *url* may lead over a broken network.
     """
 
     url: str
