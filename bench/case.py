@@ -1,4 +1,4 @@
-"""The words of the benchmark: one case to measure, and what its handlers saw."""
+"""One case to measure, and what its handlers recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Case:
     size: int | None = None
     """How many at once: slots, batch or length of a list. None leaves the engine's default."""
     variant: str = ""
-    """A way of using the engine, such as its pooled driver. Empty is its plain way."""
+    """A variant of using the engine, such as its pooled driver. Empty is its default."""
     url: str = ""
 
     @property

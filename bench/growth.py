@@ -3,7 +3,7 @@
     python -m bench.growth                                   both stores, 5,000,000 ended and 1,000,000 parked jobs
     python -m bench.growth --store sqlite --ended 500000 --parked 100000
 
-Each command is a process of its own, its start included, and each figure the median of several runs. The rows that the
+Each command is a process of its own, its start included, and each result the median of several runs. The rows that the
 filters look for are few, and the oldest: a scan would meet them last. A command passes if it takes at most twice as long
 on the full store as on the empty one.
 """

@@ -131,12 +131,12 @@ def chosen(
 ) -> list[Case]:
     """Return the cases asked for; *only* may name a family, such as `submit`."""
 
-    def wanted(case: Case) -> bool:
+    def matches(case: Case) -> bool:
         family = case.measure.split("-")[0]
         named = not only or case.measure in only or family in only
         return named and case.store in stores and case.engine in engines
 
-    return [case for case in cases(amounts) if wanted(case)]
+    return [case for case in cases(amounts) if matches(case)]
 
 
 def in_turn(chosen_cases: list[Case], round_number: int) -> list[Case]:

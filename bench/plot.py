@@ -1,4 +1,4 @@
-"""The figures of a run as one picture.
+"""The results of a run as one picture.
 
 Dots and not bars: the engines lie up to a thousand times apart, so the axis is logarithmic, and on such an
 axis the length of a bar means nothing. A line through a dot leads from the worst round to the best.
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from bench.engines import ENGINES
-from bench.report import figure
+from bench.report import formatted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ def _panel(axes: Axes, title: str, found: list[Series]) -> None:
         axes.plot([min(values), max(values)], [row, row], color=colour, linewidth=2)
         axes.plot(middle, row, "o", color=colour)
         axes.annotate(
-            figure(middle, series.headline), (max(values), row), xytext=(8, -3), textcoords="offset points", fontsize=8
+            formatted(middle, series.headline), (max(values), row), xytext=(8, -3), textcoords="offset points", fontsize=8
         )  # fmt: skip
     axes.set_yticks(range(len(found)), [_named(series) for series in found], fontsize=8)
     axes.set_ylim(len(found) - 0.4, -0.6)
@@ -71,7 +71,7 @@ def _panel(axes: Axes, title: str, found: list[Series]) -> None:
 
 
 def _spread_out(axes: Axes, values: list[float]) -> None:
-    """Give the axis whole decades, with room for the figures at its end."""
+    """Give the axis whole decades, with room for the values at its end."""
     axes.set_xscale("log")
     axes.set_xlim(
         10 ** math.floor(math.log10(min(values) / 1.5)), 10 ** math.ceil(math.log10(max(values) * 3))

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
 CORES = os.cpu_count() or 1
-PATIENCE = 240
-NEWS_SECONDS = 0.01
+TIMEOUT_SECONDS = 240
+REPORT_SECONDS = 0.01
 
 
 class Busy(Tally):
@@ -49,17 +49,17 @@ class Busy(Tally):
         super().note(number)
 
 
-class Crew:
-    """Worker processes, and what they have told so far."""
+class WorkerPool:
+    """Worker processes, and what they have reported so far."""
 
     def __init__(self) -> None:
         self._workers: list[Process] = []
         self._reports: list[dict[str, float]] = []
         self._listeners: list[asyncio.Task[None]] = []
-        self._news = asyncio.Event()
+        self._reported = asyncio.Event()
 
-    async def hire(self, case: Case) -> None:
-        """Start one more, and wait until it is up."""
+    async def start_worker(self, case: Case) -> None:
+        """Start one more, and wait until it is connected."""
         worker = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "bench.processes", "--worker", case.dump(),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -71,59 +71,59 @@ class Crew:
         self._reports.append(report)
         self._listeners.append(asyncio.create_task(self._listen(worker.stdout, report)))
 
-    def say(self, word: str) -> None:
-        """Tell all of them to go on to what comes next."""
+    def send(self, word: str) -> None:
+        """Send *word* to all of them: `go` or `stop`."""
         for worker in self._workers:
             assert worker.stdin is not None
             worker.stdin.write(f"{word}\n".encode())
 
     async def reach(self, calls: int) -> None:
-        """Wait until all together have made so many calls. Nobody asks the database for it: that would cost it time."""
+        """Wait until they have made *calls* calls in total. The database is not asked: that would load it."""
         while self.total("calls") < calls:
-            self._news.clear()
-            await self._news.wait()
+            self._reported.clear()
+            await self._reported.wait()
 
     async def end(self) -> None:
         """Wait until all of them have ended."""
         await asyncio.gather(*self._listeners, *[worker.wait() for worker in self._workers])
 
-    def total(self, figure: str) -> float:
-        return sum(report[figure] for report in self._reports)
+    def total(self, name: str) -> float:
+        return sum(report[name] for report in self._reports)
 
-    async def _listen(self, said: asyncio.StreamReader, report: dict[str, float]) -> None:
-        async for line in said:
+    async def _listen(self, output: asyncio.StreamReader, report: dict[str, float]) -> None:
+        async for line in output:
             report |= json.loads(line)
-            self._news.set()
-        self._news.set()
+            self._reported.set()
+        self._reported.set()
 
 
 async def drain(case: Case, count: int, server: psutil.Process | None) -> dict[str, float]:
     """Time how long *count* processes need for jobs that are all there when they start."""
     await produce(Case(**{**vars(case), "size": None}), "noop")
-    watcher, crew = engine_for(case), Crew()
+    watcher, pool = engine_for(case), WorkerPool()
     await watcher.connect()
     for _ in range(count):
-        await crew.hire(case)
+        await pool.start_worker(case)
     before, began = _cpu(server), time.perf_counter()
-    crew.say("go")
-    async with asyncio.timeout(PATIENCE):
-        await crew.reach(case.jobs)
+    pool.send("go")
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        await pool.reach(case.jobs)
         await all_finished(watcher, case.jobs)
     seconds, served = time.perf_counter() - began, _cpu(server) - before
     await watcher.close()
-    crew.say("stop")
-    await crew.end()
-    if crew.total("calls") != case.jobs:
-        raise RuntimeError(f"{case.jobs} jobs, {crew.total('calls'):.0f} calls")
+    pool.send("stop")
+    await pool.end()
+    if pool.total("calls") != case.jobs:
+        raise RuntimeError(f"{case.jobs} jobs, {pool.total('calls'):.0f} calls")
     return {
         "per_second": case.jobs / seconds,
-        "worker_micros": crew.total("cpu") / case.jobs * 1e6,
+        "worker_micros": pool.total("cpu") / case.jobs * 1e6,
         "server_micros": served / case.jobs * 1e6,
     }
 
 
 def _cpu(server: psutil.Process | None) -> float:
-    """Tell how many seconds of processor time the server and its processes have had."""
+    """Return the seconds of processor time that the server and its processes have used."""
     if server is None:
         return 0.0
     total = 0.0
@@ -135,31 +135,31 @@ def _cpu(server: psutil.Process | None) -> float:
 
 
 async def work(case: Case) -> None:
-    """Be one of the processes: connect, wait for the word, work until the next, and tell how far it is."""
+    """Run one of the processes: connect, wait for `go`, work until `stop`, and report progress."""
     tally = Busy(expected=-1)
     tally.micros = int(case.variant or 0)
     engine = engine_for(case, tally)
     await engine.connect()
-    _tell(tally, 0.0)
+    _report(tally, 0.0)
     await asyncio.to_thread(sys.stdin.readline)
     before = time.process_time()
     async with engine.worker():
-        telling = asyncio.create_task(_keep_telling(tally, before))
+        reporting = asyncio.create_task(_keep_reporting(tally, before))
         await asyncio.to_thread(sys.stdin.readline)
-        telling.cancel()
+        reporting.cancel()
     await engine.close()
 
 
-async def _keep_telling(tally: Tally, before: float) -> None:
-    told = -1
+async def _keep_reporting(tally: Tally, before: float) -> None:
+    reported = -1
     while True:
-        if tally.calls != told:
-            told = tally.calls
-            _tell(tally, time.process_time() - before)
-        await asyncio.sleep(NEWS_SECONDS)
+        if tally.calls != reported:
+            reported = tally.calls
+            _report(tally, time.process_time() - before)
+        await asyncio.sleep(REPORT_SECONDS)
 
 
-def _tell(tally: Tally, cpu: float) -> None:
+def _report(tally: Tally, cpu: float) -> None:
     print(json.dumps({"calls": tally.calls, "cpu": cpu}), flush=True)
 
 
@@ -191,7 +191,7 @@ def main() -> None:
 
 
 def _most(one: dict[str, float]) -> float:
-    """Say how many times as fast as one process the machine could be, by what a job takes of the processor."""
+    """Return how many times as fast as one process the machine could be, by the processor time of a job."""
     micros = one["worker_micros"] + one["server_micros"]
     return CORES * 1e6 / micros / one["per_second"]
 
@@ -205,14 +205,14 @@ def _round(
     for processes in (1, count) if turn % 2 == 0 else (count, 1):
         with databases.fresh(case.store) as url:
             found[processes] = uvloop.run(drain(case.at(url), processes, server))
-        print(f"{turn + 1}: {processes} processes {_brief(found[processes])}", flush=True)
+        print(f"{turn + 1}: {processes} processes {_summary(found[processes])}", flush=True)
     return found[1], found[count]
 
 
-def _brief(figures: dict[str, float]) -> str:
+def _summary(result: dict[str, float]) -> str:
     return (
-        f"{figures['per_second']:,.0f}/s; of the processor for each job {figures['worker_micros']:.0f} µs in the "
-        f"workers, {figures['server_micros']:.0f} µs in the database"
+        f"{result['per_second']:,.0f}/s; of the processor for each job {result['worker_micros']:.0f} µs in the "
+        f"workers, {result['server_micros']:.0f} µs in the database"
     )
 
 

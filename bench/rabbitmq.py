@@ -37,7 +37,7 @@ class RabbitMQ:
     def start(self) -> None:
         (self._folder / "plugins").write_text("[].")
         (self._folder / "environment").touch()
-        # Left to the node, the directory of names would be a daemon that nobody ends.
+        # Left to the node, the directory of names would be a daemon that no process ends.
         self._run(["epmd", "-port", str(self._names), "-address", "127.0.0.1"])
         self._run([str(SERVER)])
         self._await_ready()
@@ -89,7 +89,7 @@ def is_installed() -> bool:
 
 
 def version() -> str:
-    """Tell which RabbitMQ is installed."""
+    """Return the version of the installed RabbitMQ."""
     [folder] = Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")
     return folder.name.partition("-")[2]
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 HEADLINE = {"pickup": "p50_ms"}
-"""The figure a measure is judged by, where it is not `per_second`."""
+"""The metric by which a measure is judged, where it is not `per_second`."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """What the rounds of one setting gave, by round."""
+    """The results of one setting, by round."""
 
     measure: str
     store: str
@@ -28,11 +28,11 @@ class Series:
     setting: str
     results: dict[int, dict[str, float]]
 
-    def values(self, figure: str) -> list[float]:
-        return [result[figure] for result in self.results.values() if figure in result]
+    def values(self, metric: str) -> list[float]:
+        return [result[metric] for result in self.results.values() if metric in result]
 
-    def median(self, figure: str | None = None) -> float:
-        return statistics.median(self.values(figure or self.headline))
+    def median(self, metric: str | None = None) -> float:
+        return statistics.median(self.values(metric or self.headline))
 
     @property
     def headline(self) -> str:
@@ -41,7 +41,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Bar:
-    """What Holdfast asks of itself: its *measure* beside another's."""
+    """A target for Holdfast: the ratio of its *measure* to another engine's."""
 
     title: str
     measure: str
@@ -55,7 +55,7 @@ class Bar:
         return ratio >= self.at_least if self.at_least is not None else ratio <= (self.at_most or 0)
 
     @property
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return f"≥ {self.at_least:g}" if self.at_least is not None else f"≤ {self.at_most:g}"
 
 
@@ -114,24 +114,24 @@ class Report:
     def bars(self) -> list[dict[str, Any]]:
         ratios = [(bar, self.ratio(bar)) for bar in BARS]
         return [
-            {"title": bar.title, "wanted": bar.wanted, "ratio": ratio, "met": bar.met_by(ratio)}
+            {"title": bar.title, "expected": bar.expected, "ratio": ratio, "met": bar.met_by(ratio)}
             for bar, ratio in ratios
             if ratio is not None
         ]
 
     def text(self) -> str:
-        parts = [self._figures(), self._bars(), self._memory(), self._failed()]
-        return "\n\n".join(part for part in parts if part)
+        tables = [self._medians(), self._bars(), self._memory(), self._failed()]
+        return "\n\n".join(table for table in tables if table)
 
-    def _figures(self) -> str:
+    def _medians(self) -> str:
         rows = [("measure", "store", "engine", "setting", "median", "from", "to", "")]
         for series in sorted(self.series, key=lambda s: (s.measure, s.store)):
             values = series.values(series.headline)
             best = series is self.best(series.measure, series.store, series.engine)
             rows.append(
                 (series.measure, series.store, ENGINES[series.engine], series.setting,
-                 figure(series.median(), series.headline), figure(min(values), series.headline),
-                 figure(max(values), series.headline), self._remark(series, best=best))
+                 formatted(series.median(), series.headline), formatted(min(values), series.headline),
+                 formatted(max(values), series.headline), self._remark(series, best=best))
             )  # fmt: skip
         return _table(rows)
 
@@ -141,9 +141,9 @@ class Report:
         return "best" if best else ""
 
     def _bars(self) -> str:
-        rows = [("bar", "wanted", "ratio", "")]
+        rows = [("bar", "expected", "ratio", "")]
         rows += [
-            (bar["title"], bar["wanted"], f"{bar['ratio']:.2f}", "met" if bar["met"] else "MISSED")
+            (bar["title"], bar["expected"], f"{bar['ratio']:.2f}", "met" if bar["met"] else "MISSED")
             for bar in self.bars()
         ]
         return _table(rows) if len(rows) > 1 else ""
@@ -163,8 +163,8 @@ class Report:
         return "\n".join(f"FAILED {' '.join(record['key'])}: {record['error']}" for record in self.failures)
 
 
-def figure(value: float, name: str) -> str:
-    """Write down a value of the figure *name*."""
+def formatted(value: float, name: str) -> str:
+    """Format a value of the metric *name*."""
     return f"{value:.2f} ms" if name.endswith("_ms") else f"{value:,.0f}/s"
 
 

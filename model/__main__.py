@@ -1,4 +1,4 @@
-"""Check every variant of the model, and print what became of each promise. Exit code 0: all as expected."""
+"""Check every variant of the model, and print the verdict on each promise. Exit code 0: all as expected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from model.checker import CheckerFailedError, Outcome, check, get_ready
-from model.variants import PARTS, VARIANTS, Verdict
+from model.variants import SECTIONS, VARIANTS, Verdict
 from tools.debian import NotInstalledError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m model", description=__doc__)
     parser.add_argument("--stories", action="store_true", help="print each counter-example step by step")
     parser.add_argument(
-        "--faults", type=int, metavar="N", help="how many things go wrong, where that is not fixed"
+        "--faults", type=int, metavar="N", help="number of faults, where a variant does not fix it"
     )
     options = parser.parse_args()
     try:
@@ -45,7 +45,7 @@ def check_all(*, faults: int | None = None) -> list[Outcome]:
 def report(outcomes: Sequence[Outcome], *, stories: bool = False) -> Iterator[str]:
     """Yield the lines of the report: a table, then one line of JSON."""
     of = dict(zip(VARIANTS, outcomes, strict=True))
-    for title, variants in PARTS.items():
+    for title, variants in SECTIONS.items():
         yield f"\n{title}"
         for variant in variants:
             yield from _rows(of[variant])

@@ -49,13 +49,13 @@ class Outcome:
 
 
 def get_ready() -> None:
-    """Install what is missing, where that is ours to do. Raises `NotInstalledError` where it is not."""
+    """Install what is missing, where permitted. Raises `NotInstalledError` where it is not."""
     if not (_is_spin(shutil.which("spin")) and shutil.which("gcc")):
         install(*PACKAGES)
 
 
 def check(variant: Variant) -> Outcome:
-    """Visit every state of *variant*, or the way to one that breaks its promise."""
+    """Visit every state of *variant*, or find one that breaks its promise."""
     endless = variant.is_about_endless_runs
     with tempfile.TemporaryDirectory(prefix="holdfast-model-") as name:
         folder = Path(name)
@@ -97,7 +97,7 @@ def _compile(folder: Path, variant: Variant) -> None:
 
 
 def _story_in(folder: Path) -> tuple[str, ...]:
-    """Return the steps that lead to the broken promise; none if there is no such way."""
+    """Return the steps that lead to the broken promise; none if there is no counter-example."""
     if not (folder / "variant.pml.trail").exists():
         return ()
     trace = _run(folder, "spin", "-t", "-T", "variant.pml")

@@ -77,9 +77,9 @@ byte key[WORKERS];          /* what it sends along with its call */
 bool looked[WORKERS];       /* for the mistake of looking first and writing later */
 
 /* The network and the provider. */
-bool under_way[WORKERS];    /* a request whose sender waits for the answer */
+bool in_flight[WORKERS];    /* a request whose sender waits for the answer */
 mtype answer[WORKERS] = silence;
-byte adrift[KEYS];          /* abandoned requests, which may still arrive */
+byte abandoned[KEYS];          /* abandoned requests, which may still arrive */
 bool remembered[KEYS];      /* keys that the provider has seen */
 byte effects;
 
@@ -215,7 +215,7 @@ byte n;                     /* counts, and is zero between steps */
 #if defined(PERSON_LOOKS)
 #define may_replay (effects == 0)
 #elif defined(PERSON_WAITS_AND_LOOKS)
-#define may_replay (effects == 0 && all_workers_quiet && adrift[0] == 0)
+#define may_replay (effects == 0 && all_workers_quiet && abandoned[0] == 0)
 #else
 #define may_replay true
 #endif
@@ -334,18 +334,18 @@ inline release(w) {
 
 /* ---- Workers ------------------------------------------------------------------------------------------- */
 
-/* A call that is given up is not taken back. */
-inline hang_up(w) {
+/* A request whose sender gave up may still arrive. */
+inline abandon_call(w) {
     if
-    :: under_way[w] -> adrift[key[w]]++
+    :: in_flight[w] -> abandoned[key[w]]++
     :: else
     fi;
-    under_way[w] = false;
+    in_flight[w] = false;
     answer[w] = silence
 }
 
-inline let_go(w) {
-    hang_up(w);
+inline become_idle(w) {
+    abandon_call(w);
     at[w] = idle;
     shown[w] = 0;
     key[w] = 0;
@@ -354,7 +354,7 @@ inline let_go(w) {
 
 inline be_fenced(w) {
     printf("worker %c: learns that the job is not its own\n", name(w));
-    let_go(w)
+    become_idle(w)
 }
 
 proctype Worker(byte w) {
@@ -367,27 +367,27 @@ end:
         at[w] = (effects > 0 -> storing : calling) }
     :: d_step { at[w] == calling ->
         printf("worker %c: calls the provider\n", name(w));
-        under_way[w] = true;
+        in_flight[w] = true;
         at[w] = waiting }
     :: d_step { at[w] == waiting && answer[w] == yes -> answer[w] = silence; at[w] = after_yes }
     :: d_step { at[w] == waiting && answer[w] == no -> answer[w] = silence; at[w] = refused }
     :: d_step { at[w] == storing -> store(w, after_storing) }
-    :: d_step { at[w] == completing -> complete(w); let_go(w) }
+    :: d_step { at[w] == completing -> complete(w); become_idle(w) }
 
     /* The provider said no: nothing has happened. Unknown: it may have. Too many crashes: do not even run. */
-    :: d_step { at[w] == refused -> settle(w, pending, false); let_go(w) }
-    :: d_step { at[w] == unsure -> settle(w, after_silence, unknown_is_final); let_go(w) }
-    :: d_step { at[w] == giving_up -> settle(w, effect, true); let_go(w) }
+    :: d_step { at[w] == refused -> settle(w, pending, false); become_idle(w) }
+    :: d_step { at[w] == unsure -> settle(w, after_silence, unknown_is_final); become_idle(w) }
+    :: d_step { at[w] == giving_up -> settle(w, effect, true); become_idle(w) }
 
-    /* What goes wrong. */
-    :: d_step { !quiet(w) && faults > 0 -> faults--; printf("worker %c: crashes\n", name(w)); let_go(w) }
+    /* Faults. */
+    :: d_step { !quiet(w) && faults > 0 -> faults--; printf("worker %c: crashes\n", name(w)); become_idle(w) }
     :: d_step { at[w] == waiting && faults > 0 ->
         faults--;
         printf("worker %c: gets no answer in time\n", name(w));
-        hang_up(w);
+        abandon_call(w);
         at[w] = unsure }
 #ifndef NO_SHUTDOWNS
-    :: d_step { !quiet(w) && !settling(w) && faults > 0 -> faults--; release(w); let_go(w) }
+    :: d_step { !quiet(w) && !settling(w) && faults > 0 -> faults--; release(w); become_idle(w) }
 #endif
 
     /* The write arrives and its answer does not, so the worker writes again. */
@@ -447,17 +447,17 @@ inline act_on(k) {
 proctype Provider(byte w) {
 end:
     do
-    :: d_step { under_way[w] -> act_on(key[w]); under_way[w] = false; answer[w] = yes }
-    :: d_step { under_way[w] -> printf("provider: refuses\n"); under_way[w] = false; answer[w] = no }
+    :: d_step { in_flight[w] -> act_on(key[w]); in_flight[w] = false; answer[w] = yes }
+    :: d_step { in_flight[w] -> printf("provider: refuses\n"); in_flight[w] = false; answer[w] = no }
     od
 }
 
 /* Abandoned requests arrive late, or get lost. */
-proctype Stragglers(byte k) {
+proctype LateRequests(byte k) {
 end:
     do
-    :: d_step { adrift[k] > 0 -> adrift[k]--; printf("provider: gets a late request\n"); act_on(k) }
-    :: d_step { adrift[k] > 0 -> adrift[k]-- }
+    :: d_step { abandoned[k] > 0 -> abandoned[k]--; printf("provider: gets a late request\n"); act_on(k) }
+    :: d_step { abandoned[k] > 0 -> abandoned[k]-- }
 #ifdef PROVIDER_FORGETS
     :: d_step { remembered[k] && faults > 0 ->
         faults--;
@@ -499,7 +499,7 @@ end:
 init {
     atomic {
         for (n : 0 .. WORKERS - 1) { run Worker(n); run Provider(n) }
-        for (n : 0 .. KEYS - 1) { run Stragglers(n) }
+        for (n : 0 .. KEYS - 1) { run LateRequests(n) }
         n = 0;
         run Leases();
         run Person();

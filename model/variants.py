@@ -27,7 +27,7 @@ class Promise(Enum):
 
 
 class Verdict(StrEnum):
-    """What became of the promises: every state was visited, or one was found that breaks them."""
+    """The result for the promises: every state was visited, or one was found that breaks them."""
 
     HOLDS = "holds"
     BROKEN = "counter-example"
@@ -44,7 +44,7 @@ class Variant:
 
     @property
     def is_about_endless_runs(self) -> bool:
-        """Whether the question is what never comes, rather than what must not."""
+        """Whether the promise is about what eventually happens, rather than about bad states."""
         return Promise.ENDS in self.promises
 
     def with_faults(self, count: int | None) -> Variant:
@@ -181,7 +181,7 @@ MISTAKES = (
     ),
 )
 
-PARTS = {
+SECTIONS = {
     "What is promised": PROMISED,
     "Why no more can be": LIMITS,
     "Locks that overlap": OVERLAPS,
@@ -189,4 +189,4 @@ PARTS = {
 }
 """All variants, under the headings of the page that explains them."""
 
-VARIANTS = tuple(variant for part in PARTS.values() for variant in part)
+VARIANTS = tuple(variant for section in SECTIONS.values() for variant in section)

@@ -67,7 +67,7 @@ def a_stage(
     attempt: int = 1,
     result: str = '"page"',
 ) -> StageWrite:
-    """Return what became of a stage of a claimed job: done, unless the test is about something else."""
+    """Return a write for a stage of a claimed job: done, unless the test is about something else."""
     return StageWrite(
         claim.id,
         claim.token,

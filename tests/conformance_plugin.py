@@ -20,7 +20,7 @@ Outcome = Literal["passed", "failed", "skipped", "not run"]
 
 
 class MarkedTest(TypedDict):
-    """One test and the guarantees it stands for."""
+    """One test and the guarantees it shows."""
 
     test: str
     clauses: list[str]
@@ -56,7 +56,7 @@ class ClauseRecorder:
             test["outcome"] = _after(test["outcome"], report)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the file, also after failures and Ctrl-C; or leave that to whoever started this process."""
+        """Write the file, also after failures and Ctrl-C; or leave that to the process that started this one."""
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["clauses"] = list(self._tests.values())
             return
@@ -89,7 +89,7 @@ def _marked(nodeid: str, marks: Sequence[pytest.Mark]) -> MarkedTest:
 def _after(outcome: Outcome, report: pytest.TestReport) -> Outcome:
     if outcome == "failed" or report.failed:
         return "failed"
-    # A test that was expected to fail shows nothing, whichever way it went.
+    # A test that was expected to fail shows nothing, whatever its outcome.
     if outcome == "skipped" or report.skipped or hasattr(report, "wasxfail"):
         return "skipped"
     return "passed" if report.when == "call" else outcome

@@ -41,7 +41,7 @@ _WAITING = "SELECT queue, count(*) FROM {}jobs WHERE status = 'queued' GROUP BY 
 _COMPLETED = "SELECT queue, count(*) FROM {}finished WHERE status = 'completed' GROUP BY queue"
 
 AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.OperationalError)
-"""What a look at a database raises that is not there."""
+"""What a read raises while the database is not available."""
 
 _LEADS_TO = {
     "queued": Status.QUEUED,
@@ -63,7 +63,7 @@ _EDGES = {
     Status.FAILED: {Status.QUEUED, Status.COMPLETED},
     Status.CANCELLED: set(),
 }
-"""The state graph, written down once more: an edge that slips into the engine's own shall be noticed."""
+"""The state graph, stated a second time: an edge added to the engine's graph by mistake is detected."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ def _read_sqlite(path: str) -> dict[str, list[dict[str, Any]]]:
         connection.row_factory = sqlite3.Row
         connection.execute("BEGIN")
         return {
-            part: [dict(row) for row in connection.execute(f"SELECT {columns} FROM holdfast_{table}")]
-            for part, (table, columns) in _TABLES.items()
+            name: [dict(row) for row in connection.execute(f"SELECT {columns} FROM holdfast_{table}")]
+            for name, (table, columns) in _TABLES.items()
         }
 
 
@@ -140,22 +140,22 @@ async def _read_postgres(dsn: str) -> dict[str, list[dict[str, Any]]]:
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             return {
-                part: [
+                name: [
                     {**row, "id": str(row["id"])}
                     for row in await connection.fetch(f"SELECT {columns} FROM holdfast.{table}")
                 ]
-                for part, (table, columns) in _TABLES.items()
+                for name, (table, columns) in _TABLES.items()
             }
     finally:
         await connection.close()
 
 
 def every_acknowledged_job_completed(world: World, acknowledged: Collection[str]) -> None:
-    """What was acknowledged exists, and has come to its good end."""
+    """Every acknowledged job exists and has completed."""
     known = {row["id"] for row in world.jobs}
     missing = set(acknowledged) - known
     assert not missing, f"{len(missing)} acknowledged jobs are gone: {_some(missing)}"
-    # A job whose submitter never heard of it was promised nothing, and may be anywhere.
+    # A submission that was not acknowledged is promised nothing: its job may be in any state, or missing.
     wrong = set(acknowledged) - world.with_status(Status.COMPLETED)
     assert not wrong, f"{len(wrong)} acknowledged jobs did not complete: {_some(wrong)}"
 
@@ -180,7 +180,7 @@ def no_effect_doubled(entries: Iterable[Entry]) -> None:
     assert not _twice(effects), f"effects that took place twice: {_some(_twice(effects))}"
 
 
-def results_tell_of_real_effects(world: World, entries: Iterable[Entry], jobs: Collection[str]) -> None:
+def results_name_logged_effects(world: World, entries: Iterable[Entry], jobs: Collection[str]) -> None:
     """The result of each job names the effects that the service logged under the job's own keys, and no others.
 
     Parts of a result may be signed with a process id: `eff_000001@4711`.
@@ -189,9 +189,9 @@ def results_tell_of_real_effects(world: World, entries: Iterable[Entry], jobs: C
     for entry in entries:
         if entry.effect_id is not None:
             effects[_job_of(entry.key)].append(entry.effect_id)
-    told_of = set(jobs)
-    results = {row["id"]: _effects_in(row["result"]) for row in world.ended if row["id"] in told_of}
-    wrong = {job_id: told for job_id, told in results.items() if told != sorted(effects[job_id])}
+    selected = set(jobs)
+    results = {row["id"]: _effects_in(row["result"]) for row in world.ended if row["id"] in selected}
+    wrong = {job_id: named for job_id, named in results.items() if named != sorted(effects[job_id])}
     assert not wrong, f"{len(wrong)} results are not what took place: {_some(wrong.items())}"
 
 
@@ -218,7 +218,7 @@ def leases_belong_to_running_jobs(world: World) -> None:
 
 
 def counts_conserve(world: World) -> None:
-    """Every job that was ever stored is live or ended, with its arguments; nothing hangs in the air."""
+    """Every job that was ever stored is live or ended, with its arguments; no row belongs to no job."""
     stored = Counter(row["id"] for row in world.payloads)
     known = Counter(row["id"] for row in world.jobs)
     assert stored == known, f"arguments and jobs differ: {_some((stored - known) + (known - stored))}"
@@ -227,28 +227,34 @@ def counts_conserve(world: World) -> None:
 
 
 def histories_follow_the_graph(world: World) -> None:
-    """In the order of its events, each job walked along the edges of the state graph, to where it is now."""
-    for row, told in _histories(world):
-        walked = [_LEADS_TO[kind] for kind in told]
+    """In the order of its events, each job followed the edges of the state graph to its present state."""
+    for row, kinds in _histories(world):
+        walked = [_LEADS_TO[kind] for kind in kinds]
         astray = [f"{one} to {next_}" for one, next_ in pairwise(walked) if next_ not in _EDGES[one]]
-        assert not astray, f"job {row['id']} went from {', '.join(astray)}: {told}"
-        assert walked[-1] == row["status"], f"job {row['id']} is {row['status']}, but its history ends {told}"
+        assert not astray, f"job {row['id']} went from {', '.join(astray)}: {kinds}"
+        assert walked[-1] == row["status"], (
+            f"job {row['id']} is {row['status']}, but its history ends {kinds}"
+        )
 
 
 def every_lease_is_in_the_history(world: World) -> None:
     """A claim raises the token by one, and so does its end before the job's: the token counts the claims."""
-    for row, told in _histories(world):
+    for row, kinds in _histories(world):
         claims = (row["lease_token"] + 1) // 2
-        assert told.count("processing") == claims, f"job {row['id']} had {claims} leases, but tells of {told}"
+        assert kinds.count("processing") == claims, (
+            f"job {row['id']} had {claims} leases, its history: {kinds}"
+        )
 
 
 def every_replay_is_in_the_history(world: World) -> None:
-    """A job comes back only from a failed end, each time as a new generation, and its history tells of both."""
-    for row, told in _histories(world):
+    """A job is replayed only after it failed, each time as a new generation, and its history records both."""
+    for row, kinds in _histories(world):
         replays, accepted = row["generation"] - 1, _was_accepted(row)
         failures = replays + (row["status"] == Status.FAILED) + accepted
-        tells = (told.count("failed") + told.count("expired"), told.count("replayed"))
-        assert tells == (failures, replays), f"generation {row['generation']} of {row['id']} tells of {told}"
+        recorded = (kinds.count("failed") + kinds.count("expired"), kinds.count("replayed"))
+        assert recorded == (failures, replays), (
+            f"generation {row['generation']} of {row['id']}, its history: {kinds}"
+        )
 
 
 def failed_stages_are_on_record(world: World) -> None:
@@ -282,7 +288,7 @@ def signed_results_are_from_the_holder(world: World) -> None:
 
 
 def deadlines_were_kept(world: World) -> None:
-    """Who ended after its deadline was cancelled, or has timed out, and says when and why; nobody times out before."""
+    """A job that ended after its deadline was cancelled or timed out, and says when and why; none times out before."""
     for row in world.ended:
         late = row["deadline_at"] is not None and row["finished_at"] >= row["deadline_at"]
         timed_out = row["timed_out_at"] is not None
@@ -297,7 +303,7 @@ def deadlines_were_kept(world: World) -> None:
 
 
 def late_results_were_applied_by_people_only(world: World) -> None:
-    """A job that has timed out is completed only by one who accepts the result that came late; the history names them."""
+    """A job that has timed out is completed only by an operator who accepts the late result; the history names the operator."""
     accepted = Counter(event["id"] for event in world.events if event["kind"] == "accepted")
     for row in world.ended:
         times = accepted.pop(row["id"], 0)
@@ -325,13 +331,13 @@ def signals_were_taken_once(world: World) -> None:
     """
     sent = {(row["id"], row["number"]): (row["name"], json.loads(row["data"])) for row in world.signals}
     taken: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    for row in sorted(world.stages, key=lambda row: (row["generation"], _order(row["call"]))):
-        told = json.loads(row["result"] or "{}") if row["name"].startswith("@signal ") else {}
-        if "number" in told:
+    for row in sorted(world.stages, key=lambda row: (row["generation"], _call_number(row["call"]))):
+        signal = json.loads(row["result"] or "{}") if row["name"].startswith("@signal ") else {}
+        if "number" in signal:
             name = row["name"].removeprefix("@signal ")
-            known = sent.get((row["id"], told["number"]))
-            assert known == (name, told["data"]), f"job {row['id']} took {told}, and was sent {known}"
-            taken[row["id"], name].append(told["number"])
+            known = sent.get((row["id"], signal["number"]))
+            assert known == (name, signal["data"]), f"job {row['id']} took {signal}, and was sent {known}"
+            taken[row["id"], name].append(signal["number"])
     wrong = {job_id: numbers for job_id, numbers in taken.items() if numbers != sorted(set(numbers))}
     assert not wrong, f"signals taken twice or out of order: {_some(wrong.items())}"
 
@@ -357,13 +363,13 @@ def all_hold(world: World, entries: Iterable[Entry], *, acknowledged: Collection
     every_acknowledged_job_completed(world, acknowledged)
     nothing_completed_twice(world)
     no_effect_doubled(seen)
-    results_tell_of_real_effects(world, seen, world.with_status(Status.COMPLETED))
+    results_name_logged_effects(world, seen, world.with_status(Status.COMPLETED))
     attempts_stay_within(budget, world, seen)
     the_books_balance(world)
 
 
 def the_books_balance(world: World) -> None:
-    """Check what the rows alone must keep, whatever became of the jobs."""
+    """Check the invariants of the rows alone, whatever the jobs' states."""
     leases_belong_to_running_jobs(world)
     counts_conserve(world)
     histories_follow_the_graph(world)
@@ -379,12 +385,12 @@ def the_books_balance(world: World) -> None:
 
 
 def _was_accepted(row: Mapping[str, Any]) -> bool:
-    """Whether somebody let a late result stand."""
+    """Whether an operator accepted a late result."""
     return row["status"] == Status.COMPLETED and row.get("timed_out_at") is not None
 
 
-def _order(call: str) -> int:
-    """The number of a call that was counted."""
+def _call_number(call: str) -> int:
+    """The number of a call that is identified by its position; 0 for others."""
     return int(call.removeprefix("#")) if call.startswith("#") else 0
 
 
@@ -411,8 +417,8 @@ def _pid_of(worker: str) -> str:
 
 def _signature(result: str | None) -> str | None:
     """The process id in a signed result, or in the last part of one."""
-    told = json.loads(result or "null")
-    last = told[-1] if isinstance(told, list) and told else told
+    value = json.loads(result or "null")
+    last = value[-1] if isinstance(value, list) and value else value
     return last.rpartition("@")[2] if isinstance(last, str) and "@" in last else None
 
 
@@ -422,18 +428,18 @@ def _effects_in(result: str) -> list[str]:
 
 
 def _histories(world: World) -> Iterable[tuple[dict[str, Any], list[str]]]:
-    """Each job with the kinds of its events in order: stored ones, and what its row tells."""
+    """Each job with the kinds of its events in order: stored ones, and those that its row implies."""
     stored: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in sorted(world.events, key=lambda event: event["seq"]):
         stored[event["id"]].append(event)
     for row in world.jobs:
-        told = [(row["created_at"], "queued")]
-        told += [(event["at"], event["kind"]) for event in stored[row["id"]] if event["kind"] in _LEADS_TO]
+        events = [(row["created_at"], "queued")]
+        events += [(event["at"], event["kind"]) for event in stored[row["id"]] if event["kind"] in _LEADS_TO]
         if row["leased_by"] is not None:
-            told.append((row["last_attempt_at"], "processing"))
+            events.append((row["last_attempt_at"], "processing"))
         if "finished_at" in row:
-            told.append((row["finished_at"], row["status"]))
-        yield row, [kind for _, kind in sorted(told, key=lambda entry: entry[0])]
+            events.append((row["finished_at"], row["status"]))
+        yield row, [kind for _, kind in sorted(events, key=lambda entry: entry[0])]
 
 
 def _failed_as(row: Mapping[str, Any], error_class: str) -> bool:

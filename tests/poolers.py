@@ -1,4 +1,4 @@
-"""A PgBouncer of our own in front of a PostgreSQL of the tests, with so few connections that everybody shares them."""
+"""A private PgBouncer in front of a PostgreSQL of the tests, with so few connections that all clients share them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.polling import until
 from tests.servers import ServerFailedError, ServerMissingError
 from tools.debian import NotInstalledError, install
 
@@ -45,7 +45,7 @@ class PgBouncer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def dsn(self, address: str) -> str:
-        """Give the way through the pooler to the database of *address*."""
+        """Return the address of the same database through the pooler."""
         return urlunsplit(urlsplit(address)._replace(netloc=f"postgres@127.0.0.1:{self._port}"))
 
     def __enter__(self) -> Self:
@@ -61,7 +61,7 @@ class PgBouncer:
 
     def start(self) -> None:
         """Start it, and return when it takes connections."""
-        # Its file holds a password of the tests' server: nobody else may read it.
+        # Its file holds a password of the tests' server: no other user may read it.
         settings = self._folder / "pgbouncer.ini"
         settings.write_text(
             SETTINGS.format(
@@ -90,7 +90,7 @@ class PgBouncer:
         until(self._answers, within=START_TIMEOUT, what="PgBouncer")
 
     def stop(self) -> None:
-        """End it at once, with all that it carries."""
+        """Kill it, and with it all its connections."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -110,7 +110,7 @@ class PgBouncer:
 
 
 def _program() -> str:
-    """Find PgBouncer, or install it where that is ours to do. Raises `ServerMissingError`."""
+    """Find PgBouncer, or install it where permitted. Raises `ServerMissingError`."""
     found = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
         try:

@@ -1,4 +1,4 @@
-"""Real servers for tests: one that was given, or one of our own in a temporary folder.
+"""Real servers for tests: one that was given, or a private one in a temporary folder.
 
 `HOLDFAST_TEST_POSTGRES` names a server to use (a user that may create databases). Without it a
 `PrivatePostgres` is started from the binaries on this machine; on Debian, as root, they are
@@ -69,7 +69,7 @@ class PostgresServer:
         return urlunsplit(urlsplit(self._address)._replace(path=f"/{database}"))
 
     def create_database(self, prepare: Prepare | None = None) -> str:
-        """Create a database nobody else uses, and return its address.
+        """Create a database for the caller alone, and return its address.
 
         *prepare* runs once per server, on a template; each database after that is a copy of it.
         It may be an `async def`. Callable from a test with a running loop, too.
@@ -108,7 +108,7 @@ class PostgresServer:
 
 
 class PrivatePostgres(PostgresServer):
-    """A PostgreSQL of our own: a data folder, a port of 127.0.0.1 and a unix socket.
+    """A private PostgreSQL: a data folder, a port of 127.0.0.1 and a unix socket.
 
     Port and data stay the same over `stop`, `kill` and `start`. With *fsync* off it is quicker, and a
     test that kills it proves nothing. Should this process die, even by SIGKILL, a watcher ends the
@@ -283,7 +283,7 @@ class PrivatePostgres(PostgresServer):
 
 
 class _Launch(TypedDict, total=False):
-    """How a program is started: where, with which environment, as whom."""
+    """How a program is started: in which folder, with which environment, as which user."""
 
     cwd: str
     env: dict[str, str]
@@ -338,7 +338,7 @@ def open_postgres() -> PostgresServer:
 
 
 def postgres_binaries() -> Path:
-    """Return the folder of PostgreSQL's own programs, newest first; install them where that is ours to do.
+    """Return the folder of PostgreSQL's own programs, newest first; install them where permitted.
 
     Raises `ServerMissingError` when there are none.
     """
@@ -389,7 +389,7 @@ def _install_postgres() -> None:
 
 
 def _plain_account() -> pwd.struct_passwd | None:
-    """Return whom to run PostgreSQL as, which refuses root; None means ourselves."""
+    """Return the user to run PostgreSQL as, which refuses root; None means the current user."""
     if os.geteuid() != 0:
         return None
     known = {account.pw_name: account for account in pwd.getpwall()}
@@ -404,7 +404,7 @@ def _free_port() -> int:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the ids of the processes that *pid* started; none where the system does not tell."""
+    """Return the ids of the processes that *pid* started; none where the system does not list them."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.pages import AS_A_PROJECT, Block, blocks, read
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 SETTINGS = ("HOLDFAST_", "RETRY_", "WORKER_", "CIRCUIT_", "GATEWAY_", "DATABASE_URL")
 
 
@@ -51,14 +51,14 @@ class Shell:
     def wait_for(self, text: str) -> str:
         """Wait until *text* is shown, and return what was shown since the last command began."""
         with self._grown:
-            assert self._grown.wait_for(lambda: text in self._output[self.mark :], PATIENCE), self._output
+            assert self._grown.wait_for(lambda: text in self._output[self.mark :], TIMEOUT), self._output
             return self._output[self.mark :]
 
     def close(self) -> None:
         """End the shell and what it started; both are in a session of their own."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._reader.join(PATIENCE)
+        self._reader.join(TIMEOUT)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -68,8 +68,8 @@ class Shell:
                 self._grown.notify_all()
 
 
-def parts(page: Path) -> Iterator[Block | str]:
-    """Yield what *page* tells to do, in order; remarks say what to wait for."""
+def steps(page: Path) -> Iterator[Block | str]:
+    """Yield the steps of *page* in order: blocks to run, and remarks that say what to wait for."""
     text = read(page)
     waits = {
         text.count("\n", 0, found.start()) + 1: found[1] for found in re.finditer("<!-- (wait .*?) -->", text)
@@ -82,7 +82,7 @@ def parts(page: Path) -> Iterator[Block | str]:
 
 
 def assert_shows(output: str, expected: str) -> None:
-    """Compare line by line; widths are the terminal's business, and `…` stands for anything."""
+    """Compare line by line; widths of columns are ignored, and `…` matches anything."""
     place = 0
     for line in expected.splitlines():
         pattern = r"[ \t]+".join(re.escape(word).replace("…", r"[^\n]*") for word in line.split())

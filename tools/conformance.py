@@ -1,4 +1,4 @@
-"""Holds the page of guarantees against the tests that show them.
+"""Compares the page of guarantees with the tests that show them.
 
 Reads the tables of `docs/reference/guarantees.md` and what the last test run noted in `build/clauses.json`, prints
 one line for each guarantee, writes `build/conformance.json`, and exits with 1 when the page claims more than the
@@ -125,7 +125,7 @@ def read_run(text: str) -> list[MarkedTest]:
 
 
 def judge(guarantees: list[Guarantee], tests: list[MarkedTest], *, skips_count: bool) -> Report:
-    """Hold each guarantee against the tests marked with it.
+    """Compare each guarantee with the tests marked with it.
 
     A machine without PostgreSQL skips tests. With *skips_count* such a gap is a broken promise, otherwise
     the guarantee counts as partly shown.

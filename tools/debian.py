@@ -1,4 +1,4 @@
-"""Installs what tests and checks need beside Python, where that is ours to do: as root, on Debian."""
+"""Installs what tests and checks need beside Python, where permitted: as root, on Debian."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PATIENCE = 600
+TIMEOUT_SECONDS = 600
 
 
 class NotInstalledError(Exception):
@@ -21,17 +21,17 @@ def may_install() -> bool:
 
 
 def install(*packages: str) -> None:
-    """Install *packages*. Raises `NotInstalledError` if that is not ours to do, or does not work."""
+    """Install *packages*. Raises `NotInstalledError` if that is not permitted, or fails."""
     names = " ".join(packages)
     if not may_install():
         raise NotInstalledError(f"Install {names} first (Debian: apt-get install {names}).")
 
     print(f"Installing {names} (apt-get) ...", file=sys.__stderr__, flush=True)
     quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    patient = ["apt-get", "-o", "DPkg::Lock::Timeout=300"]  # somebody else may be installing
-    for command in ([*patient, "update"], [*patient, "install", "-y", *packages]):
+    apt_get = ["apt-get", "-o", "DPkg::Lock::Timeout=300"]  # another process may be installing
+    for command in ([*apt_get, "update"], [*apt_get, "install", "-y", *packages]):
         done = subprocess.run(
-            command, env=quiet, capture_output=True, text=True, check=False, timeout=PATIENCE
+            command, env=quiet, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS
         )
         if done.returncode:
             raise NotInstalledError(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}")

@@ -1,4 +1,4 @@
-"""Changes the core in every small way, and counts the changes that no unit test notices.
+"""Makes every small change to the core, and counts the changes that no unit test detects.
 
 mutmut makes the changes, one at a time: a `<` becomes `<=`, an argument becomes None, a text gets an `XX`. Each
 changed program is a mutant. The tests that reach the changed function are run against it; if one fails, the
@@ -27,11 +27,11 @@ ROOT = Path(__file__).parents[1]
 CORE = Path("src/holdfast/core")
 FOLDER = ROOT / "build" / "mutants"
 CHANGED = FOLDER / "mutants"
-"""Where mutmut keeps the changed copy and what it found out."""
+"""Where mutmut keeps the changed copy and its results."""
 
 PLUGIN = ["-p", "tools.plain_examples"]
-WANTED = 85.0
-PATIENCE = 300
+MINIMUM_PERCENT = 85.0
+TIMEOUT_SECONDS = 300
 
 _OUTCOMES: dict[int | None, Outcome] = {
     0: "survived",
@@ -58,7 +58,7 @@ print(json.dumps(sorted(state()._stats)))
 
 
 class Mutant(NamedTuple):
-    """One small change: the function it was made in, and what the tests made of it."""
+    """One small change: the function it was made in, and the outcome of its tests."""
 
     name: str
     outcome: Outcome
@@ -75,7 +75,7 @@ class Mutant(NamedTuple):
 
 
 def chosen_tests() -> list[str]:
-    """Return the tests that mutants are shown to: those that bear the name of a module of the core."""
+    """Return the tests that are run on mutants: those named after a module of the core."""
     files = (
         f"tests/unit/test_{module.stem}.py"
         for module in sorted((ROOT / CORE).rglob("*.py"), key=lambda file: file.stem)
@@ -84,7 +84,7 @@ def chosen_tests() -> list[str]:
 
 
 def prepare() -> None:
-    """Lay out a fresh copy of the project, with what mutmut has to know at the end of its `pyproject.toml`."""
+    """Create a fresh copy of the project, with mutmut's settings at the end of its `pyproject.toml`."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     for folder in ("src/holdfast", "tests", "tools"):
         shutil.copytree(ROOT / folder, FOLDER / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -102,40 +102,40 @@ use_git_change_detection = false
 
 
 def run_mutmut() -> None:
-    """Make the mutants and show them to the tests; what mutmut says goes into a file."""
+    """Make the mutants and run the tests on them; mutmut's output goes to a file."""
     log = FOLDER / "mutmut.log"
     command = [str(Path(sys.executable).with_name("mutmut")), "run"]
     with log.open("w", encoding="utf-8") as output:
         code = subprocess.call(command, cwd=FOLDER, env=_environment(), stdout=output, stderr=output)
     if code != 0:
         print(log.read_text(encoding="utf-8")[-4_000:], file=sys.stderr)
-        raise SystemExit(f"mutmut did not come to an end; all that it said is in {log}")
+        raise SystemExit(f"mutmut failed; its output is in {log}")
 
 
 def read_mutants() -> list[Mutant]:
-    """Return what mutmut noted beside each module."""
+    """Return the results that mutmut stored beside each module."""
     notes = sorted((CHANGED / CORE).rglob("*.py.meta"))
     return [mutant for note in notes for mutant in mutants_in(note.read_text(encoding="utf-8"))]
 
 
 def mutants_in(note: str) -> list[Mutant]:
-    """Return the mutants of one module; a way to end that is not known counts as other, and not as killed."""
+    """Return the mutants of one module; an unknown exit code counts as other, and not as killed."""
     codes: dict[str, int | None] = json.loads(note)["exit_code_by_key"]
     return [Mutant(name, _OUTCOMES.get(code, "other")) for name, code in codes.items()]
 
 
-def seen_anew(mutants: list[Mutant]) -> list[Mutant]:
+def rerun_survivors(mutants: list[Mutant]) -> list[Mutant]:
     """Give survivors in functions that run when a module is imported a process of their own.
 
-    mutmut imports everything once and forks, so that a change in such a function comes too late to be seen.
+    mutmut imports everything once and forks, so that a change in such a function has no effect.
     """
-    if _judged_anew(Mutant("holdfast.core.none.x_none", "other")).outcome != "survived":
+    if _rerun(Mutant("holdfast.core.none.x_none", "other")).outcome != "survived":
         raise SystemExit("The tests fail in a process of their own, also where nothing was changed.")
     late = _run_at_import()
 
     def judged(mutant: Mutant) -> Mutant:
         unseen = mutant.outcome != "killed" and mutant.function in late
-        return _judged_anew(mutant) if unseen else mutant
+        return _rerun(mutant) if unseen else mutant
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(judged, mutants))
@@ -169,7 +169,7 @@ def main() -> int:
     print(f"Mutants ... this takes about ten minutes; the progress is in {folder}/mutmut.log", flush=True)
     prepare()
     run_mutmut()
-    mutants = seen_anew(read_mutants())
+    mutants = rerun_survivors(read_mutants())
     left = [mutant.name for mutant in mutants if mutant.outcome != "killed"]
     (FOLDER / "left.txt").write_text("\n".join(left) + "\n", encoding="utf-8")
     print(table(mutants))
@@ -177,7 +177,7 @@ def main() -> int:
         f"\nThose left are listed in {folder}/left.txt; there, `../../.mutants-venv/bin/mutmut show NAME` shows one."
     )
     print(as_json(mutants))
-    return 0 if percent(mutants) >= WANTED else 1
+    return 0 if percent(mutants) >= MINIMUM_PERCENT else 1
 
 
 def _environment(mutant: str | None = None) -> dict[str, str]:
@@ -187,19 +187,23 @@ def _environment(mutant: str | None = None) -> dict[str, str]:
 
 def _run_at_import() -> set[str]:
     command = [sys.executable, "-c", _RUN_AT_IMPORT]
-    told = subprocess.run(
+    listed = subprocess.run(
         command, cwd=CHANGED, env=_environment("stats"), stdout=subprocess.PIPE, check=True, text=True
     )
-    return set(json.loads(told.stdout))
+    return set(json.loads(listed.stdout))
 
 
-def _judged_anew(mutant: Mutant) -> Mutant:
+def _rerun(mutant: Mutant) -> Mutant:
     own = f"tests/unit/test_{mutant.module}.py"
     tests = sorted(chosen_tests(), key=lambda file: file != own)
     command = [sys.executable, "-m", "pytest", "-x", "-q", *PLUGIN, *tests]
     try:
         code = subprocess.call(
-            command, cwd=CHANGED, env=_environment(mutant.name), stdout=subprocess.DEVNULL, timeout=PATIENCE
+            command,
+            cwd=CHANGED,
+            env=_environment(mutant.name),
+            stdout=subprocess.DEVNULL,
+            timeout=TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
         return mutant._replace(outcome="timeout")

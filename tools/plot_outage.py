@@ -1,8 +1,8 @@
-"""Draw what happens when a provider goes down and comes back, from the course that `make outage` writes.
+"""Draw what happens when a provider goes down and comes back, from the timeline that `make outage` writes.
 
     python -m tools.plot_outage build/outage-postgres.json docs/guides/images/outage.svg
 
-Three panels over one axis of time: calls to the sick provider, jobs that are held for it, and calls to another
+Three panels over one axis of time: calls to the failing provider, jobs that are held for it, and calls to another
 provider beside it. Calls lie between one and hundreds a second, so their axes are logarithmic, and each second
 is a dot.
 """
@@ -29,15 +29,15 @@ class Picture:
     def __init__(self, until: float, panels: int) -> None:
         self._until = until
         self.height = TOP + panels * PANEL + (panels - 1) * GAP + BOTTOM
-        self._runtime: list[str] = []
+        self._elements: list[str] = []
 
     def x(self, seconds: float) -> float:
-        """Where a moment is."""
+        """The x coordinate of an instant."""
         return LEFT + (WIDTH - LEFT - RIGHT) * (seconds - FROM) / (self._until - FROM)
 
-    def add(self, part: str) -> None:
+    def add(self, element: str) -> None:
         """Draw something."""
-        self._runtime.append(part)
+        self._elements.append(element)
 
     def text(self, x: float, y: float, words: str, *, anchor: str = "start", colour: str = "#333") -> None:
         """Write something."""
@@ -56,7 +56,7 @@ class Picture:
             'font-family="sans-serif" font-size="11">'
         )
         paper = f'<rect width="{WIDTH}" height="{self.height}" fill="white"/>'
-        return "\n".join([head, f"<title>{title}</title>", paper, *self._runtime, "</svg>", ""])
+        return "\n".join([head, f"<title>{title}</title>", paper, *self._elements, "</svg>", ""])
 
 
 class Panel:
@@ -72,13 +72,13 @@ class Panel:
             self._grid(value)
 
     def y(self, value: float) -> float:
-        """Where a value is."""
-        part = (
+        """The y coordinate of a value."""
+        share = (
             math.log10(max(value, 0.7) / 0.7) / math.log10(self._most / 0.7)
             if self._log
             else value / self._most
         )
-        return self._bottom - PANEL * part
+        return self._bottom - PANEL * share
 
     def dots(self, points: Points, colour: str) -> None:
         """Draw each value as a dot."""
@@ -107,59 +107,61 @@ class Panel:
         self._picture.text(LEFT - 6, y + 4, f"{value:,.0f}", anchor="end")
 
 
-def draw(course: dict[str, Any]) -> str:
-    """Draw a course."""
-    until = _end(course)
+def draw(timeline: dict[str, Any]) -> str:
+    """Draw a timeline."""
+    until = _end(timeline)
     picture = Picture(until, panels=3)
-    _times(picture, course, until)
-    _calls(Panel(picture, 0, "ProviderCalls a second to the provider that is down", 200, log=True), course)
-    most = max(held for _, held in course["held"])
+    _times(picture, timeline, until)
+    _calls(Panel(picture, 0, "Calls a second to the provider that is down", 200, log=True), timeline)
+    most = max(held for _, held in timeline["held"])
     held = Panel(picture, 1, "Jobs that are held for it", most * 1.05, log=False)
-    held.curve([*course["held"], (until, 0)], HELD)
-    other = Panel(picture, 2, "ProviderCalls a second to another provider, beside it", 200, log=True)
-    other.dots([point for point in course["other_calls"] if FROM <= point[0] < until], OTHER)
+    held.curve([*timeline["held"], (until, 0)], HELD)
+    other = Panel(picture, 2, "Calls a second to another provider", 200, log=True)
+    other.dots([point for point in timeline["other_calls"] if FROM <= point[0] < until], OTHER)
     return picture.svg("A provider is down, and comes back: calls, held jobs, and another provider's calls")
 
 
-def _end(course: dict[str, Any]) -> float:
+def _end(timeline: dict[str, Any]) -> float:
     """A while after the last call of the backlog."""
-    return float(max(second for second, _ in course["good_calls"]) + 10)
+    return float(max(second for second, _ in timeline["good_calls"]) + 10)
 
 
-def _times(picture: Picture, course: dict[str, Any], until: float) -> None:
+def _times(picture: Picture, timeline: dict[str, Any], until: float) -> None:
     """Draw what is common to all panels: the time, the outage, and when the breaker closed."""
     top, bottom = TOP - 4, picture.height - BOTTOM
-    width = picture.x(course["up_at"]) - picture.x(0)
+    width = picture.x(timeline["up_at"]) - picture.x(0)
     picture.add(
         f'<rect x="{picture.x(0):.1f}" y="{top}" width="{width:.1f}" height="{bottom - top}" fill="{BAND}"/>'
     )
-    picture.text(picture.x(course["up_at"]) - 4, top + 12, "the provider is down", anchor="end", colour=BAD)
-    closed = picture.x(course["closed"][0])
+    picture.text(picture.x(timeline["up_at"]) - 4, top + 12, "the provider is down", anchor="end", colour=BAD)
+    closed = picture.x(timeline["closed"][0])
     picture.line([(closed, top), (closed, bottom)], GOOD, dash="4 3")
     picture.text(closed + 4, top + 12, "closed", colour=GOOD)
     for seconds in range(0, int(until), EVERY):
         picture.text(picture.x(seconds), bottom + 16, f"{seconds} s", anchor="middle")
 
 
-def _calls(panel: Panel, course: dict[str, Any]) -> None:
-    panel.dots(course["failed_calls"], BAD)
-    panel.dots(course["good_calls"], GOOD)
-    first = sum(calls for second, calls in course["failed_calls"] if second < course["opened"][0] + 10)
+def _calls(panel: Panel, timeline: dict[str, Any]) -> None:
+    panel.dots(timeline["failed_calls"], BAD)
+    panel.dots(timeline["good_calls"], GOOD)
+    first = sum(calls for second, calls in timeline["failed_calls"] if second < timeline["opened"][0] + 10)
     panel.note(0, first, f"{first} calls until it opened", BAD)
-    second, trials = next(point for point in course["failed_calls"] if point[0] >= course["opened"][0] + 10)
+    second, trials = next(
+        point for point in timeline["failed_calls"] if point[0] >= timeline["opened"][0] + 10
+    )
     panel.note(second, trials, f"{trials} trials after each cooldown", BAD)
 
 
 def main() -> None:
-    """Read a course, and write the picture."""
+    """Read a timeline, and write the picture."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("course", type=Path)
+    parser.add_argument("timeline", type=Path)
     parser.add_argument("picture", type=Path)
     options = parser.parse_args()
     options.picture.parent.mkdir(parents=True, exist_ok=True)
-    options.picture.write_text(draw(json.loads(options.course.read_text())))
+    options.picture.write_text(draw(json.loads(options.timeline.read_text())))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Engine(Protocol):
 
     @property
     def working_since(self) -> float | None:
-        """When the worker was up and made its first claim; None if only its first handler call can tell.
+        """When the worker was up and made its first claim; None if only its first handler call shows it.
 
         A drain is timed from here, so that no engine pays for how it starts.
         """
@@ -46,7 +46,7 @@ class Engine(Protocol):
         """Submit one no-op job; durable when this returns."""
 
     async def submit_many(self, kind: str, numbers: Sequence[int]) -> None:
-        """Submit jobs of *kind* (`noop` or `staged`) in the fastest documented way."""
+        """Submit jobs of *kind* (`noop` or `staged`) by the fastest documented method."""
 
     def worker(self) -> AbstractAsyncContextManager[None]:
         """Work in this process, at the case's setting, until left."""

@@ -1,4 +1,4 @@
-"""Dramatiq on RabbitMQ: durable queue, persistent messages, each send confirmed, its usual middleware.
+"""Dramatiq on RabbitMQ: durable queue, persistent messages, each send confirmed, its default middleware.
 
 The broker forgets a message when it is acknowledged, so what counts as finished is what was acknowledged.
 """
@@ -65,7 +65,7 @@ class Bench:
         self._noop.send(number)
 
     async def submit_many(self, kind: str, numbers: Sequence[int]) -> None:
-        for number in numbers:  # there is no way to send many at once
+        for number in numbers:  # it has no bulk send
             self._noop.send(number)
 
     @asynccontextmanager

@@ -54,7 +54,7 @@ class Bench:
         self._register_call("call-limit", tally, provider=self._hold.provider("wide", concurrency=ROOMY))
 
     def _register_call(self, kind: str, tally: Tally | None, *, provider: Provider | None = None) -> None:
-        """A job of one stage, which stands for a call of *provider*."""
+        """A job of one stage, which represents a call of *provider*."""
 
         @self._hold.stage(f"{kind}-stage", provider=provider)
         async def call(number: int) -> int:

@@ -46,7 +46,7 @@ class Bench:
         self._noop(number)
 
     async def submit_many(self, kind: str, numbers: Sequence[int]) -> None:
-        for number in numbers:  # there is no way to put many in at once
+        for number in numbers:  # it has no bulk enqueue
             self._noop(number)
 
     @asynccontextmanager

@@ -68,7 +68,7 @@ class Bench:
         try:
             yield
         finally:
-            running.cancel()  # the documented way: it finishes what it has in hand
+            running.cancel()  # as documented: it finishes the jobs in flight
             with suppress(asyncio.CancelledError):
                 await running
 

@@ -1,4 +1,4 @@
-"""What these tests share: each of them on both stores, with a database that nobody else uses."""
+"""What these tests share: each of them on both stores, with a database of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.acceptance.harness.clocks import faketime_library
 from tests.acceptance.harness.databases import STORES, Database, StoreName, open_database
 from tests.acceptance.harness.disks import SmallDisk
-from tests.acceptance.harness.missing import PartMissingError
+from tests.acceptance.harness.prerequisites import PrerequisiteMissingError
 from tests.servers import ServerMissingError, in_ci, postgres_binaries
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def postgres_database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def small_disk() -> Iterator[SmallDisk]:
-    """A disk of its own, which can be filled; that takes the right to mount."""
+    """A separate disk that can be filled; mounting it takes the right to mount."""
     try:
         disk = SmallDisk(megabytes=32).__enter__()
-    except PartMissingError as missing:
+    except PrerequisiteMissingError as missing:
         _cannot_run(missing)
     with ExitStack() as stack:
         stack.push(disk)
@@ -75,7 +75,7 @@ def faketime() -> None:
     """Skip a test that needs wrong clocks where they cannot be had."""
     try:
         faketime_library()
-    except PartMissingError as missing:
+    except PrerequisiteMissingError as missing:
         _cannot_run(missing)
 
 
@@ -86,7 +86,7 @@ def _ensure_postgres() -> None:
         _cannot_run(missing)
 
 
-def _cannot_run(missing: ServerMissingError | PartMissingError) -> NoReturn:
+def _cannot_run(missing: ServerMissingError | PrerequisiteMissingError) -> NoReturn:
     if in_ci():
         pytest.fail(str(missing), pytrace=False)
     pytest.skip(str(missing))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from tests import invariants
 from tests.acceptance.harness.app import BUDGET, build
-from tests.acceptance.harness.driver import LEASE
-from tests.acceptance.harness.measuring import drain
-from tests.acceptance.harness.pacing import now_and_then, until
-from tests.acceptance.harness.processes import Crew
+from tests.acceptance.harness.fault_injector import LEASE
+from tests.acceptance.harness.polling import throttled, until
+from tests.acceptance.harness.processes import WorkerPool
+from tests.acceptance.harness.recovery import drain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,21 +30,21 @@ def test_a_parent_of_a_thousand_completes_once_with_all_results_while_workers_ar
     database: Database, tmp_path: Path
 ) -> None:
     options = ("--lease", str(LEASE), "--slots", str(SLOTS))
-    with Crew(database.url, tmp_path, size=WORKERS, options=options) as crew:
-        crew.wait_until_at_work()
+    with WorkerPool(database.url, tmp_path, size=WORKERS, options=options) as pool:
+        pool.wait_until_at_work()
         parent = submit_parent(database.url)
 
         for number in range(1, KILLS + 1):
-            await_children(database, crew, CHILDREN * number // KILLS)
-            kill_one(database, crew)
-        drain(database, crew, within=120)
+            await_children(database, pool, CHILDREN * number // KILLS)
+            kill_one(database, pool)
+        drain(database, pool, within=120)
 
     world = database.world()
     [row] = [row for row in world.ended if row["id"] == parent]
     assert json.loads(row["result"])[:-1] == [f"child {number}" for number in range(CHILDREN)]
     assert len(world.ended) == CHILDREN + 1
     invariants.all_hold(world, (), acknowledged=[row["id"] for row in world.jobs], budget=BUDGET)
-    assert len(crew.former) >= KILLS
+    assert len(pool.former) >= KILLS
 
 
 def submit_parent(url: str) -> str:
@@ -56,18 +56,18 @@ def submit_parent(url: str) -> str:
     return asyncio.run(submit())
 
 
-def await_children(database: Database, crew: Crew, number: int) -> None:
-    """Wait until so many jobs have completed; who dies meanwhile is replaced."""
+def await_children(database: Database, pool: WorkerPool, number: int) -> None:
+    """Wait until *number* jobs have completed; workers that die meanwhile are replaced."""
 
     def enough() -> bool:
-        crew.tend()
+        pool.replace_dead()
         return database.completed("default") >= number
 
-    until(now_and_then(enough), within=120, what=f"{number} children to complete")
+    until(throttled(enough), within=120, what=f"{number} children to complete")
 
 
-def kill_one(database: Database, crew: Crew) -> None:
-    """Kill a worker that holds something, if there is one: the parent's own, now and then."""
+def kill_one(database: Database, pool: WorkerPool) -> None:
+    """Kill a worker that holds a lease, if there is one; sometimes it is the parent's."""
     holders = set(database.holders().values())
-    busy = [member for member in crew.members if member.process.pid in holders]
-    random.Random(len(crew.former)).choice(busy or crew.members).kill()
+    busy = [member for member in pool.members if member.process.pid in holders]
+    random.Random(len(pool.former)).choice(busy or pool.members).kill()

@@ -1,7 +1,7 @@
-"""The database's clock decides, and a jump of it costs leases and nothing else.
+"""The database's clock decides; a jump of it costs leases and nothing else.
 
-On PostgreSQL that is the server's, so a worker whose own clock is wrong does no harm. Those who share a SQLite
-file share a machine, and its clock is the database's: there the jump is everybody's.
+On PostgreSQL that is the server's, so a worker whose own clock is wrong does no harm. Processes that share a
+SQLite file share a machine, and its clock is the database's: there the clock of all processes jumps.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests import invariants
 from tests.acceptance.harness.app import BUDGET, submit_orders
 from tests.acceptance.harness.clocks import WrongClock, forget
 from tests.acceptance.harness.databases import open_database
-from tests.acceptance.harness.measuring import drain
-from tests.acceptance.harness.pacing import until
-from tests.acceptance.harness.processes import Crew, Place, Process, Service
+from tests.acceptance.harness.polling import until
+from tests.acceptance.harness.processes import Place, Process, Service, WorkerPool
+from tests.acceptance.harness.recovery import drain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,21 +80,21 @@ def test_workers_whose_clocks_are_wrong_keep_their_leases_and_leave_others_their
     options = ("--lease", "30")
     with (
         Service(tmp_path, all_are_slow) as service,
-        Crew(postgres_database.url, tmp_path, service.url, options=options, places=places) as crew,
+        WorkerPool(postgres_database.url, tmp_path, service.url, options=options, places=places) as pool,
     ):
-        crew.wait_until_at_work()
-        assert [round(off_by(member) / TEN_MINUTES) for member in crew.members] == [1, -1, 0]
+        pool.wait_until_at_work()
+        assert [round(off_by(member) / TEN_MINUTES) for member in pool.members] == [1, -1, 0]
         orders = submit_orders(postgres_database.url, 150)
-        until(lambda: len(service.calls()) >= 30, within=10, what="calls under way")
+        until(lambda: len(service.calls()) >= 30, within=10, what="calls in flight")
         ahead.jump_to(-TEN_MINUTES)
         behind.jump_to(TEN_MINUTES)
 
-        drain(postgres_database, crew, within=60)
-        codes = crew.dismiss()
+        drain(postgres_database, pool, within=60)
+        codes = pool.stop()
 
     world = postgres_database.world()
     assert codes == [0, 0, 0]
-    assert (crew.lines("jobs reclaimed"), crew.lines("lease lost"), crew.lines("write fenced")) == (
+    assert (pool.lines("jobs reclaimed"), pool.lines("lease lost"), pool.lines("write fenced")) == (
         [],
         [],
         [],
@@ -112,25 +112,25 @@ def test_a_jump_of_the_clock_that_sqlite_workers_share_loses_and_doubles_nothing
     with (
         open_database("sqlite", tmp_path) as database,
         Service(tmp_path, all_are_slow) as service,
-        Crew(
+        WorkerPool(
             database.url,
             tmp_path,
             service.url,
             options=("--lease", "30"),
             places=(Place(database.url, clock=clock),) * 3,
-        ) as crew,
+        ) as pool,
     ):
-        crew.wait_until_at_work()
+        pool.wait_until_at_work()
         orders = submit_orders(database.url, 80)
-        until(lambda: len(service.calls()) >= 30, within=10, what="calls under way")
+        until(lambda: len(service.calls()) >= 30, within=10, what="calls in flight")
         clock.jump_to(seconds)
 
-        drain(database, crew, within=60)
-        codes = crew.dismiss()
+        drain(database, pool, within=60)
+        codes = pool.stop()
         world = database.world()
 
     assert codes == [0, 0, 0]
-    assert seconds < 0 or crew.lines("jobs reclaimed"), "no lease ended early, so the clock did not jump"
+    assert seconds < 0 or pool.lines("jobs reclaimed"), "no lease ended early, so the clock did not jump"
     assert invariants.damage(world, service.calls(), orders) == (0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""`make demo`, run small: it keeps its promises, says so in plain lines, and leaves nobody behind."""
+"""`make demo`, run small: it keeps its promises, says so in plain lines, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.polling import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ PLAIN = {"COLUMNS": "110", "TERM": "xterm", "FORCE_COLOR": "", "TTY_COMPATIBLE":
 
 @pytest.fixture(autouse=True)
 def heeded_interrupts() -> Iterator[None]:
-    """Undo what a shell does to a command in the background: it ignores SIGINT, and so does whoever it starts."""
+    """Undo what a shell does to a command in the background: it ignores SIGINT, and its children inherit that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -32,10 +32,10 @@ def heeded_interrupts() -> Iterator[None]:
 
 def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
     with demo("--jobs", "120", folder=tmp_path) as process:
-        told, complaints = process.communicate(timeout=WITHIN)
+        output, errors = process.communicate(timeout=WITHIN)
 
-    assert (process.returncode, complaints) == (0, ""), told
-    assert rows_kept(told) == [
+    assert (process.returncode, errors) == (0, ""), output
+    assert rows_kept(output) == [
         "Every submitted job completes",
         "No job is lost or made up",
         "No effect takes place twice",
@@ -53,7 +53,7 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
         "Other work goes on meanwhile",
         "The backlog goes out in a ramp",
     ]
-    for figure in (
+    for fragment in (
         "submitted 200, completed 200",
         "lost 0",
         "duplicate effects 0 of 400",
@@ -70,9 +70,9 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
         "jobs beside 40, done while it was down 40",
         "opened again 0",
     ):
-        assert figure in told
-    assert "BROKEN" not in told
-    assert not [character for character in told if not character.isprintable() and character != "\n"]
+        assert fragment in output
+    assert "BROKEN" not in output
+    assert not [character for character in output if not character.isprintable() and character != "\n"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -82,10 +82,10 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(number: signal.Signals,
     with demo("--jobs", "120", folder=tmp_path) as process:
         children = until(lambda: two_children_of(process.pid), within=30, what="provider and worker")
         process.send_signal(number)
-        told, complaints = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=30)
 
-    assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130), told
-    assert complaints == ""
+    assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130), output
+    assert errors == ""
     until(lambda: not any(map(is_running, children)), within=10, what="the end of provider and worker")
     if number != signal.SIGKILL:
         assert list(tmp_path.iterdir()) == []
@@ -109,9 +109,9 @@ def demo(*options: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def rows_kept(told: str) -> list[str]:
+def rows_kept(output: str) -> list[str]:
     """The promises of those rows of the closing table that say that they were kept."""
-    rows = [line for line in told.splitlines() if line.rstrip().endswith("  kept")]
+    rows = [line for line in output.splitlines() if line.rstrip().endswith("  kept")]
     return [row.strip().partition("  ")[0] for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""A full disk is told of in plain words, loses nothing, and is over as soon as there is room."""
+"""A full disk is reported in plain words, loses nothing, and work goes on as soon as there is space."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests import invariants
 from tests.acceptance.harness.app import BUDGET, submit_orders
 from tests.acceptance.harness.databases import open_database
 from tests.acceptance.harness.disks import MEGABYTE
-from tests.acceptance.harness.driver import LEASE
-from tests.acceptance.harness.measuring import drain
-from tests.acceptance.harness.pacing import until
-from tests.acceptance.harness.processes import Crew, Service
+from tests.acceptance.harness.fault_injector import LEASE
+from tests.acceptance.harness.polling import until
+from tests.acceptance.harness.processes import Service, WorkerPool
+from tests.acceptance.harness.recovery import drain
 from tests.builders import a_job
 
 if TYPE_CHECKING:
@@ -98,25 +98,25 @@ def test_a_worker_outlives_a_full_disk_and_finishes_its_jobs(
     options = ("--lease", str(LEASE))
     with (
         Service(tmp_path, all_are_slow) as service,
-        Crew(database.url, tmp_path, service.url, size=1, options=options) as crew,
+        WorkerPool(database.url, tmp_path, service.url, size=1, options=options) as pool,
     ):
-        crew.wait_until_at_work()
+        pool.wait_until_at_work()
         orders = submit_orders(database.url, 60)
-        until(lambda: len(service.calls()) >= 5, within=10, what="calls under way")
+        until(lambda: len(service.calls()) >= 5, within=10, what="calls in flight")
         small_disk.fill()
-        until(lambda: crew.lines("store unavailable"), within=60, what="the worker to miss the room")
-        assert "the disk is full" in crew.lines("store unavailable")[0]["message"]
+        until(lambda: pool.lines("store unavailable"), within=60, what="the worker to report the full disk")
+        assert "the disk is full" in pool.lines("store unavailable")[0]["message"]
 
         small_disk.free()
-        drain(database, crew, within=120)
-        codes = crew.dismiss()
+        drain(database, pool, within=120)
+        codes = pool.stop()
 
-    assert (crew.former, codes) == ([], [0])
+    assert (pool.former, codes) == ([], [0])
     invariants.all_hold(database.world(), service.calls(), acknowledged=orders, budget=BUDGET)
 
 
 async def refused_for_lack_of_room(hold: Holdfast, small_disk: SmallDisk) -> int:
-    """Fill the disk, then the room that SQLite had set aside; return how many jobs are stored."""
+    """Fill the disk, then the space that SQLite had reserved; return how many jobs are stored."""
     small_disk.fill()
     with suppress(StoreUnavailable):
         while True:

@@ -1,4 +1,4 @@
-"""A job that takes its worker down again and again ends failed, and takes nobody with it."""
+"""A job that crashes its worker again and again ends failed, and no other job fails with it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from holdfast import Status
 from tests import invariants
 from tests.acceptance.harness.app import KILLER_BUDGET, App, Weapon, build
-from tests.acceptance.harness.pacing import until
-from tests.acceptance.harness.processes import Crew
+from tests.acceptance.harness.polling import until
+from tests.acceptance.harness.processes import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -26,7 +26,7 @@ LEASE = "1"
 
 
 def submitted(database: Database, submit: Callable[[App], Awaitable[list[str]]]) -> list[str]:
-    """Submit from this process, and give the ids of what was submitted."""
+    """Submit from this process; return the ids of the submitted jobs."""
 
     async def run() -> list[str]:
         app = build(database.url)
@@ -37,18 +37,18 @@ def submitted(database: Database, submit: Callable[[App], Awaitable[list[str]]])
 
 
 @contextmanager
-def supervised_worker(database: Database, folder: Path, *, slots: int) -> Iterator[Crew]:
-    """One worker process; `tend` starts the next one when it has died."""
+def supervised_worker(database: Database, folder: Path, *, slots: int) -> Iterator[WorkerPool]:
+    """One worker process; `replace_dead` starts the next one when it has died."""
     options = ("--lease", LEASE, "--poll", "0.1", "--slots", str(slots))
-    with Crew(database.url, folder, size=1, options=options) as crew:
-        yield crew
+    with WorkerPool(database.url, folder, size=1, options=options) as pool:
+        yield pool
 
 
-def run_to_the_end(database: Database, crew: Crew, *, within: float) -> World:
+def run_to_the_end(database: Database, pool: WorkerPool, *, within: float) -> World:
     """Let the supervisor do its work until no job is live."""
 
     def world_at_rest() -> World | None:
-        crew.tend()
+        pool.replace_dead()
         world = database.world()
         return None if world.live else world
 
@@ -80,12 +80,12 @@ def test_a_killer_among_a_thousand_ends_alone(database: Database, tmp_path: Path
 
     killer, *others = submitted(database, submit)
 
-    with supervised_worker(database, tmp_path, slots=100) as crew:
-        world = run_to_the_end(database, crew, within=90)
+    with supervised_worker(database, tmp_path, slots=100) as pool:
+        world = run_to_the_end(database, pool, within=90)
 
     assert failures(world) == {killer: "WORKER_LOST"}
     assert world.with_status(Status.COMPLETED) == set(others)
-    assert [dead.process.returncode for dead in crew.former] == [1] * KILLER_BUDGET
+    assert [dead.process.returncode for dead in pool.former] == [1] * KILLER_BUDGET
     invariants.attempts_stay_within(KILLER_BUDGET, world)
     invariants.the_books_balance(world)
 
@@ -99,12 +99,12 @@ def test_every_way_to_kill_a_worker_ends_the_same(database: Database, tmp_path: 
 
     killer, *others = submitted(database, submit)
 
-    with supervised_worker(database, tmp_path, slots=10) as crew:
-        world = run_to_the_end(database, crew, within=60)
+    with supervised_worker(database, tmp_path, slots=10) as pool:
+        world = run_to_the_end(database, pool, within=60)
 
     assert failures(world) == {killer: "WORKER_LOST"}
     assert world.with_status(Status.COMPLETED) == set(others)
-    assert len(crew.former) == KILLER_BUDGET
+    assert len(pool.former) == KILLER_BUDGET
     invariants.the_books_balance(world)
 
 
@@ -117,8 +117,8 @@ def test_several_killers_take_no_neighbour_with_them(database: Database, tmp_pat
     found = submitted(database, submit)
     killers, others = found[:3], found[3:]
 
-    with supervised_worker(database, tmp_path, slots=50) as crew:
-        world = run_to_the_end(database, crew, within=90)
+    with supervised_worker(database, tmp_path, slots=50) as pool:
+        world = run_to_the_end(database, pool, within=90)
 
     assert failures(world) == dict.fromkeys(killers, "WORKER_LOST")
     assert world.with_status(Status.COMPLETED) == set(others)
@@ -132,8 +132,8 @@ def test_a_neighbour_with_two_attempts_outlives_a_killer(database: Database, tmp
 
     killer, *others = submitted(database, submit)
 
-    with supervised_worker(database, tmp_path, slots=50) as crew:
-        world = run_to_the_end(database, crew, within=60)
+    with supervised_worker(database, tmp_path, slots=50) as pool:
+        world = run_to_the_end(database, pool, within=60)
 
     assert failures(world) == {killer: "WORKER_LOST"}
     assert world.with_status(Status.COMPLETED) == set(others)
@@ -151,11 +151,11 @@ def test_a_handler_that_leaves_by_sys_exit_leaves_its_worker_alone(
     found = submitted(database, submit)
     leavers, others = found[:3], found[3:]
 
-    with supervised_worker(database, tmp_path, slots=10) as crew:
-        world = run_to_the_end(database, crew, within=60)
-        codes = crew.dismiss()
+    with supervised_worker(database, tmp_path, slots=10) as pool:
+        world = run_to_the_end(database, pool, within=60)
+        codes = pool.stop()
 
     assert set(failures(world)) == set(leavers)
     assert "WORKER_LOST" not in failures(world).values()
     assert world.with_status(Status.COMPLETED) == set(others)
-    assert (crew.former, codes) == ([], [0])
+    assert (pool.former, codes) == ([], [0])

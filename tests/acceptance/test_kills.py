@@ -20,10 +20,10 @@ from holdfast_simulator import Rule, Script, Slow
 from tests import invariants
 from tests.acceptance.harness.app import BUDGET, submit_orders
 from tests.acceptance.harness.chaos import run_chaos
-from tests.acceptance.harness.driver import LEASE
-from tests.acceptance.harness.measuring import drain
-from tests.acceptance.harness.pacing import ticks, until
-from tests.acceptance.harness.processes import Crew, Service
+from tests.acceptance.harness.fault_injector import LEASE
+from tests.acceptance.harness.polling import ticks, until
+from tests.acceptance.harness.processes import Service, WorkerPool
+from tests.acceptance.harness.recovery import drain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,21 +57,21 @@ def test_nothing_is_lost_or_done_twice_while_everything_goes_wrong(
 @pytest.mark.clause("JOB-6")
 def test_a_worker_that_slept_through_its_lease_writes_nothing(database: Database, tmp_path: Path) -> None:
     first_is_slow = Script.of(Rule(Slow(timedelta(seconds=0.5)), times=1))
-    with working(database, tmp_path, first_is_slow, workers=2) as (service, crew):
+    with working(database, tmp_path, first_is_slow, workers=2) as (service, pool):
         [order] = submit_orders(database.url, 1)
         until(service.calls, within=10, what="the first call")
-        [sleeper] = [member for member in crew.members if member.process.pid in database.holders().values()]
-        sleeper.pause()
+        [paused] = [member for member in pool.members if member.process.pid in database.holders().values()]
+        paused.pause()
         until(lambda: not database.world().live, within=20, what="another worker to finish the job")
         written = database.world()
-        sleeper.resume()
+        paused.resume()
         until(
-            lambda: sleeper.lines("write fenced") + sleeper.lines("lease lost"),
+            lambda: paused.lines("write fenced") + paused.lines("lease lost"),
             within=10,
-            what="the sleeper to learn that it is too late",
+            what="the paused worker to notice that it lost its lease",
         )
 
-        codes = crew.dismiss()
+        codes = pool.stop()
 
     assert codes == [0, 0]
     assert database.world() == written
@@ -80,45 +80,47 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(database: Database
 
 @pytest.mark.clause("JOB-4", "postgres")
 @pytest.mark.parametrize("away", [0.2, 2 * LEASE], ids=["shorter than a lease", "longer than a lease"])
-def test_a_worker_goes_on_by_itself_when_its_postgres_comes_back(
+def test_a_worker_continues_without_a_restart_when_its_postgres_comes_back(
     postgres_database: Database, tmp_path: Path, away: float
 ) -> None:
     server = server_of(postgres_database)
     all_are_slow = Script.of(Rule(Slow(timedelta(seconds=0.7))))
-    with working(postgres_database, tmp_path, all_are_slow, workers=1) as (service, crew):
+    with working(postgres_database, tmp_path, all_are_slow, workers=1) as (service, pool):
         before = submit_orders(postgres_database.url, 20)
-        until(lambda: len(service.calls()) >= 5, within=10, what="calls under way")
+        until(lambda: len(service.calls()) >= 5, within=10, what="calls in flight")
         server.stop("immediate")
         until(
-            lambda: crew.lines("store unavailable"),
+            lambda: pool.lines("store unavailable"),
             within=20,
-            what="the worker to miss its database",
+            what="the worker to report the outage",
         )
         for _ in ticks(away):
-            assert crew.members[0].alive
+            assert pool.members[0].alive
         server.start()
         after = submit_orders(postgres_database.url, 5)
 
-        drain(postgres_database, crew, within=90)
-        codes = crew.dismiss()
+        drain(postgres_database, pool, within=90)
+        codes = pool.stop()
 
-    assert (crew.former, codes) == ([], [0])
+    assert (pool.former, codes) == ([], [0])
     invariants.all_hold(
         postgres_database.world(), service.calls(), acknowledged=before + after, budget=BUDGET
     )
 
 
 @pytest.mark.clause("JOB-1")
-def test_what_was_acknowledged_survives_the_death_of_everybody(database: Database, tmp_path: Path) -> None:
-    with working(database, tmp_path, Script(), workers=2) as (service, crew):
+def test_what_was_acknowledged_survives_the_death_of_all_processes(
+    database: Database, tmp_path: Path
+) -> None:
+    with working(database, tmp_path, Script(), workers=2) as (service, pool):
         orders = submit_orders(database.url, 200)
-        for member in crew.members:
+        for member in pool.members:
             member.kill()
         if database.server is not None:
             database.server.kill()
             database.server.start()
 
-        drain(database, crew, within=90)
+        drain(database, pool, within=90)
 
     world = database.world()
     assert world.with_status(Status.COMPLETED) == set(orders)
@@ -128,7 +130,7 @@ def test_what_was_acknowledged_survives_the_death_of_everybody(database: Databas
 def test_a_commit_that_was_acknowledged_too_early_would_be_found_out(
     postgres_database: Database, tmp_path: Path
 ) -> None:
-    """What the tests above would say of an engine whose commits are not durable."""
+    """Shows that the tests above would fail for an engine whose commits are not durable."""
     server = server_of(postgres_database)
     asyncio.run(acknowledge_too_early(postgres_database))
     orders = submit_orders(postgres_database.url, 10)
@@ -153,14 +155,14 @@ async def acknowledge_too_early(database: Database) -> None:
 @contextmanager
 def working(
     database: Database, folder: Path, script: Script, *, workers: int
-) -> Iterator[tuple[Service, Crew]]:
+) -> Iterator[tuple[Service, WorkerPool]]:
     """A service that follows *script*, and workers that have begun to claim."""
     with (
         Service(folder, script) as service,
-        Crew(database.url, folder, service.url, workers, ("--lease", str(LEASE))) as crew,
+        WorkerPool(database.url, folder, service.url, workers, ("--lease", str(LEASE))) as pool,
     ):
-        crew.wait_until_at_work()
-        yield service, crew
+        pool.wait_until_at_work()
+        yield service, pool
 
 
 def server_of(database: Database) -> PrivatePostgres:

@@ -27,7 +27,7 @@ from holdfast.core.dead_letters.archive_format import RECORDS, is_manifest, mani
 from holdfast.engine.dead_letters.archiver import BATCH, EVERY, SCHEDULE
 from holdfast.engine.dead_letters.restorer import Restorer
 from tests import invariants
-from tests.acceptance.harness.replays import InvoiceCrew
+from tests.acceptance.harness.replays import InvoicePool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.invariants import World
 
 LIMIT = 10_000
-"""How many letters are kept unless somebody says otherwise."""
+"""How many letters are kept by default."""
 
 SLOTS = 200
 AT_ONCE = 8
@@ -47,8 +47,8 @@ ALL = LetterFilter(limit=2 * LIMIT)
 
 
 @dataclass
-class Desk:
-    """A job that fails as long as it is *broken*, and who hears of it."""
+class DeadLetterApp:
+    """A job that fails as long as *broken* is set, and the tickets that were delivered."""
 
     hold: Holdfast
     note: JobFunction[[int], int]
@@ -56,7 +56,7 @@ class Desk:
     tickets: list[Ticket] = field(default_factory=list)
 
     async def bury(self, count: int) -> list[str]:
-        """Have so many jobs fail, and give their ids; a worker has to be there."""
+        """Have *count* jobs fail, and return their ids; a worker has to run."""
         handles = await self.note.submit_many((number,) for number in range(count))
 
         async def none_is_live() -> bool:
@@ -66,19 +66,19 @@ class Desk:
         return [handle.id for handle in handles]
 
     async def letters(self) -> set[str]:
-        """Name the jobs that have a letter."""
+        """Return the ids of the jobs that have a letter."""
         return {letter.job_id for letter in await self.hold.dead.list(ALL)}
 
-    def told_of(self, kind: TicketKind) -> int:
-        """Count the tickets of one kind that were told."""
+    def tickets_of(self, kind: TicketKind) -> int:
+        """Count the delivered tickets of one kind."""
         return sum(ticket.kind is kind for ticket in self.tickets)
 
     async def repaired(self, job_id: str) -> LetterState:
-        """Take one letter the whole way back, and tell where it got to."""
+        """Triage, remediate and replay one letter; return its final state."""
         dead = self.hold.dead
         await dead.triage(job_id, "code", actor="ann")
-        await dead.remediate(job_id, "mended", actor="ann")
-        planned = await dead.plan(job_id, safe="it calls nobody", actor="ann")
+        await dead.remediate(job_id, "fixed", actor="ann")
+        planned = await dead.plan(job_id, safe="it calls no service", actor="ann")
         assert planned.token is not None, planned.refused
         await dead.replay(planned.token, actor="ann")
 
@@ -90,7 +90,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def a_desk(url: str, archive: Path, **retention: Any) -> AsyncIterator[Desk]:
+async def a_dead_letter_app(url: str, archive: Path, **retention: Any) -> AsyncIterator[DeadLetterApp]:
     hold, broken = Holdfast(url, archive=str(archive), retention=Retention(**retention)), asyncio.Event()
     broken.set()
 
@@ -100,14 +100,14 @@ async def a_desk(url: str, archive: Path, **retention: Any) -> AsyncIterator[Des
             raise Permanent("this goes nowhere")
         return number
 
-    desk = Desk(hold, note, broken)
-    hold.on_ticket(desk.tickets.append)
+    app = DeadLetterApp(hold, note, broken)
+    hold.on_ticket(app.tickets.append)
     async with hold:
-        yield desk
+        yield app
 
 
-async def give_the_turn(hold: Holdfast) -> None:
-    """Let the next archivist who looks have its turn: the last one was a while ago."""
+async def make_archiving_due(hold: Holdfast) -> None:
+    """Make an archiver run due: the last one was `2 * EVERY` ago."""
     store = hold.runtime.store
     await store.begin_schedules([SCHEDULE])
     now, marks = await store.schedule_marks([SCHEDULE])
@@ -125,109 +125,109 @@ async def soon(condition: Callable[[], Any], what: str, *, within: float = 60.0)
 async def test_the_10_001st_letter_sends_the_oldest_into_the_archive_from_where_it_comes_back(
     database: Database, tmp_path: Path
 ) -> None:
-    async with a_desk(database.url, tmp_path / "archive") as desk:
-        hold = desk.hold
+    async with a_dead_letter_app(database.url, tmp_path / "archive") as app:
+        hold = app.hold
         async with hold.worker(slots=SLOTS):
-            [oldest] = await desk.bury(1)
-            others = set(await desk.bury(LIMIT))
-        await give_the_turn(hold)
+            [oldest] = await app.bury(1)
+            others = set(await app.bury(LIMIT))
+        await make_archiving_due(hold)
         async with hold.worker(slots=SLOTS):
 
             async def archived() -> bool:
-                return oldest not in await desk.letters()
+                return oldest not in await app.letters()
 
-            await soon(archived, "the archivist's turn")
-            assert await desk.letters() == others
+            await soon(archived, "the archiver to run")
+            assert await app.letters() == others
             assert len(others) == LIMIT
             with pytest.raises(JobNotFound):
                 await hold.read(oldest)
 
             assert await hold.dead.restore(oldest) == ([oldest], {})
             assert (await hold.read(oldest)).status is Status.FAILED
-            desk.broken.clear()
-            assert await desk.repaired(oldest) is LetterState.VERIFIED
+            app.broken.clear()
+            assert await app.repaired(oldest) is LetterState.VERIFIED
 
         assert (await hold.read(oldest)).result == "0"
 
 
 @pytest.mark.clause("DLQ-3")
-async def test_a_full_disk_deletes_no_letter_is_told_once_and_stops_nothing_else(
+async def test_a_full_disk_deletes_no_letter_is_reported_once_and_stops_nothing_else(
     database: Database, small_disk: SmallDisk
 ) -> None:
     archive = small_disk.folder / "archive"
-    async with a_desk(database.url, archive, most_letters=1, letters_a_day=None) as desk:
-        hold = desk.hold
+    async with a_dead_letter_app(database.url, archive, most_letters=1, letters_a_day=None) as app:
+        hold = app.hold
         async with hold.worker():
-            buried = set(await desk.bury(5))
+            buried = set(await app.bury(5))
         small_disk.fill()
-        await give_the_turn(hold)
+        await make_archiving_due(hold)
         async with hold.worker():
 
             async def alarmed() -> bool:
-                return desk.told_of(TicketKind.ARCHIVE) > 0
+                return app.tickets_of(TicketKind.ARCHIVE) > 0
 
             await soon(alarmed, "the ticket about the archive")
             with pytest.raises(ArchiveUnavailable, match="is full"):
                 await hold.dead.archive()
-            buried |= set(await desk.bury(1))
-            await soon(_all_told(desk, len(buried)), "the tickets of all letters")
-            assert await desk.letters() == buried
-            assert desk.told_of(TicketKind.ARCHIVE) == 1
+            buried |= set(await app.bury(1))
+            await soon(_all_notified(app, len(buried)), "the tickets of all letters")
+            assert await app.letters() == buried
+            assert app.tickets_of(TicketKind.ARCHIVE) == 1
 
-            desk.broken.clear()
-            assert await (await desk.note.submit(7)).result(timeout=30) == 7
-            desk.broken.set()
+            app.broken.clear()
+            assert await (await app.note.submit(7)).result(timeout=30) == 7
+            app.broken.set()
 
             small_disk.free()
             assert await hold.dead.archive() == len(buried) - 1
-            assert len(await desk.letters()) == 1
-            assert await manifests_hold(hold) == buried - await desk.letters()
+            assert len(await app.letters()) == 1
+            assert await manifests_hold(hold) == buried - await app.letters()
 
             small_disk.fill()
-            await desk.bury(1)
+            await app.bury(1)
             with pytest.raises(ArchiveUnavailable, match="is full"):
                 await hold.dead.archive()
-            await soon(_told_again(desk), "a second ticket: the first alarm was over")
+            await soon(_notified_again(app), "a second ticket: the first alarm was over")
         small_disk.free()
 
 
-def _all_told(desk: Desk, letters: int) -> Callable[[], Any]:
-    async def all_told() -> bool:
-        return desk.told_of(TicketKind.DEAD_LETTER) >= letters
+def _all_notified(app: DeadLetterApp, letters: int) -> Callable[[], Any]:
+    async def all_notified() -> bool:
+        return app.tickets_of(TicketKind.DEAD_LETTER) >= letters
 
-    return all_told
+    return all_notified
 
 
-def _told_again(desk: Desk) -> Callable[[], Any]:
-    async def told_again() -> bool:
-        return desk.told_of(TicketKind.ARCHIVE) == 2
+def _notified_again(app: DeadLetterApp) -> Callable[[], Any]:
+    async def notified_again() -> bool:
+        return app.tickets_of(TicketKind.ARCHIVE) == 2
 
-    return told_again
+    return notified_again
 
 
 @pytest.mark.clause("DLQ-3")
 async def test_kill_9_in_the_middle_of_archiving_loses_no_letter(database: Database, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
-    async with a_desk(database.url, archive) as desk:
-        async with desk.hold.worker(slots=SLOTS):
-            buried = set(await desk.bury(4 * BATCH + 1))
+    async with a_dead_letter_app(database.url, archive) as app:
+        async with app.hold.worker(slots=SLOTS):
+            buried = set(await app.bury(4 * BATCH + 1))
         before = await invariants.read_world(database.url)
 
-        for moment in (a_part_is_there, records_have_no_manifest, a_manifest_is_there):
-            await give_the_turn(desk.hold)
-            await asyncio.to_thread(kill_an_archivist, database, archive, tmp_path, when=moment)
-            assert await desk.letters() | await manifests_hold(desk.hold) == buried
+        for moment in (a_partial_file_exists, records_have_no_manifest, a_manifest_exists):
+            await make_archiving_due(app.hold)
+            await asyncio.to_thread(kill_an_archiver, database, archive, tmp_path, when=moment)
+            assert await app.letters() | await manifests_hold(app.hold) == buried
 
-        await desk.hold.dead.archive(beyond=1)
-        kept = await desk.letters()
-        assert (len(kept), await manifests_hold(desk.hold) >= buried - kept) == (1, True)
-        assert await restored(desk.hold, sorted(buried - kept)) == buried - kept
+        await app.hold.dead.archive(beyond=1)
+        kept = await app.letters()
+        assert (len(kept), await manifests_hold(app.hold) >= buried - kept) == (1, True)
+        assert await restored(app.hold, sorted(buried - kept)) == buried - kept
 
-        assert await desk.letters() == buried
+        assert await app.letters() == buried
         assert rows_of(await invariants.read_world(database.url)) == rows_of(before)
 
 
-def a_part_is_there(names: Sequence[str]) -> bool:
+def a_partial_file_exists(names: Sequence[str]) -> bool:
     """A file is being written."""
     return any(name.startswith(".") for name in names)
 
@@ -238,24 +238,24 @@ def records_have_no_manifest(names: Sequence[str]) -> bool:
     return any(manifest_name(name) not in names for name in records)
 
 
-def a_manifest_is_there(names: Sequence[str]) -> bool:
+def a_manifest_exists(names: Sequence[str]) -> bool:
     """All of a batch was written, and little or nothing of it is deleted yet."""
     return any(map(is_manifest, names))
 
 
-def kill_an_archivist(
+def kill_an_archiver(
     database: Database, archive: Path, folder: Path, *, when: Callable[[Sequence[str]], bool]
 ) -> None:
-    """Start a worker whose turn it is, and kill it at that moment."""
+    """Start a worker whose archiver is due, and kill it at the moment *when*."""
     environment = {"HOLDFAST_ARCHIVE_URL": str(archive), "HOLDFAST_DEAD_LETTER_LIMIT": "1"}
     before = set(_names(archive))
-    with InvoiceCrew(database.url, folder, size=1, environment=environment) as crew:
-        [worker] = crew.members
+    with InvoicePool(database.url, folder, size=1, environment=environment) as pool:
+        [worker] = pool.members
         give_up_at = time.monotonic() + 60
         while not when([name for name in _names(archive) if name not in before]):
             # The moments are too short for pauses in between.
-            assert worker.alive, worker.said()[-2000:]
-            assert time.monotonic() < give_up_at, worker.said()[-2000:]
+            assert worker.alive, worker.output()[-2000:]
+            assert time.monotonic() < give_up_at, worker.output()[-2000:]
         worker.kill()
 
 
@@ -267,7 +267,7 @@ def _names(folder: Path) -> list[str]:
 
 
 async def manifests_hold(hold: Holdfast) -> set[str]:
-    """Name the jobs whose letters the archive holds, each in a file that is whole."""
+    """Return the ids of the jobs whose letters the archive holds, each in a complete file."""
     restorer, archive = Restorer(hold.runtime), hold.runtime.letters.archive
     assert archive is not None
     held: set[str] = set()
@@ -278,16 +278,16 @@ async def manifests_hold(hold: Holdfast) -> set[str]:
 
 
 async def restored(hold: Holdfast, job_ids: Sequence[str]) -> set[str]:
-    """Bring letters back, several people at once."""
+    """Restore letters, with several calls at once."""
     shares = [LetterFilter(job_ids=tuple(job_ids[start::AT_ONCE])) for start in range(AT_ONCE)]
     moved = await asyncio.gather(*map(hold.dead.restore, shares))
     return {job_id for share in moved for job_id in share.done}
 
 
 def rows_of(world: World) -> Counter[tuple[str, ...]]:
-    """Give all rows, in whatever order they are; a history keeps its order, and not its numbers."""
+    """Return all rows as a multiset; a restored history keeps its order, and not its numbers."""
     return Counter(
-        (part, *(f"{name}={value}" for name, value in sorted(row.items()) if name != "seq"))
-        for part, rows in vars(world).items()
+        (table, *(f"{name}={value}" for name, value in sorted(row.items()) if name != "seq"))
+        for table, rows in vars(world).items()
         for row in rows
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 JOBS = 100_000 if os.environ.get("HOLDFAST_LONG") else 10_000
 SLOTS = 500
-PATIENCE = 300
+TIMEOUT = 300
 
 IDLE_MB = 70
 BUSY_MB = 150
@@ -43,13 +43,13 @@ def megabytes(worker: Running, name: str) -> float:
     """Read what the system counts for the process: `VmRSS` is what it holds, `VmHWM` the most that it ever held."""
     status = Path(f"/proc/{worker.process.pid}/status")
     if not status.exists():
-        pytest.skip("this system does not tell how much memory a process holds")
+        pytest.skip("this system does not report how much memory a process holds")
     lines = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
     return round(int(lines[name].split()[0]) / 1024, 1)
 
 
 def note(request: pytest.FixtureRequest, **measured: float) -> None:
-    """Keep the figures of this test beside those of the others, and print them."""
+    """Store the measurements of this test beside those of the others, and print them."""
     target = request.config.rootpath / "build" / "memory.json"
     target.parent.mkdir(exist_ok=True)
     known = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
@@ -60,7 +60,7 @@ def note(request: pytest.FixtureRequest, **measured: float) -> None:
 
 async def drained(hold: Holdfast, count: int) -> None:
     """Wait until *count* jobs have completed."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while (await hold.runtime.store.counts()).get(("default", Status.COMPLETED), 0) < count:
             await asyncio.sleep(0.2)
 
@@ -76,7 +76,7 @@ async def test_an_idle_worker_is_small(
     with a_worker(cwd=tmp_path, settings={"DATABASE_URL": database.url}) as worker:
         async with Holdfast(database.url) as hold:
             job = await hold.job("nothing")(nothing).submit(1)
-            assert await job.result(timeout=PATIENCE) == 1  # by now it has loaded all that it needs
+            assert await job.result(timeout=TIMEOUT) == 1  # by now it has loaded all that it needs
 
         idle = megabytes(worker, "VmRSS")
 

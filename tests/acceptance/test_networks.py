@@ -1,4 +1,4 @@
-"""A network that loses connections without a word costs a wait of known length, and nothing else.
+"""A network that silently loses connections costs a wait of bounded duration, and nothing else.
 
 Both ends of a half-open connection believe in it: what one of them sends vanishes, and no error ever comes.
 """
@@ -23,11 +23,11 @@ from holdfast.wiring import assemble
 from holdfast_simulator import Rule, Script, Slow
 from tests import invariants
 from tests.acceptance.harness.app import BUDGET, submit_orders
-from tests.acceptance.harness.driver import LEASE
-from tests.acceptance.harness.measuring import drain
-from tests.acceptance.harness.pacing import until
-from tests.acceptance.harness.processes import Crew, Place, Service
+from tests.acceptance.harness.fault_injector import LEASE
+from tests.acceptance.harness.polling import until
+from tests.acceptance.harness.processes import Place, Service, WorkerPool
 from tests.acceptance.harness.proxy import Proxy
+from tests.acceptance.harness.recovery import drain
 from tests.builders import a_job
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ async def test_a_silent_connection_is_given_up_and_so_are_its_idle_neighbours(
 async def test_a_submission_into_a_silent_connection_is_sent_again_and_makes_one_job(
     database: Database, route: Route, key: str | None
 ) -> None:
-    def impatient(*args: Any, **kwargs: Any) -> Runtime:
+    def with_a_short_timeout(*args: Any, **kwargs: Any) -> Runtime:
         return replace(assemble(*args, **kwargs), store=PostgresStore(database.through(route), answer=SHORT))
 
-    hold = Holdfast(database.url, assemble=impatient)
+    hold = Holdfast(database.url, assemble=with_a_short_timeout)
 
     @hold.job("greet")
     async def greet(name: str) -> str:
@@ -94,9 +94,7 @@ async def test_a_submission_into_a_silent_connection_is_sent_again_and_makes_one
         assert [job.id for job in await hold.find()] == [handle.id]
 
 
-async def test_much_data_gets_more_time_than_an_answer_usually_takes(
-    database: Database, route: Route
-) -> None:
+async def test_much_data_gets_more_time_than_a_short_statement(database: Database, route: Route) -> None:
     heavy = [a_job(args=f'{{"text": "{"x" * 900_000}"}}') for _ in range(4)]
     async with opened(database.through(route)) as store:
         # Each piece is held back, so the upload alone takes longer than the answer to a short statement may.
@@ -121,24 +119,24 @@ async def test_a_store_with_silent_connections_is_closed_all_the_same(
 async def test_a_listener_whose_connection_fell_silent_listens_again(
     database: Database, route: Route
 ) -> None:
-    heard: asyncio.Queue[Hint] = asyncio.Queue()
+    hints: asyncio.Queue[Hint] = asyncio.Queue()
     connections = Connections(database.through(route), size=1, timeout=10, answer=SHORT)
     listener = Listener(connections, heartbeat=SHORT)
-    listener.add(heard.put_nowait, tuple(HintKind))
+    listener.add(hints.put_nowait, tuple(HintKind))
     async with asyncio.timeout(FOREVER):
-        await heard.get()  # it says so itself when it listens
+        await hints.get()  # a listener reports that it listens
         assert route.half_open() == 1
 
-        await heard.get()
+        await hints.get()
         await notified(database, "ready:default")
-        hint = await heard.get()
+        hint = await hints.get()
 
     assert (hint.kind, hint.subject) == ("ready", "default")
     await listener.close()
 
 
 @pytest.mark.clause("JOB-4", "postgres")
-def test_a_worker_with_silent_connections_goes_on_by_itself(
+def test_a_worker_with_silent_connections_continues_without_a_restart(
     database: Database, route: Route, tmp_path: Path
 ) -> None:
     all_are_slow = Script.of(Rule(Slow(timedelta(seconds=0.3))))
@@ -146,29 +144,29 @@ def test_a_worker_with_silent_connections_goes_on_by_itself(
     options = ("--lease", str(LEASE))
     with (
         Service(tmp_path, all_are_slow) as service,
-        Crew(database.url, tmp_path, service.url, options=options, places=(place,)) as crew,
+        WorkerPool(database.url, tmp_path, service.url, options=options, places=(place,)) as pool,
     ):
-        crew.wait_until_at_work()
+        pool.wait_until_at_work()
         orders = submit_orders(database.url, 60)
-        until(lambda: len(service.calls()) >= 5, within=10, what="calls under way")
+        until(lambda: len(service.calls()) >= 5, within=10, what="calls in flight")
 
         def silenced_until_it_notices() -> bool:
             route.half_open()
-            return bool(crew.lines("store unavailable"))
+            return bool(pool.lines("store unavailable"))
 
         until(silenced_until_it_notices, within=ANSWER + FOREVER, what="the worker to miss an answer")
         assert database.live(), "it was done before anything could go wrong"
 
-        drain(database, crew, within=ANSWER + 60)
-        codes = crew.dismiss()
+        drain(database, pool, within=ANSWER + 60)
+        codes = pool.stop()
 
-    assert (crew.former, codes) == ([], [0])
+    assert (pool.former, codes) == ([], [0])
     invariants.all_hold(database.world(), service.calls(), acknowledged=orders, budget=BUDGET)
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    """A store that soon gives up on an answer."""
+    """A store with a short timeout for answers."""
     store = PostgresStore(url, answer=SHORT)
     await store.open()
     try:

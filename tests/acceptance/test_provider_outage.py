@@ -1,8 +1,8 @@
-"""Providers that fail, called by several worker processes: one run on each store, and what is to be said of it.
+"""Providers that fail, called by several worker processes: one run on each store, and the claims about it.
 
-The run breaks one provider after the other in its own way while all the others go on, heals them, and kills
-everybody at the end. Each test is one claim about it, judged by the service's own log of calls and by the
-database. `make outage` and `make rates` are the long ones, with figures.
+The run injects a different fault into each provider while all the others go on, ends the faults, and kills
+all workers at the end. Each test is one claim about it, judged by the service's own log of calls and by the
+database. `make outage` and `make rates` are the long runs, with measurements.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from holdfast import Status as JobStatus
 from holdfast_simulator import DOWN, Hang, RateLimit, Status
 from tests import invariants
 from tests.acceptance.harness.callers import AT_A_TIME, CALL_SECONDS, LONELY, METERED
-from tests.acceptance.harness.pacing import until
-from tests.acceptance.harness.switchboard import SLOTS, CallingCrew, Switchboard, switchboard
+from tests.acceptance.harness.polling import until
+from tests.acceptance.harness.provider_harness import SLOTS, CallerPool, ProviderHarness, provider_harness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from holdfast import Event
     from holdfast_simulator import Entry
     from tests.acceptance.harness.databases import Database
-    from tests.acceptance.harness.switchboard import Happening
+    from tests.acceptance.harness.provider_harness import ProviderEvent
     from tests.invariants import World
 
 COOLDOWN = timedelta(seconds=1)
 BETWEEN = COOLDOWN / 2
-"""So long after an opening nobody is under way any more who had leave before, and no trial has begun yet."""
+"""By then all calls that were permitted before an opening have ended, and no trial has begun yet."""
 
 PAUSE = timedelta(seconds=2)
 WINDOW = 20
@@ -44,19 +44,19 @@ TRIALS = 3
 
 @dataclass
 class Run:
-    """What was done, and what the log and the database told afterwards."""
+    """What was done, and what the log and the database recorded."""
 
     jobs: dict[str, list[str]] = field(default_factory=dict)
     calls: dict[str, list[Entry]] = field(default_factory=dict)
-    happenings: dict[str, list[Happening]] = field(default_factory=dict)
+    provider_events: dict[str, list[ProviderEvent]] = field(default_factory=dict)
     releases: list[tuple[datetime, int]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     mail_done_at: datetime | None = None
-    calls_when_shut: dict[str, int] = field(default_factory=dict)
-    shut_until: dict[str, datetime] = field(default_factory=dict)
+    calls_when_opened: dict[str, int] = field(default_factory=dict)
+    open_until: dict[str, datetime] = field(default_factory=dict)
     trial_expires: datetime | None = None
     calls_after_restart: int = 0
-    told_after_restart: list[Event] = field(default_factory=list)
+    events_after_restart: list[Event] = field(default_factory=list)
     one_by_the_backup: list[Event] = field(default_factory=list)
     world: World | None = None
 
@@ -66,9 +66,9 @@ class Run:
         mine = set(self.jobs[provider])
         return [row for row in self.world.events if row["id"] in mine and row["kind"] == kind]
 
-    def first(self, provider: str, kind: str) -> Happening:
+    def first(self, provider: str, kind: str) -> ProviderEvent:
         """The first time that something happened to a provider."""
-        return next(told for told in self.happenings[provider] if told.kind == kind)
+        return next(event for event in self.provider_events[provider] if event.kind == kind)
 
     def with_status(self, provider: str, status: JobStatus) -> set[str]:
         """Those of a provider's jobs that are in one state."""
@@ -78,21 +78,21 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(lasting_database: Database, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Break everything once."""
+    """Run all faults once."""
     folder = tmp_path_factory.mktemp("outage")
     environment = {"CIRCUIT_COOLDOWN_MS": str(round(COOLDOWN.total_seconds() * 1000))}
-    with switchboard(lasting_database, folder, workers=WORKERS, environment=environment) as board:
-        return _Story(board).told()
+    with provider_harness(lasting_database, folder, workers=WORKERS, environment=environment) as harness:
+        return _Scenario(harness).run()
 
 
-class _Story:
-    """The run, step by step."""
+class _Scenario:
+    """The phases of the run."""
 
-    def __init__(self, board: Switchboard) -> None:
-        self._board = board
+    def __init__(self, harness: ProviderHarness) -> None:
+        self._harness = harness
         self._run = Run()
 
-    def told(self) -> Run:
+    def run(self) -> Run:
         with self._a_lonely_worker() as lonely:
             self._calm()
             self._refusals()
@@ -104,108 +104,108 @@ class _Story:
         return self._run
 
     @contextmanager
-    def _a_lonely_worker(self) -> Iterator[CallingCrew]:
-        crew = self._board.crew
-        with CallingCrew(
-            crew.url, crew.folder, crew.service_url, 1, queue=LONELY, environment=crew.environment
+    def _a_lonely_worker(self) -> Iterator[CallerPool]:
+        pool = self._harness.pool
+        with CallerPool(
+            pool.url, pool.folder, pool.service_url, 1, queue=LONELY, environment=pool.environment
         ) as lonely:
             yield lonely
 
     def _submit(self, provider: str, count: int) -> list[str]:
-        jobs = self._board.submit(provider, count)
+        jobs = self._harness.submit(provider, count)
         self._run.jobs[provider] = self._run.jobs.get(provider, []) + jobs
         return jobs
 
     def _calm(self) -> None:
         """Fill the window with calls that went well."""
         self._submit("llm", WINDOW)
-        self._board.wait(lambda: self._board.status("llm").calls == WINDOW, "a window full of calls")
+        self._harness.wait(lambda: self._harness.status("llm").calls == WINDOW, "a window full of calls")
 
     def _refusals(self) -> None:
         """Let one job each meet a 429, and then send the others after it."""
-        self._board.strike("busy", RateLimit(wait=PAUSE))
-        self._board.strike("spent", RateLimit(code="insufficient_quota"))
+        self._harness.inject("busy", RateLimit(wait=PAUSE))
+        self._harness.inject("spent", RateLimit(code="insufficient_quota"))
         for provider, state in (("busy", "limited"), ("spent", "blocked")):
             self._submit(provider, 1)
-            self._board.wait_for_state(provider, state)
-            self._run.calls_when_shut[provider] = len(self._board.calls(provider))
-            self._run.shut_until[provider] = self._shut_until(provider)
-            self._board.heal(provider)
+            self._harness.wait_for_state(provider, state)
+            self._run.calls_when_opened[provider] = len(self._harness.calls(provider))
+            self._run.open_until[provider] = self._open_until(provider)
+            self._harness.heal(provider)
         self._submit("busy", 20)
         self._submit("spent", 4)
 
-    def _shut_until(self, provider: str) -> datetime:
-        shut = self._board.state(provider).breaker.open_period
-        assert shut is not None
-        return datetime.fromtimestamp(shut.until, UTC)
+    def _open_until(self, provider: str) -> datetime:
+        period = self._harness.state(provider).breaker.open_period
+        assert period is not None
+        return datetime.fromtimestamp(period.until, UTC)
 
     def _outage(self) -> None:
-        """Break some, and see that the others go on."""
+        """Inject faults into some providers, and check that the others go on."""
         for provider, fault in (("llm", DOWN), ("speech", DOWN), ("kept", DOWN), ("denied", Status(401))):
-            self._board.strike(provider, fault)
+            self._harness.inject(provider, fault)
         for provider, count in (("llm", 60), ("speech", 30), ("kept", 1), ("denied", 200)):
             self._submit(provider, count)
         for provider, count in (("narrow", 40), ("metered", 60)):
             self._submit(provider, count)
-        self._board.wait(lambda: self._openings("llm") >= 1, "the breaker to open")
-        self._board.wait_for_the_end(self._submit("mail", 60))
+        self._harness.wait(lambda: self._openings("llm") >= 1, "the breaker to open")
+        self._harness.wait_for_the_end(self._submit("mail", 60))
         self._run.mail_done_at = datetime.now(UTC)
-        self._board.wait(lambda: self._openings("llm") >= 3, "two trials to fail")
+        self._harness.wait(lambda: self._openings("llm") >= 3, "two trials to fail")
 
     def _openings(self, provider: str) -> int:
-        return sum(told.kind == "opened" for told in self._board.happenings(provider))
+        return sum(event.kind == "opened" for event in self._harness.provider_events(provider))
 
-    def _death_of_a_trial(self, lonely: CallingCrew) -> None:
+    def _death_of_a_trial(self, lonely: CallerPool) -> None:
         """Kill a worker whose trial call has no answer yet."""
-        self._board.strike("kept", Hang())
+        self._harness.inject("kept", Hang())
         until(lambda: self._hangs("kept"), within=30, what="a trial to hang")
-        [trial] = self._board.state("kept").breaker.trials
+        [trial] = self._harness.state("kept").breaker.trials
         self._run.trial_expires = datetime.fromtimestamp(trial.expires, UTC)
         lonely.members[0].kill()
-        self._board.heal("kept")
-        lonely.tend()
+        self._harness.heal("kept")
+        lonely.replace_dead()
 
     def _hangs(self, provider: str) -> bool:
-        return any(entry.fault == "hang" for entry in self._board.calls(provider))
+        return any(entry.fault == "hang" for entry in self._harness.calls(provider))
 
     def _recovery(self) -> None:
-        self._board.heal("llm")
+        self._harness.heal("llm")
         for provider in ("llm", "busy", "speech", "narrow", "metered", "kept"):
-            self._board.wait_for_the_end(self._run.jobs[provider])
+            self._harness.wait_for_the_end(self._run.jobs[provider])
 
     def _restart(self) -> None:
-        """Kill everybody, and see what those who come after them know."""
-        crew = self._board.crew
-        for member in crew.members:
+        """Kill all workers, and read what their successors know."""
+        pool = self._harness.pool
+        for member in pool.members:
             member.kill()
-        crew.tend()
+        pool.replace_dead()
         [late] = self._submit("spent", 1)
-        self._board.wait(lambda: "held" in self._kinds(late), "the new workers to hold a job")
-        self._run.calls_after_restart = len(self._board.calls("spent"))
-        self._run.told_after_restart = self._board.history(late)
-        self._board.callers.hold.providers.probe_sync("spent", actor="ops", reason="the bill is paid")
-        self._board.wait_for_the_end(self._run.jobs["spent"])
+        self._harness.wait(lambda: "held" in self._kinds(late), "the new workers to hold a job")
+        self._run.calls_after_restart = len(self._harness.calls("spent"))
+        self._run.events_after_restart = self._harness.history(late)
+        self._harness.callers.hold.providers.probe_sync("spent", actor="ops", reason="the bill is paid")
+        self._harness.wait_for_the_end(self._run.jobs["spent"])
 
     def _kinds(self, job_id: str) -> list[str]:
-        return [event.kind.value for event in self._board.history(job_id)]
+        return [event.kind.value for event in self._harness.history(job_id)]
 
-    def _look(self, lonely: CallingCrew) -> None:
+    def _look(self, lonely: CallerPool) -> None:
         """Read what is left to judge by."""
-        board, run = self._board, self._run
-        providers = list(board.callers.jobs)
-        run.world = board.world()
-        run.calls = {provider: board.calls(provider) for provider in providers}
-        run.happenings = {provider: board.happenings(provider) for provider in providers}
+        harness, run = self._harness, self._run
+        providers = list(harness.callers.jobs)
+        run.world = harness.world()
+        run.calls = {provider: harness.calls(provider) for provider in providers}
+        run.provider_events = {provider: harness.provider_events(provider) for provider in providers}
         run.releases = sorted(
             (datetime.fromisoformat(line["timestamp"]), line["jobs"])
-            for crew in (board.crew, lonely)  # whoever is free lets out, for all queues
-            for line in crew.lines("held jobs released")
+            for pool in (harness.pool, lonely)  # any free worker releases, for all queues
+            for line in pool.lines("held jobs released")
             if line["provider"] == "llm"
         )
         run.errors = [
-            line["provider"] for line in board.crew.lines("provider opened") if line["level"] == "error"
+            line["provider"] for line in harness.pool.lines("provider opened") if line["level"] == "error"
         ]
-        run.one_by_the_backup = board.history(run.jobs["speech"][-1])
+        run.one_by_the_backup = harness.history(run.jobs["speech"][-1])
 
 
 @pytest.mark.clause("BRK-4")
@@ -222,7 +222,7 @@ def test_a_breaker_opens_for_all_workers_as_soon_as_one_report_is_in(run: Run) -
 @pytest.mark.clause("BRK-2")
 @pytest.mark.clause("BRK-3")
 def test_an_open_breaker_lets_one_to_three_trials_through_after_each_cooldown(run: Run) -> None:
-    opened = [told.at for told in run.happenings["llm"] if told.kind == "opened"]
+    opened = [event.at for event in run.provider_events["llm"] if event.kind == "opened"]
     failed = [call.at for call in run.calls["llm"] if call.fault]
 
     tried = [sum(one + BETWEEN <= at < next_ + BETWEEN for at in failed) for one, next_ in pairwise(opened)]
@@ -235,9 +235,9 @@ def test_an_open_breaker_lets_one_to_three_trials_through_after_each_cooldown(ru
 def test_as_many_trials_have_to_succeed_as_were_asked_for(run: Run) -> None:
     closed = run.first("llm", "closed")
 
-    trials = [told for told in run.happenings["llm"] if told.kind == "tried"]
+    trials = [event for event in run.provider_events["llm"] if event.kind == "tried"]
 
-    assert [told.meta["outcome"] for told in trials[-TRIALS:]] == ["success"] * TRIALS
+    assert [event.meta["outcome"] for event in trials[-TRIALS:]] == ["success"] * TRIALS
     assert trials[-1].at <= closed.at
 
 
@@ -274,7 +274,7 @@ def test_held_jobs_go_out_in_a_ramp_and_nothing_opens_again(run: Run) -> None:
     assert steps[:3] == [3, 6, 12]
     assert len(since) > 3 + 6 + 12
     assert (gone[0] <= 3, gone[1] <= 3 + 6, gone[2] <= 3 + 6 + 12) == (True, True, True), gone
-    assert [told for told in run.happenings["llm"] if told.kind == "opened" and told.at > closed.at] == []
+    assert [e for e in run.provider_events["llm"] if e.kind == "opened" and e.at > closed.at] == []
 
 
 @pytest.mark.clause("BRK-6")
@@ -314,24 +314,24 @@ def test_a_429_with_a_hint_makes_every_worker_wait_for_as_long(run: Run) -> None
 
     first, *later = [call.at for call in run.calls["busy"]]
 
-    assert (opened.meta["cause"], run.calls_when_shut["busy"]) == ("limited", 1)
+    assert (opened.meta["cause"], run.calls_when_opened["busy"]) == ("limited", 1)
     assert opened.meta["seconds"] == PAUSE.total_seconds()
-    assert first < opened.at < run.shut_until["busy"] <= min(later)
+    assert first < opened.at < run.open_until["busy"] <= min(later)
     assert sum(at < closed.at for at in later) == 1
     assert run.with_status("busy", JobStatus.COMPLETED) == set(run.jobs["busy"])
 
 
 @pytest.mark.clause("BRK-4")
 def test_a_spent_quota_blocks_its_provider_after_one_call_and_through_a_restart(run: Run) -> None:
-    held = [event.meta["reason"] for event in run.told_after_restart if event.kind.value == "held"]
+    held = [event.meta["reason"] for event in run.events_after_restart if event.kind.value == "held"]
 
-    assert (run.calls_when_shut["spent"], run.calls_after_restart) == (1, 1)
+    assert (run.calls_when_opened["spent"], run.calls_after_restart) == (1, 1)
     assert held == ["spent is blocked"]
     assert len(run.with_status("spent", JobStatus.FAILED)) == 1
     assert len(run.with_status("spent", JobStatus.COMPLETED)) == len(run.jobs["spent"]) - 1
 
 
-def test_refused_credentials_fail_three_of_hundreds_of_jobs_and_tell_one_error(run: Run) -> None:
+def test_refused_credentials_fail_three_of_hundreds_of_jobs_and_log_one_error(run: Run) -> None:
     failed = run.with_status("denied", JobStatus.FAILED)
     held = [event["id"] for event in run.events("denied", "held")]
 

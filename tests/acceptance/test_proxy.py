@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.polling import until
 from tests.acceptance.harness.proxy import Proxy, Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 SILENCE = 0.3
 """Seconds without a byte after which a test believes that none is coming."""
 
 
-def test_a_sound_route_carries_everything_both_ways(echo: Echo, route: Route) -> None:
+def test_a_sound_route_carries_everything_in_both_directions(echo: Echo, route: Route) -> None:
     message = bytes(range(256)) * 4_000
 
     with connected(route) as client:
         threading.Thread(target=client.sendall, args=(message,)).start()
 
         assert received(client, len(message)) == message
-    until(lambda: echo.clients == 0, within=PATIENCE, what="the server to hear that its client left")
+    until(lambda: echo.clients == 0, within=TIMEOUT, what="the server to notice that its client left")
 
 
 def test_a_slow_route_holds_back_each_piece(route: Route) -> None:
@@ -42,14 +42,14 @@ def test_a_slow_route_holds_back_each_piece(route: Route) -> None:
         assert time.monotonic() - began >= 0.4
 
 
-def test_a_cut_route_carries_nothing_until_it_is_mended(echo: Echo, route: Route) -> None:
+def test_a_cut_route_carries_nothing_until_it_is_restored(echo: Echo, route: Route) -> None:
     with connected(route) as client:
         route.cut()
         client.sendall(b"held")
 
         assert silent(client)
-        assert echo.heard == b""
-        route.mend()
+        assert echo.received_bytes == b""
+        route.restore()
         assert received(client, 4) == b"held"
 
 
@@ -60,7 +60,7 @@ def test_a_cut_route_keeps_newcomers_waiting(echo: Echo, route: Route) -> None:
 
         assert silent(client)
         assert echo.clients == 0
-        route.mend()
+        route.restore()
         assert received(client, 3) == b"new"
 
 
@@ -72,7 +72,7 @@ def test_a_reset_breaks_what_is_there_and_nothing_else(echo: Echo, route: Route)
 
         with pytest.raises(ConnectionResetError):
             client.recv(1)
-    until(lambda: echo.resets, within=PATIENCE, what="the server to be reset, too")
+    until(lambda: echo.resets, within=TIMEOUT, what="the server to be reset, too")
     with connected(route) as client:
         assert asked(client, b"after") == b"after"
 
@@ -83,13 +83,13 @@ def test_on_a_half_open_connection_everything_vanishes_in_silence(echo: Echo, ro
 
         assert route.half_open() == 1
         client.sendall(b"lost")
-        echo.say(b"lost as well")
+        echo.send(b"lost as well")
 
         assert silent(client)
-        assert echo.heard == b"before"
+        assert echo.received_bytes == b"before"
     with connected(route) as newcomer:
         assert asked(newcomer, b"after") == b"after"
-        assert echo.clients == 2, "the server was told that the client of the half-open connection left"
+        assert echo.clients == 2, "the server was notified that the client of the half-open connection left"
 
 
 def test_a_fault_stays_on_its_route(proxy: Proxy) -> None:
@@ -112,10 +112,10 @@ def test_without_its_server_a_client_is_turned_away(proxy: Proxy, echo: Echo) ->
 
 
 class Echo:
-    """A server that sends back what it hears, and remembers it."""
+    """A server that sends back what it receives, and records it."""
 
     def __init__(self) -> None:
-        self.heard = b""
+        self.received_bytes = b""
         self.clients = 0
         self.resets = 0
         self._streams: list[socket.socket] = []
@@ -123,7 +123,7 @@ class Echo:
         self.port: int = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def say(self, words: bytes) -> None:
+    def send(self, words: bytes) -> None:
         """Send *words* to the client that came last."""
         self._streams[-1].sendall(words)
 
@@ -146,7 +146,7 @@ class Echo:
     def _answer(self, stream: socket.socket) -> None:
         try:
             while words := stream.recv(65_536):
-                self.heard += words
+                self.received_bytes += words
                 stream.sendall(words)
         except ConnectionError:
             self.resets += 1
@@ -175,7 +175,7 @@ def route(proxy: Proxy) -> Route:
 
 @contextmanager
 def connected(route: Route) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", route.port), timeout=PATIENCE) as client:
+    with socket.create_connection(("127.0.0.1", route.port), timeout=TIMEOUT) as client:
         yield client
 
 

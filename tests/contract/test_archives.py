@@ -33,7 +33,7 @@ from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavaila
 from holdfast.ports.archive import Archive, Sealer
 from holdfast.wiring.threads import Threads
 from tests.acceptance.harness.disks import MEGABYTE, SmallDisk
-from tests.acceptance.harness.missing import PartMissingError
+from tests.acceptance.harness.prerequisites import PrerequisiteMissingError
 from tests.contract.object_server import MAX_KEYS, ObjectServer, object_server
 from tests.servers import in_ci
 
@@ -124,7 +124,7 @@ def disk() -> Iterator[SmallDisk]:
     small = SmallDisk(megabytes=1)
     try:
         small.__enter__()
-    except PartMissingError as missing:
+    except PrerequisiteMissingError as missing:
         if in_ci():
             pytest.fail(str(missing), pytrace=False)
         pytest.skip(str(missing))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.pages import ROOT
 
-PATIENCE = 120
+TIMEOUT_SECONDS = 120
 NOT_SHARED = ("holdfast", "_editable_impl_holdfast", "__editable__")
 OURS = (
     "HOLDFAST_",
@@ -35,7 +35,7 @@ class Installed(NamedTuple):
 
 
 def run(*words: str | Path, cwd: Path, env: Mapping[str, str]) -> str:
-    """Run a command to its good end, and return what it said."""
+    """Run a command that must succeed, and return its output."""
     done = subprocess.run(
         words,
         cwd=cwd,
@@ -43,7 +43,7 @@ def run(*words: str | Path, cwd: Path, env: Mapping[str, str]) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout
@@ -61,7 +61,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with every package that the tests run with, but not Holdfast: nothing is fetched again."""
+    """Return a folder with every package that the tests run with, but not Holdfast: nothing is fetched again."""
     folder = tmp_path_factory.mktemp("packages")
     for package in Path(sysconfig.get_path("purelib")).iterdir():
         if not package.name.startswith(NOT_SHARED) and package.suffix != ".pth":
@@ -71,7 +71,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(packages: Path) -> dict[str, str]:
-    """Give the environment variables of somebody who has those packages, and nothing of ours."""
+    """Return the environment variables of a user who has those packages, and nothing of this repository."""
     plain = {name: value for name, value in os.environ.items() if not name.upper().startswith(OURS)}
     return plain | {
         "PYTHONPATH": str(packages),

@@ -69,7 +69,7 @@ from shop.jobs import hold
 
 
 class InMemory(TestCase):
-    def test_a_job_that_nobody_could_run_is_refused_with_two_ways_out(self):
+    def test_a_job_that_no_worker_could_run_is_refused_with_two_remedies(self):
         with self.assertRaisesRegex(ConfigError, r"inline\\(\\).*'default'.*'TEST'.*'NAME'"):
             self.client.post("/orders", {"item": "book"})
         with self.assertRaises(ConfigError):
@@ -86,11 +86,11 @@ class Project:
         self._env = installed.settings | {"DJANGO_SETTINGS_MODULE": "mysite.settings"} | dict(database)
 
     def manage(self, *words: str) -> str:
-        """Run a command of `manage.py` to its good end."""
+        """Run a command of `manage.py` that must succeed."""
         return run(self._python, "manage.py", *words, cwd=self.folder, env=self._env)
 
     def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command of `manage.py` to whichever end."""
+        """Run a command of `manage.py` that may fail."""
         command = [str(self._python), "manage.py", *words]
         return subprocess.run(
             command, cwd=self.folder, env=self._env, capture_output=True, text=True, check=False
@@ -101,9 +101,9 @@ class Project:
         with (self.folder / name).open("a", encoding="utf-8") as file:
             file.write(text)
 
-    def tell(self, story: str) -> str:
+    def run_program(self, program: str) -> str:
         """Run a program with Django set up."""
-        return run(self._python, "-c", WITH_DJANGO + story, cwd=self.folder, env=self._env)
+        return run(self._python, "-c", WITH_DJANGO + program, cwd=self.folder, env=self._env)
 
     @contextmanager
     def worker(self, *words: str) -> Iterator[Running]:
@@ -159,7 +159,7 @@ def test_migrate_makes_the_tables_and_may_be_run_again(project: Project) -> None
 def test_a_view_stores_row_and_job_together_and_a_worker_runs_the_job(project: Project) -> None:
     with project.worker("--processes", "2", "--settings", "mysite.settings") as worker:
         worker.wait_for("worker started")
-        said = project.tell("""
+        said = project.run_program("""
 placed = Client().post("/orders", {"item": "book"}).json()["job"]
 print(hold.handle(placed, "confirm").result_sync(timeout=30), Order.objects.get().confirmed)
 """)
@@ -171,7 +171,7 @@ print(hold.handle(placed, "confirm").result_sync(timeout=30), Order.objects.get(
 
 
 def test_what_is_rolled_back_leaves_neither_row_nor_job(project: Project) -> None:
-    said = project.tell("""
+    said = project.run_program("""
 try:
     with transaction.atomic():
         Client().post("/orders", {"item": "book"})
@@ -187,7 +187,7 @@ print(Order.objects.count(), len(hold.find_sync()))
 
 
 def test_a_plain_job_leaves_no_connection_of_djangos_open(project: Project) -> None:
-    said = project.tell("""
+    said = project.run_program("""
 import asyncio
 
 def use():
@@ -216,7 +216,7 @@ def test_what_tests_submit_is_in_the_test_database_and_rolled_back_with_them(
     said = project.manage("test", "--settings", "mysite.in_a_file", *more)
 
     assert "Ran 6 tests" in said
-    assert project.tell("print(len(hold.find_sync()))") == "0\n"
+    assert project.run_program("print(len(hold.find_sync()))") == "0\n"
 
 
 @pytest.mark.parametrize("file", [":memory:", "shop.sqlite3"])
@@ -232,7 +232,7 @@ def test_tests_in_memory_run_jobs_inline_and_refuse_others(
 
 
 def test_commands_work_on_the_database_of_the_project(project: Project) -> None:
-    project.tell("""Client().post("/orders", {"item": "book"})""")
+    project.run_program("""Client().post("/orders", {"item": "book"})""")
 
     assert "\tqueued\tconfirm\t" in project.manage("holdfast", "jobs", "list")
     assert "nothing to apply" in project.manage("holdfast", "schema", "apply")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages import DOCS, PROJECTS, Block, blocks, name_of
-from tests.shells import Shell, assert_shows, parts
+from tests.shells import Shell, assert_shows, steps
 from tools.debian import NotInstalledError, install
 
 SHOWN_PORT = "8000"
@@ -36,22 +36,22 @@ def curl() -> None:
 @pytest.mark.parametrize("page", PROJECTS, ids=name_of)
 def test_a_project_works_as_its_page_says(page: Path, shell: Shell, tmp_path: Path, wheel: Path) -> None:
     port, commands, shown = free_port(), "", ""
-    for part in parts(page):
-        match part:
+    for step in steps(page):
+        match step:
             case Block(title=str(title)):
-                save(part, tmp_path / title)
+                save(step, tmp_path / title)
             case Block(language="sh"):
-                commands = as_here(part.text, wheel=wheel, port=port)
+                commands = as_here(step.text, wheel=wheel, port=port)
                 shown = shell.run(commands)
             case Block(language="text"):
-                see(part.text, shown, shell, commands)
+                see(step.text, shown, shell, commands)
             case str():
-                shell.wait_for(part.removeprefix("wait for: "))
+                shell.wait_for(step.removeprefix("wait for: "))
             case _:
-                raise AssertionError(part)
+                raise AssertionError(step)
 
 
-def test_the_way_to_a_job_in_djangos_transaction_takes_less_than_ten_commands() -> None:
+def test_a_job_in_djangos_transaction_takes_less_than_ten_commands() -> None:
     commands = [
         line
         for block in blocks(DOCS / "guides/django.md")

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests.acceptance.harness.clocks import WrongClock
-from tests.acceptance.harness.missing import PartMissingError
+from tests.acceptance.harness.prerequisites import PrerequisiteMissingError
 from tests.integration.cli_process import TIMEOUT, an_application, apply_schema, holdfast, submit
 from tests.servers import in_ci
 
@@ -169,7 +169,7 @@ async def test_an_open_transaction_is_seen_with_its_age(postgres_server: Postgre
 def test_a_clock_that_is_wrong_is_a_warning(postgres_server: PostgresServer, tmp_path: Path) -> None:
     try:
         clock = WrongClock(tmp_path / "clock", seconds=600)
-    except PartMissingError as missing:
+    except PrerequisiteMissingError as missing:
         (pytest.fail if in_ci() else pytest.skip)(str(missing))
     url = postgres_server.create_database(apply_schema)
 

@@ -88,7 +88,7 @@ async def test_a_connection_that_the_server_ended_and_has_not_closed_yet_is_an_o
 
         with pytest.raises(StoreUnavailable):
             await connections.fetch("SELECT 1")
-        route.mend()
+        route.restore()
         assert await connections.fetch("SELECT 1")
         await connections.close()
     await other.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages import DOCS, Block
-from tests.shells import PATIENCE, Shell, assert_shows, parts
+from tests.shells import TIMEOUT, Shell, assert_shows, steps
 
 TUTORIAL = DOCS / "tutorial/first-job.md"
 
@@ -21,7 +21,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 def test_the_tutorial_works_as_written(shell: Shell, tmp_path: Path) -> None:
     shown, seen = "", []
-    for part in parts(TUTORIAL):
+    for part in steps(TUTORIAL):
         match part:
             case Block(title=str(title)):
                 (tmp_path / title).write_text(part.text, encoding="utf-8")
@@ -43,6 +43,6 @@ def test_the_tutorial_works_as_written(shell: Shell, tmp_path: Path) -> None:
 
 
 def wait_until(shell: Shell, status: str) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while f"\t{status}\t" not in shell.run(f"holdfast jobs list --app app:hold --status {status}"):
         assert time.monotonic() < deadline, f"no job became {status}"

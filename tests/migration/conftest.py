@@ -39,7 +39,7 @@ class Place(Protocol):
         ...
 
     async def catalog(self) -> Catalog:
-        """Tell all that the database knows about its tables."""
+        """Read the database's catalogue of its tables."""
         ...
 
     async def execute(self, sql: str) -> None:
@@ -104,7 +104,7 @@ class PostgresPlace:
 
 @dataclass
 class SqlitePlace:
-    """A SQLite file that is not there yet."""
+    """A SQLite file that does not exist yet."""
 
     path: str
     scripts: Scripts
@@ -158,7 +158,7 @@ Release = Callable[[Scripts], None]
 
 @pytest.fixture
 def release(monkeypatch: pytest.MonkeyPatch) -> Release:
-    """Make this code another release of it: one that comes with these migrations."""
+    """Replace the migrations of this code, as another release would have them."""
 
     def become(scripts: Scripts) -> None:
         monkeypatch.setattr("holdfast.stores.postgres.schema.migrations", lambda _: list(scripts))

@@ -1,4 +1,4 @@
-"""Applying the schema waits for locks in short turns, says for whose, and lets workers through in between."""
+"""Applying the schema waits for locks in short attempts, names the blocking sessions, and lets workers run in between."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.ports.store import LockWait
     from tests.migration.conftest import Release
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 NEXT = "LOCK TABLE holdfast.jobs, holdfast.finished IN ACCESS EXCLUSIVE MODE; ALTER TABLE holdfast.jobs ADD extra text"
 
 
@@ -39,7 +39,7 @@ async def found(postgres_dsn: str, release: Release) -> int:
 
 @asynccontextmanager
 async def a_backup(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """Somebody who reads the table of jobs in a transaction that stays open."""
+    """A session that reads the table of jobs in a transaction that stays open."""
     reader = await asyncpg.connect(dsn, server_settings={"application_name": "nightly backup"})
     try:
         await reader.execute("BEGIN; SELECT count(*) FROM holdfast.jobs")
@@ -54,7 +54,7 @@ async def test_workers_go_on_while_a_reader_keeps_the_schema_from_being_applied(
     waits: asyncio.Queue[LockWait] = asyncio.Queue()
     store = PostgresStore(postgres_dsn)
     worker = await asyncpg.connect(postgres_dsn, server_settings=SESSION)
-    async with asyncio.timeout(PATIENCE), a_backup(postgres_dsn) as reader:
+    async with asyncio.timeout(TIMEOUT), a_backup(postgres_dsn) as reader:
         applying = asyncio.create_task(store.apply_schema(blocked=waits.put_nowait))
 
         # Each of these gives up after five seconds in the queue of a lock, as every statement of a worker does.
@@ -68,22 +68,22 @@ async def test_workers_go_on_while_a_reader_keeps_the_schema_from_being_applied(
         await reader.execute("COMMIT")
         applied = await applying
 
-    told = next(wait.holders for wait in tries if wait.holders)
-    assert [(holder.application, holder.state) for holder in told] == [
+    holders = next(wait.holders for wait in tries if wait.holders)
+    assert [(holder.application, holder.state) for holder in holders] == [
         ("nightly backup", "idle in transaction")
     ]
-    assert told[0].since is not None
+    assert holders[0].since is not None
     assert before.found == applied.found == found
     assert (await store.schema_state()).found == found + 1
     await worker.close()
     await store.close()
 
 
-async def test_after_its_limit_it_says_who_was_in_the_way_and_that_nothing_was_changed(
+async def test_after_its_limit_it_names_the_blocking_session_and_says_that_nothing_was_changed(
     postgres_dsn: str, found: int
 ) -> None:
     store = PostgresStore(postgres_dsn)
-    async with asyncio.timeout(PATIENCE), a_backup(postgres_dsn):
+    async with asyncio.timeout(TIMEOUT), a_backup(postgres_dsn):
         with pytest.raises(StoreUnavailable, match=r"nothing was changed: .*'nightly backup'.*idle in trans"):
             await store.apply_schema(limit=timedelta(seconds=4))
 
@@ -92,9 +92,9 @@ async def test_after_its_limit_it_says_who_was_in_the_way_and_that_nothing_was_c
 
 
 @pytest.mark.usefixtures("found")
-async def test_the_log_tells_each_time_what_is_waited_for(postgres_dsn: str, logger: Logger) -> None:
+async def test_each_wait_is_logged_with_the_sessions_it_waits_for(postgres_dsn: str, logger: Logger) -> None:
     hold = Holdfast(postgres_dsn, logger=logger.writer)
-    async with asyncio.timeout(PATIENCE), a_backup(postgres_dsn) as reader:
+    async with asyncio.timeout(TIMEOUT), a_backup(postgres_dsn) as reader:
         applying = asyncio.create_task(hold.apply_schema())
         while not any(line["sessions"] for line in logger.lines("schema apply blocked")):
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A database that was migrated step by step is the one that was made at once, and a step that fails leaves no trace."""
+"""A database that was migrated step by step equals one that was created at once, and a step that fails leaves no trace."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from holdfast.stores.schema_version import MIN_COMPATIBLE
 from tests.builders import a_job
 from tests.migration.conftest import Place, Release, Scripts, SqlitePlace, as_on_sqlite
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 def with_next(place: Place, *statements: str) -> Scripts:
@@ -89,9 +89,9 @@ async def test_applying_twice_changes_nothing(place: Place) -> None:
 
     second = await apply(place)
 
-    wanted = place.scripts[-1][0]
+    latest = place.scripts[-1][0]
     assert (first.found, first.current) == (0, False)
-    assert second == SchemaState(wanted, wanted, MIN_COMPATIBLE)
+    assert second == SchemaState(latest, latest, MIN_COMPATIBLE)
     assert await place.catalog() == made
 
 
@@ -126,8 +126,8 @@ async def test_a_later_migration_that_fails_leaves_the_schema_as_it_was(
 async def test_many_may_apply_at_once(place: Place, other_place: Place) -> None:
     found = await asyncio.gather(*(apply(place) for _ in range(4)))
 
-    wanted = place.scripts[-1][0]
-    assert sorted(state.found for state in found) == [0, wanted, wanted, wanted]
+    latest = place.scripts[-1][0]
+    assert sorted(state.found for state in found) == [0, latest, latest, latest]
     await apply(other_place)
     assert await place.catalog() == await other_place.catalog()
 
@@ -135,10 +135,10 @@ async def test_many_may_apply_at_once(place: Place, other_place: Place) -> None:
 async def test_on_postgres_the_second_waits_for_the_first(postgres_dsn: str) -> None:
     stores = [PostgresStore(postgres_dsn) for _ in range(2)]
     watcher, other = await asyncpg.connect(postgres_dsn), await asyncpg.connect(postgres_dsn)
-    await other.execute("BEGIN; CREATE SCHEMA holdfast")  # keeps whoever comes first from going on
+    await other.execute("BEGIN; CREATE SCHEMA holdfast")  # blocks the first of the two
 
     applying = [asyncio.create_task(store.apply_schema()) for store in stores]
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while await watcher.fetchval(WAITING) < 2:
             await asyncio.sleep(0.01)
     await other.execute("ROLLBACK")
@@ -167,13 +167,13 @@ async def test_on_postgres_a_migration_that_deadlocks_with_a_worker_begins_anew(
     release([*((version, "") for version in range(1, found + 1)), (found + 1, steps)])
     store = PostgresStore(postgres_dsn)
     watcher, worker = await asyncpg.connect(postgres_dsn), await asyncpg.connect(postgres_dsn)
-    # Of two that wait for each other, the first to look is the one that gives way.
+    # In a deadlock, the session whose deadlock_timeout ends first is aborted.
     await worker.execute(
         "SET deadlock_timeout = '1min'; BEGIN; LOCK TABLE holdfast.finished IN ROW EXCLUSIVE MODE"
     )
 
     applying = asyncio.create_task(store.apply_schema())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await watcher.fetchval(WAITING):
             await asyncio.sleep(0.01)
     await worker.execute("LOCK TABLE holdfast.jobs IN ROW EXCLUSIVE MODE; COMMIT")

@@ -1,7 +1,7 @@
 """Workers and clients of an earlier version and of this one work side by side, over the migrations between them.
 
-The earlier ones are its real code in processes of their own; the jobs leave a line in a file for each time that
-a stage of theirs runs. Nobody is killed here, so each line has to be there exactly once.
+The earlier ones run that version's real code in their own processes; the jobs write a line to a file each time
+a stage runs. No process is killed here, so each line must appear exactly once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pytest
 
 from holdfast import Holdfast, Status
 from holdfast.core.jobs import transitions
-from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.polling import until
 from tests.migration.conftest import Place, PostgresPlace, SqlitePlace
-from tests.migration.earlier import ROOT, NoHistoryError, code_before
+from tests.migration.earlier_code import ROOT, NoHistoryError, code_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from holdfast import Job
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 FEW = 15
-"""Jobs that each side must have done at each step before the story goes on."""
+"""Jobs that each side must have done at each step before the test goes on."""
 
 APPLICATION = """
 import os
@@ -122,7 +122,7 @@ class Version:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
 
@@ -140,7 +140,7 @@ class Version:
         named = [word for queue in queues for word in ("--queue", queue)]
         return self.start("-m", "holdfast", "worker", "app:hold", "--slots", "4", *named)
 
-    def said(self) -> str:
+    def output(self) -> str:
         return (self.folder / f"{self.who}.log").read_text(errors="replace")
 
     def end(self) -> None:
@@ -161,17 +161,17 @@ class Version:
 
 
 @dataclass
-class Scene:
-    """What the processes left behind so far."""
+class RunFiles:
+    """The files that the processes have written so far."""
 
     folder: Path
 
     def effects(self) -> list[tuple[str, str]]:
-        """Who did what, in order."""
+        """Which version did what, in order."""
         return [(who, what) for who, what in self._lines("effects")]
 
     def acknowledged(self) -> list[str]:
-        """The ids of the jobs that somebody was told to be stored."""
+        """The ids of the acknowledged jobs."""
         return [job_id for _, job_id in self._lines("acknowledged")]
 
     def done_by(self, who: str) -> int:
@@ -196,7 +196,7 @@ class Earlier(NamedTuple):
 
 @pytest.fixture(scope="session", params=[1, 3, 4], ids="from schema {}".format)
 def earlier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Earlier:
-    """The version that wants this schema, as it was before the next one."""
+    """The last version that uses this schema."""
     schema: int = request.param
     try:
         return Earlier(schema, code_before(f"{schema + 1:04}", tmp_path_factory.mktemp("earlier")))
@@ -205,20 +205,20 @@ def earlier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
+def files(tmp_path: Path) -> RunFiles:
     folder = tmp_path / "app"
     folder.mkdir()
     (folder / "app.py").write_text(APPLICATION)
     (folder / "submitting.py").write_text(SUBMITTER)
-    return Scene(folder)
+    return RunFiles(folder)
 
 
 @pytest.fixture
-def versions(place: Place, scene: Scene, earlier: Earlier) -> Iterator[tuple[Version, Version]]:
+def versions(place: Place, files: RunFiles, earlier: Earlier) -> Iterator[tuple[Version, Version]]:
     """The earlier version and this one, on one database."""
     url = f"sqlite:///{place.path}" if isinstance(place, SqlitePlace) else _dsn(place)
-    old = Version("old", earlier.source, url, scene.folder)
-    new = Version("new", ROOT / "src", url, scene.folder)
+    old = Version("old", earlier.source, url, files.folder)
+    new = Version("new", ROOT / "src", url, files.folder)
     with ExitStack() as stack:
         stack.callback(old.end)
         stack.callback(new.end)
@@ -231,14 +231,14 @@ def _dsn(place: Place) -> str:
 
 
 async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_database(
-    versions: tuple[Version, Version], earlier: Earlier, scene: Scene
+    versions: tuple[Version, Version], earlier: Earlier, files: RunFiles
 ) -> None:
     old, new = versions
     assert schema_of(old) == {"found": 0, "wanted": earlier.schema}
     assert old.run("-m", "holdfast", "schema", "apply").returncode == 0
     old_workers = [old.work("default"), old.work("default", "old")]
     submitters = [old.start("submitting.py")]
-    until(lambda: scene.done_by("old") > FEW, within=PATIENCE, what="work of the earlier version")
+    until(lambda: files.done_by("old") > FEW, within=TIMEOUT, what="work of the earlier version")
 
     refused = new.run("-m", "holdfast", "worker", "app:hold")
     assert refused.returncode == 2
@@ -247,36 +247,36 @@ async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_da
     applied = new.run("-m", "holdfast", "schema", "apply", "--json")
     assert json.loads(applied.stdout)["before"] == earlier.schema, applied.stderr
     held = await a_held_order(new.url)
-    before = scene.done_by("old")
-    until(lambda: scene.done_by("old") - before > FEW, within=PATIENCE, what="work beside a held job")
-    # Workers that know of holds let it out themselves: no provider of that name is shut.
+    before = files.done_by("old")
+    until(lambda: files.done_by("old") - before > FEW, within=TIMEOUT, what="work beside a held job")
+    # Workers that know held jobs release it: no breaker of that name is open.
     assert await let_out(new.url, held) or earlier.schema >= 3
     assert await left_by_old_workers(new.url) == "not this one"
-    before = scene.done_by("old")
+    before = files.done_by("old")
     new_worker = new.work("default", "new")
     submitters.append(new.start("submitting.py"))
     parent = await families(new.url)
     until(
-        lambda: min(scene.done_by("old") - before, scene.done_by("new")) > FEW,
-        within=PATIENCE,
+        lambda: min(files.done_by("old") - before, files.done_by("new")) > FEW,
+        within=TIMEOUT,
         what="work of both versions, side by side",
     )
-    [waited_for_old_workers, let_go] = await ended(new.url, [parent, held])
+    [waited_for_old_workers, released] = await ended(new.url, [parent, held])
 
     for worker in old_workers:
         worker.send_signal(signal.SIGTERM)
-    assert [worker.wait(PATIENCE) for worker in old_workers] == [0, 0]
+    assert [worker.wait(TIMEOUT) for worker in old_workers] == [0, 0]
     for who in ("old", "new"):
-        scene.enough(who)
-    assert [submitter.wait(PATIENCE) for submitter in submitters] == [0, 0]
-    jobs = await ended(new.url, scene.acknowledged())
+        files.enough(who)
+    assert [submitter.wait(TIMEOUT) for submitter in submitters] == [0, 0]
+    jobs = await ended(new.url, files.acknowledged())
     new_worker.send_signal(signal.SIGTERM)
-    assert new_worker.wait(PATIENCE) == 0
+    assert new_worker.wait(TIMEOUT) == 0
 
-    assert {job.status for job in [*jobs, waited_for_old_workers, let_go]} == {Status.COMPLETED}
+    assert {job.status for job in [*jobs, waited_for_old_workers, released]} == {Status.COMPLETED}
     assert waited_for_old_workers.result == json.dumps(CHILDREN, separators=(",", ":"))
-    assert Counter(what for _, what in scene.effects()) == Counter(expected(jobs))
-    assert [line for line in (old.said() + new.said()).splitlines() if '"level": "error"' in line] == []
+    assert Counter(what for _, what in files.effects()) == Counter(expected(jobs))
+    assert [line for line in (old.output() + new.output()).splitlines() if '"level": "error"' in line] == []
 
 
 def expected(jobs: list[Job]) -> list[str]:
@@ -292,13 +292,13 @@ HELD = 40_000
 
 
 def schema_of(version: Version) -> dict[str, int]:
-    """Ask which schema the database has, and which the code wants: it is the code of that version."""
+    """Read the database's schema version, and the one that this version of the code needs."""
     status = json.loads(version.run("-m", "holdfast", "schema", "status", "--json").stdout)
     return {name: status[name] for name in ("found", "wanted")}
 
 
 async def a_held_order(url: str) -> str:
-    """Submit an order where nobody works yet, take it as a worker would, and have it held."""
+    """Submit an order to a queue without workers, claim it as a worker would, and have it held."""
     async with Holdfast(url) as hold:
 
         @hold.job("order", queue="new")
@@ -312,21 +312,21 @@ async def a_held_order(url: str) -> str:
 
 
 async def let_out(url: str, job_id: str) -> bool:
-    """Let a job out that must still be held; whether it was."""
+    """Release a job that must still be held; return whether it was."""
     async with Holdfast(url) as hold:
         held_by = (await hold.read(job_id)).held_by
         return held_by == "llm" and await hold.runtime.store.let_out("llm", limit=1) == 1
 
 
 async def left_by_old_workers(url: str) -> str:
-    """Let workers of the earlier version, which know nothing of dead letters, fail a job; give what its letter says."""
+    """Let workers of the earlier version, which know nothing of dead letters, fail a job; return the message of its letter."""
     async with Holdfast(url) as hold:
 
         @hold.job("refuse", queue="old")
         async def refuse() -> None: ...
 
         job = await refuse.submit()
-        await hold.wait(job.id, timeout=PATIENCE)
+        await hold.wait(job.id, timeout=TIMEOUT)
         return (await hold.runtime.store.letter(job.id)).failure.message.removeprefix("ValueError: ")
 
 
@@ -344,4 +344,4 @@ async def families(url: str) -> str:
 async def ended(url: str, job_ids: list[str]) -> list[Job]:
     """Wait until all of these have ended, and read them."""
     async with Holdfast(url) as hold:
-        return [await hold.wait(job_id, timeout=PATIENCE) for job_id in job_ids]
+        return [await hold.wait(job_id, timeout=TIMEOUT) for job_id in job_ids]

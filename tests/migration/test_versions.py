@@ -23,16 +23,16 @@ async def newer(place: Place, *, min_compatible: int) -> None:
     await place.execute(f"UPDATE holdfast.meta SET schema_version = 99, min_compatible = {min_compatible}")
 
 
-async def test_a_database_without_a_schema_is_told_apart(place: Place) -> None:
+async def test_a_database_without_a_schema_is_recognized(place: Place) -> None:
     if isinstance(place, PostgresPlace):
         with pytest.raises(SchemaMissing) as caught:
             await opened(place)
         assert_one_clear_line(caught.value, "no Holdfast schema", "holdfast schema apply")
     else:
-        await opened(place)  # an embedded store has nobody who would apply it
+        await opened(place)  # an embedded store applies its schema when it is opened
 
 
-async def test_a_schema_of_an_earlier_release_is_told_apart(place: Place, release: Release) -> None:
+async def test_a_schema_of_an_earlier_release_is_recognized(place: Place, release: Release) -> None:
     await apply(place)
     release(with_next(place, *ADDITION))
 
@@ -43,14 +43,14 @@ async def test_a_schema_of_an_earlier_release_is_told_apart(place: Place, releas
     assert_one_clear_line(caught.value, f"version {found}", f"needs {found + 1}", "holdfast schema apply")
 
 
-async def test_a_schema_that_no_longer_serves_this_code_is_told_apart(place: Place) -> None:
+async def test_a_schema_that_no_longer_serves_this_code_is_recognized(place: Place) -> None:
     await newer(place, min_compatible=99)
 
     with pytest.raises(SchemaTooNew) as caught:
         await opened(place)
 
-    wanted = place.scripts[-1][0]
-    assert_one_clear_line(caught.value, "version 99", f"this code is version {wanted}", "upgrade holdfast")
+    latest = place.scripts[-1][0]
+    assert_one_clear_line(caught.value, "version 99", f"this code is version {latest}", "upgrade holdfast")
 
 
 async def test_a_newer_schema_that_still_serves_this_code_is_used(place: Place) -> None:

@@ -76,7 +76,7 @@ def broken(
     checks: list[Callable[[], None]] = [
         lambda: invariants.nothing_completed_twice(world),
         lambda: invariants.no_effect_doubled(entries),
-        lambda: invariants.results_tell_of_real_effects(world, entries, completed),
+        lambda: invariants.results_name_logged_effects(world, entries, completed),
         lambda: invariants.the_books_balance(world),
         lambda: what_was_acknowledged_exists(world, memory),
         lambda: what_was_cancelled_stayed_so(world, memory),

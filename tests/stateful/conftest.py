@@ -1,4 +1,4 @@
-"""A store of each kind, on a clock that stands still: every instant that it writes can be foreseen."""
+"""A store of each kind, on a stopped clock: every instant that it writes is known."""
 
 import asyncio
 import sqlite3
@@ -34,7 +34,7 @@ STILL_CLOCK = f"""
 CREATE OR REPLACE VIEW holdfast.clock AS
     SELECT timestamptz '{START.isoformat()}' + clock_offset AS now FROM holdfast.meta WHERE only_row
 """
-"""The one clock of the database, without the part of it that runs by itself."""
+"""The database's clock without the running time: only `clock_offset` moves it."""
 
 
 class Bench(Protocol):
@@ -47,7 +47,7 @@ class Bench(Protocol):
     def store(self) -> Store: ...
 
     def set_clock(self, now: datetime) -> None:
-        """Let it be *now*, for everybody who uses the database."""
+        """Set the clock of the database to *now*."""
         ...
 
     def wipe(self) -> None:
@@ -55,13 +55,13 @@ class Bench(Protocol):
         ...
 
     def ask(self, question: Coroutine[Any, Any, T]) -> T:
-        """Wait for the answer, on the event loop that the store was opened on."""
+        """Run a coroutine on the event loop that the store was opened on."""
         ...
 
 
 @dataclass
 class StillClock:
-    """A clock that moves when it is told to, and never else."""
+    """A clock that moves only when the test sets it."""
 
     at: datetime = START
 
@@ -119,13 +119,13 @@ async def with_still_clock(dsn: str) -> None:
 
 @pytest.fixture(scope="session")
 def prepare_postgres() -> Prepare:
-    """Give every database of this folder a clock that stands still."""
+    """Give every database of this folder a stopped clock."""
     return with_still_clock
 
 
 @pytest.fixture
 def ask() -> Iterator[Ask]:
-    """One event loop for all that a test asks."""
+    """Run coroutines on one event loop for the whole test."""
     with asyncio.Runner() as runner:
         yield runner.get_loop().run_until_complete
 

@@ -1,4 +1,4 @@
-"""When two answers are the same: what is promised counts, what nobody promises does not."""
+"""When two answers are equal: only what the port promises is compared."""
 
 from dataclasses import replace
 from itertools import groupby
@@ -9,11 +9,11 @@ from holdfast.core.jobs.job import Claim, Event, Job, Signal
 from holdfast.core.jobs.stages import StageRow
 from holdfast.core.providers.provider import holder_label
 from holdfast.ports.store import Pause, SubmissionRefusal
-from tests.stateful.brief import brief
+from tests.stateful.short_repr import short_repr
 
 
 def comparable(answer: Any) -> Any:
-    """Give *answer* without what is not promised: the words of a refusal, the order of what has none."""
+    """Return *answer* without what is not promised: the message of an error, the order of what has none."""
     match answer:
         case HoldfastError():
             return type(answer)
@@ -22,7 +22,7 @@ def comparable(answer: Any) -> Any:
         case Claim():
             return _promised(answer)
         case Job() | StageRow():
-            return _as_told(answer)
+            return _readable(answer)
         case list():
             return _comparable_list(answer)
         case _:
@@ -30,13 +30,13 @@ def comparable(answer: Any) -> Any:
 
 
 def _promised(claim: Claim) -> Claim:
-    """Give a claim with whether there are stages, not how many, and time to the millisecond."""
+    """Return a claim with whether there are stages, not how many, and time to the millisecond."""
     left = None if claim.time_left is None else round(claim.time_left, 3)
     return claim._replace(stages=min(claim.stages, 1), time_left=left)
 
 
-def _as_told(answer: Job | StageRow) -> Job | StageRow:
-    """Give a job with its holder as people read it, and a stage without its age, by a clock that nobody else reads."""
+def _readable(answer: Job | StageRow) -> Job | StageRow:
+    """Return a job with its holder's label, and a stage without its age, which is by a clock that the model lacks."""
     if isinstance(answer, StageRow):
         return answer._replace(age=0.0)
     return answer if answer.held_by is None else replace(answer, held_by=holder_label(answer.held_by))
@@ -53,11 +53,14 @@ def _comparable_list(answers: list[Any]) -> list[Any]:
 
 
 def difference(answered: Any, promised: Any) -> str:
-    """Say what the store told and the model did not, and the other way round."""
-    told, meant = _parts(comparable(answered)), _parts(comparable(promised))
-    own, others = [part for part in told if part not in meant], [part for part in meant if part not in told]
+    """List what the store answered and the model did not, and the reverse."""
+    given, expected = _parts(comparable(answered)), _parts(comparable(promised))
+    own, others = (
+        [part for part in given if part not in expected],
+        [part for part in expected if part not in given],
+    )
     if not own and not others:  # it is the order that differs
-        own, others = told, meant
+        own, others = given, expected
     return "\n".join(
         [*(f"  the store says {part}" for part in own), *(f"  and should say {part}" for part in others)]
     )
@@ -70,6 +73,6 @@ def _in_order(events: list[Event]) -> list[Event]:
 
 
 def _parts(answer: Any) -> list[str]:
-    """Write down an answer piece by piece, if it is made of pieces that say something by themselves."""
+    """Represent a list item by item, unless its items are booleans; any other answer as a whole."""
     apart = isinstance(answer, list) and not isinstance(next(iter(answer), None), bool)
-    return [brief(part) for part in answer] if apart else [brief(answer)]
+    return [short_repr(part) for part in answer] if apart else [short_repr(answer)]

@@ -1,6 +1,6 @@
-"""A store beside the model of what it promises: whatever is asked, both must answer alike.
+"""A store beside the model of what it promises: both must give the same answer to every command.
 
-Each act is put to both at the same instant of a clock that stands still in between. After each, all rows are
+Each command is run on both at the same instant of a stopped clock. After each, all rows are
 compared, and the histories of the jobs that changed; at the end everything is, and the tables are checked by
 rules that need no model.
 """
@@ -17,104 +17,104 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from holdfast.core.errors import HoldfastError
 from holdfast.core.jobs.job import Job, JobFilter
 from tests import invariants
-from tests.stateful import actions
-from tests.stateful.actions import ALL, LEASES, WORKERS
+from tests.stateful import commands
+from tests.stateful.commands import ALL, LEASES, WORKERS
 from tests.stateful.conftest import Bench
 from tests.stateful.equivalence import comparable, difference
-from tests.stateful.outcomes import happenings
-from tests.stateful.scene import Act, Scene, act
+from tests.stateful.outcomes import outcomes
+from tests.stateful.run_state import Command, RunState, command
 
 TICK = timedelta(milliseconds=1)
-"""How long an act takes: no two of them happen at the same instant."""
+"""How long a command takes: no two of them happen at the same instant."""
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Puts every act to the model and to the store on *bench*. *seen* counts what came of them."""
+    """Runs every command on the model and on the store of *bench*. *seen* counts the outcomes."""
 
     def __init__(self, bench: Bench, seen: Counter[str]) -> None:
         super().__init__()
         self.bench = bench
         self.seen = seen
-        self.scene = Scene()
-        self.model = self.scene.model
+        self.state = RunState()
+        self.model = self.state.model
         self.compared: dict[str, tuple[Job, int]] = {}
         self.agreed = True
         bench.wipe()
 
-    @initialize(first=actions.to_begin_with())
-    def begin(self, first: Act) -> None:
-        """Begin with a job that somebody has claimed, so that there is always a lease to write under."""
+    @initialize(first=commands.to_begin_with())
+    def begin(self, first: Command) -> None:
+        """Begin with a claimed job, so that there is always a lease to write under."""
         self.do(first)
-        self.do(act("claim", WORKERS[0], "default", limit=1, lease=LEASES[0]))
+        self.do(command("claim", WORKERS[0], "default", limit=1, lease=LEASES[0]))
 
-    # One rule for everybody: of several, Hypothesis leaves out half in each example, and a day without
-    # submitters, without workers or without time is a day on which little happens.
-    @rule(act=actions.of_anybody())
-    def step(self, act: Act) -> None:
-        self.do(act)
+    # One rule for all actors: of several, Hypothesis leaves out half in each example, and an example without
+    # submitters, without workers or without moving time reaches few states.
+    @rule(command=commands.of_any_actor())
+    def step(self, command: Command) -> None:
+        self.do(command)
         self.compare()
 
     def compare(self) -> None:
         """Compare all rows, and all that can be read of the jobs that changed."""
-        self.same(act("find", JobFilter(limit=ALL)))
+        self.same(command("find", JobFilter(limit=ALL)))
         state = {job.id: (job, len(self.model.events(job.id))) for job in self.model.jobs.values()}
         changed = [job_id for job_id, now in state.items() if self.compared.get(job_id) != now]
         self.compared = state
         self.everything_is_alike(changed)
 
     def teardown(self) -> None:
-        if self.agreed:  # else the difference was found already, and this would only hide it
+        if self.agreed:  # else the difference was reported already, and this would hide it
             self.everything_is_alike(list(self.model.jobs))
-            self.same(act("counts"))
+            self.same(command("counts"))
             self.the_books_balance()
 
     def everything_is_alike(self, job_ids: list[str]) -> None:
         """Compare all that can be read of these jobs."""
         for job_id in job_ids:
-            self.same(act("get", job_id, owner=self.model.jobs[job_id].owner))
-            self.same(act("events", job_id))
-            self.same(act("stages", [job_id]))
-            self.same(act("signals", [job_id]))
+            self.same(command("get", job_id, owner=self.model.jobs[job_id].owner))
+            self.same(command("events", job_id))
+            self.same(command("stages", [job_id]))
+            self.same(command("signals", [job_id]))
 
     def the_books_balance(self) -> None:
-        """Check the tables by rules that need no model; events that change no state are none of their business."""
+        """Check the tables by rules that need no model; events that change no state are ignored."""
         world = self.bench.ask(invariants.read_world(self.bench.url))
         changes = [event for event in world.events if event["kind"] not in ("stage", "warning")]
         invariants.the_books_balance(replace(world, events=changes))
         invariants.nothing_completed_twice(world)
 
-    def do(self, act: Act) -> None:
-        """Have something done, and let the clock move on; or do nothing but wait for it."""
-        if act.operation == "wait_until":
-            [self.model.now] = act.args
+    def do(self, command: Command) -> None:
+        """Run a command and move the clock on by a tick; `wait_until` only moves the clock."""
+        if command.operation == "wait_until":
+            [self.model.now] = command.args
             return
         before = dict(self.model.jobs)
         self.bench.set_clock(self.model.now)
-        answer = self.same(act)
+        answer = self.same(command)
         self.model.now += TICK
-        self.scene.remember(act, answer)
-        for happening in happenings(act, answer, before):
-            self.seen[happening] += 1
-            hypothesis.event(happening)
+        self.state.remember(command, answer)
+        for outcome in outcomes(command, answer, before):
+            self.seen[outcome] += 1
+            hypothesis.event(outcome)
 
-    def same(self, act: Act) -> Any:
-        """Ask model and store, and give their answer, which must be one."""
+    def same(self, command: Command) -> Any:
+        """Run *command* on model and store, and return the answer, which must be the same."""
         self.agreed = False
-        promised = _outcome(lambda: _asked(self.model, act))
-        answered = _outcome(lambda: self.bench.ask(_asked(self.bench.store, act)))
+        promised = _outcome(lambda: _called(self.model, command))
+        answered = _outcome(lambda: self.bench.ask(_called(self.bench.store, command)))
         assert comparable(answered) == comparable(promised), (
-            f"{act}\nis not answered as promised\n{difference(answered, promised)}"
+            f"{command}\nis not answered as promised\n{difference(answered, promised)}"
         )
         self.agreed = True
         return promised
 
 
-def _asked(whom: object, act: Act) -> Any:
-    return getattr(whom, act.operation)(*act.args, **act.options)
+def _called(target: object, command: Command) -> Any:
+    return getattr(target, command.operation)(*command.args, **command.options)
 
 
 def _outcome(ask: Callable[[], Any]) -> Any:
-    """Give the answer, or the refusal."""
+    """Return the answer, or the error that was raised."""
     try:
         return ask()
     except HoldfastError as error:

@@ -1,12 +1,12 @@
-"""What a store promises, told in plain Python: dictionaries, and a diary for each job.
+"""What a store promises, in plain Python: dictionaries, and a history for each job.
 
 It was written from the port and the pages about it, and knows no table, no index and no transaction. A
-store may work as cleverly as it likes, as long as nobody who asks it can tell it from this. Two shortcuts
-that a store takes are deliberately not taken here: nothing is put together when it is read (each change
-writes its event at once), and a job stays in the same place when it ends.
+store may work in any way, as long as its answers are the same. Two shortcuts that a store takes are
+deliberately not taken here: nothing is derived when it is read (each change writes its event at once), and a
+job stays in the same place when it ends.
 
-The methods have the names of the `Store` port. Where somebody else's choice cannot be foreseen (whom a limit
-leaves out, of several that are due at the same instant), the machine does not ask.
+The methods have the names of the `Store` port. Where a store's choice is not determined (which jobs a
+limit leaves out, of several that are due at the same instant), the machine does not ask.
 """
 
 import json
@@ -33,11 +33,11 @@ Scope = tuple[str, str, str | None]
 
 @dataclass
 class Model:
-    """A store without a database. *now* is what its clock says, and moves when somebody moves it."""
+    """A store without a database. *now* is what its clock says, and moves when the machine moves it."""
 
     now: datetime = START
     jobs: dict[str, Job] = field(default_factory=dict)
-    diaries: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    histories: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     stage_rows: defaultdict[str, dict[StageKey, StageRow]] = field(default_factory=lambda: defaultdict(dict))
     staged: set[str] = field(default_factory=set)
     keys: dict[Scope, str] = field(default_factory=dict)
@@ -45,45 +45,45 @@ class Model:
     fingerprints: dict[str, str | None] = field(default_factory=dict)
     cut_off: dict[str, int] = field(default_factory=dict)
     """The lease that a job's deadline ended."""
-    told: defaultdict[str, list[Signal]] = field(default_factory=lambda: defaultdict(list))
+    sent_signals: defaultdict[str, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     pauses: dict[str, Pause] = field(default_factory=dict)
-    let_out_by: dict[str, str] = field(default_factory=dict)
-    """Who held a job, from when it was let out until it goes back."""
-    suspicion: Counter[str] = field(default_factory=Counter)
-    """1 for a job that was leased after a loss and has not begun, 2 for one that has."""
+    released_by: dict[str, str] = field(default_factory=dict)
+    """The former holder of a job, from its release until it is requeued."""
+    quarantine: Counter[str] = field(default_factory=Counter)
+    """1 for a job that was leased after a loss and has not begun, 2 for one that has begun."""
     excused: Counter[str] = field(default_factory=Counter)
-    """1 for a job whose last loss is another's, 2 once the attempt was given back."""
+    """1 for a job whose last loss was caused by another job, 2 once its attempt was given back."""
     failed_runs: Counter[str] = field(default_factory=Counter)
     lost_workers: dict[str, datetime] = field(default_factory=dict)
-    """Workers that were lost with a suspect, and when; they are remembered for an hour."""
+    """Workers that were lost with a quarantined job, and when; they are remembered for an hour."""
 
     def submit(
         self, batch: Sequence[Submission], *, again: bool = False
     ) -> list[Receipt | SubmissionRefusal]:
-        """Decide on each submission in turn: one may stand in for those behind it."""
+        """Decide on each submission in turn: one may deduplicate those behind it."""
         answers = [
             Receipt(item.id) if again and item.id in self.jobs else self._answered(item) for item in batch
         ]
         misused = {answer.id for answer in answers if isinstance(answer, Receipt) and answer.payload_differs}
         for job_id in misused:
-            self._tell(job_id, EventKind.WARNING, reason="key reused with another payload")
+            self._record(job_id, EventKind.WARNING, reason="key reused with another payload")
         return answers
 
     def _answered(self, item: Submission) -> Receipt | SubmissionRefusal:
-        """Find the job that stands for *item* already, by its key and then by its version, or make one."""
+        """Find the job that *item* duplicates, by its key and then by its version, or create one."""
         earlier = self.keys.get(_by_key(item)) if item.key is not None else None
         if earlier is not None:
-            return self._stand_in(item, earlier)
+            return self._deduplicated(item, earlier)
         known = self.versions[_by_subject(item)] if item.subject is not None else {}
         if known and item.version is not None:
             latest = max(known)
             if item.version == latest:
-                return self._stand_in(item, known[latest])
+                return self._deduplicated(item, known[latest])
             if item.version < latest or not item.rerun:
                 return SubmissionRefusal(VersionRefused())
         return self._made(item)
 
-    def _stand_in(self, item: Submission, earlier: str) -> Receipt | SubmissionRefusal:
+    def _deduplicated(self, item: Submission, earlier: str) -> Receipt | SubmissionRefusal:
         differs = self.fingerprints[earlier] != item.fingerprint
         if differs and item.strict_keys:
             return SubmissionRefusal(KeyReused())
@@ -115,7 +115,7 @@ class Model:
             self.keys[_by_key(item)] = item.id
         if item.subject is not None and item.version is not None:
             self.versions[_by_subject(item)][item.version] = item.id
-        self._tell(item.id, EventKind.QUEUED)
+        self._record(item.id, EventKind.QUEUED)
         return Receipt(item.id)
 
     def _due(self, item: Submission) -> datetime | None:
@@ -131,15 +131,15 @@ class Model:
         return [self._leased(job, worker, lease) for job in ready[:limit]]
 
     def _leased(self, job: Job, worker: str, lease: timedelta) -> Claim:
-        """Spend an attempt and raise the token, whatever becomes of the job; a suspect spends it when it begins."""
-        given_back, suspect = self.excused[job.id] == 1, bool(job.losses or self.excused[job.id])
+        """Spend an attempt and raise the token, whatever the outcome; a quarantined job spends it when it begins."""
+        given_back, quarantined = self.excused[job.id] == 1, bool(job.losses or self.excused[job.id])
         number = max(job.attempt - given_back, 0) + 1
         self.excused[job.id] = 2 if self.excused[job.id] else 0
-        self.suspicion[job.id] = int(suspect)
+        self.quarantine[job.id] = int(quarantined)
         job = self._move(
             job,
             Status.PROCESSING,
-            attempt=number - suspect,
+            attempt=number - quarantined,
             losses=max(job.losses - given_back, 0),
             lease_token=job.lease_token + 1,
             leased_by=worker,
@@ -149,7 +149,7 @@ class Model:
             last_attempt_at=self.now,
             waiting=False,
         )
-        self._tell(job.id, EventKind.PROCESSING, attempt=number, worker=worker)
+        self._record(job.id, EventKind.PROCESSING, attempt=number, worker=worker)
         return Claim(
             id=job.id,
             name=job.name,
@@ -164,8 +164,8 @@ class Model:
             cancel_requested=job.cancel_requested,
             trace=job.trace,
             time_left=None if job.deadline_at is None else (job.deadline_at - self.now).total_seconds(),
-            signals=len(self.told[job.id]),
-            held_by=self.let_out_by.get(job.id),
+            signals=len(self.sent_signals[job.id]),
+            held_by=self.released_by.get(job.id),
             failed_runs=self.failed_runs[job.id],
             excused=self.excused[job.id] > 0,
         )
@@ -201,7 +201,7 @@ class Model:
         return deadline is not None and deadline <= self.now and change.status is not Status.CANCELLED
 
     def _kept_as_late(self, change: Transition) -> Settled:
-        """Keep the first result that comes under the lease which the deadline ended, and nothing else."""
+        """Keep the first result under the lease that the deadline ended, and nothing else."""
         job = self.jobs.get(change.id)
         if job is None or not self.cut_off_under(change.id, change.token):
             return Settled.FENCED
@@ -216,9 +216,9 @@ class Model:
         if change.result is not None:
             job = self.jobs[change.id]
             self.jobs[job.id] = replace(job, late_at=self.now, late_result=change.result)
-            diary = self.diaries[job.id]
-            [last] = [place for place, event in enumerate(diary) if event.kind is EventKind.EXPIRED][-1:]
-            diary[last] = replace(diary[last], meta={"late": True})
+            history = self.histories[job.id]
+            [last] = [place for place, event in enumerate(history) if event.kind is EventKind.EXPIRED][-1:]
+            history[last] = replace(history[last], meta={"late": True})
 
     def _time_out(self, job: Job, token: int | None, **changes: Any) -> None:
         """End a job by its deadline; *token* is the lease that goes with it, if it was under one."""
@@ -226,7 +226,7 @@ class Model:
         if token is not None:
             self.cut_off[job.id] = token
         self._end(job, Status.FAILED, failure=deadline_passed(job.name), timed_out_at=self.now, **changes)
-        self._tell(job.id, EventKind.EXPIRED)
+        self._record(job.id, EventKind.EXPIRED)
 
     def expire(self, *, limit: int) -> list[str]:
         """End what is past its deadline; the lease of one that runs goes with it."""
@@ -245,40 +245,40 @@ class Model:
         return [self.jobs[job_id] for _, job_id in late]
 
     def accept_late(self, job_id: str, *, owner: str | None = None, meta: str) -> Job:
-        """Let a late result stand, once."""
+        """Accept a late result, once."""
         job = self.get(job_id, owner=owner)
         if job.status is not Status.FAILED or job.late_at is None:
             raise StateRefused
-        self._tell(job_id, EventKind.ACCEPTED, **json.loads(meta))
+        self._record(job_id, EventKind.ACCEPTED, **json.loads(meta))
         job = self._move(
             job, Status.COMPLETED, result=job.late_result, failure=None, stage=None, finished_at=self.now
         )
-        self._tell(job_id, EventKind.COMPLETED, attempt=job.last_attempt)
+        self._record(job_id, EventKind.COMPLETED, attempt=job.last_attempt)
         return job
 
     def signal(self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = "") -> None:
-        """Leave something with a job that has not ended; one that waits is ready at once."""
+        """Store a signal for a job that has not ended; a job that waits is ready at once."""
         job = self.get(job_id, owner=owner)
         if job.status.ended:
             raise StateRefused
-        self.told[job_id].append(Signal(job_id, len(self.told[job_id]) + 1, name, data))
+        self.sent_signals[job_id].append(Signal(job_id, len(self.sent_signals[job_id]) + 1, name, data))
         self._change(job, waiting=False, retry_after=None if job.waiting else job.retry_after)
-        self._tell(job_id, EventKind.SIGNALLED, signal=name, **({"actor": actor} if actor else {}))
+        self._record(job_id, EventKind.SIGNALLED, signal=name, **({"actor": actor} if actor else {}))
 
     def signals(self, job_ids: Sequence[str]) -> list[Signal]:
-        """Give what these jobs were told."""
-        return [signal for job_id in job_ids for signal in self.told[job_id]]
+        """Return the signals that were sent to these jobs."""
+        return [signal for job_id in job_ids for signal in self.sent_signals[job_id]]
 
     def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
-        """Note that a queue is to rest; the first word counts."""
+        """Pause a queue; the first pause counts."""
         return self.pauses.setdefault(queue, pause := Pause(queue, self.now, actor, reason)) is pause
 
     def resume_queue(self, queue: str) -> bool:
-        """Forget about it."""
+        """Resume a queue."""
         return self.pauses.pop(queue, None) is not None
 
     def paused_queues(self) -> list[Pause]:
-        """List the queues that rest."""
+        """List the paused queues."""
         return list(self.pauses.values())
 
     def _store_stage(self, change: StageWrite) -> None:
@@ -301,20 +301,20 @@ class Model:
         if ended:
             name, status = str(change.key), change.status.value
             by = {"provider": change.provider} if change.provider else {}
-            self._tell(change.id, EventKind.STAGE, stage=name, attempt=change.attempt, status=status, **by)
+            self._record(change.id, EventKind.STAGE, stage=name, attempt=change.attempt, status=status, **by)
 
     def _requeue(self, change: Requeue) -> None:
-        """Give the job back. One that somebody wants cancelled does not wait: the next claim ends it."""
+        """Requeue the job. One with a request to cancel does not wait: the next claim ends it."""
         job = self.jobs[change.id]
-        begun = self.suspicion[job.id] != 1
+        begun = self.quarantine[job.id] != 1
         keeps_losses = not begun or change.keeps_losses
         self.failed_runs[job.id] += change.event is EventKind.RETRY
         self.excused[job.id] *= keeps_losses
-        self.suspicion[job.id] = 0
-        news = change.seen is not None and len(self.told[job.id]) > change.seen
-        waits = change.delay is not None and not job.cancel_requested and not news
-        self.let_out_by.pop(job.id, None)
-        self._let_go(
+        self.quarantine[job.id] = 0
+        signalled = change.seen is not None and len(self.sent_signals[job.id]) > change.seen
+        waits = change.delay is not None and not job.cancel_requested and not signalled
+        self.released_by.pop(job.id, None)
+        self._end_lease(
             job,
             attempt=job.attempt - (change.gives_back and begun),
             losses=job.losses if keeps_losses else 0,
@@ -322,7 +322,7 @@ class Model:
             waiting=waits and change.seen is not None,
             held_by=change.held_by if waits else None,
         )
-        self._tell(job.id, change.event, **_why(change))
+        self._record(job.id, change.event, **_why(change))
 
     def _finish(self, change: Finish) -> None:
         job = self._end(
@@ -334,14 +334,14 @@ class Model:
         )
         match change.status:
             case Status.COMPLETED:
-                self._tell(job.id, EventKind.COMPLETED, attempt=job.last_attempt)
+                self._record(job.id, EventKind.COMPLETED, attempt=job.last_attempt)
             case Status.FAILED:
-                self._tell(job.id, EventKind.FAILED, **_what_failed(change))
+                self._record(job.id, EventKind.FAILED, **_what_failed(change))
             case _:
-                self._tell(job.id, EventKind.CANCELLED)
+                self._record(job.id, EventKind.CANCELLED)
 
     def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
-        """Let the leases that are still held run from now, and tell of the others."""
+        """Extend the leases that are still held, and report the others."""
         kept = {job_id for job_id, token in held if self.holds(job_id, token)}
         for job_id in kept:
             self._change(self.jobs[job_id], lease_expires_at=self.now + lease)
@@ -362,12 +362,12 @@ class Model:
         matched = [self.holds(job_id, token) for job_id, token in held]
         for job_id in [job_id for (job_id, _), holds in zip(held, matched, strict=True) if holds]:
             job = self.jobs[job_id]
-            self.suspicion[job_id] = 2
+            self.quarantine[job_id] = 2
             self._change(job, attempt=job.last_attempt)
         return matched
 
     def cancel_requests(self, worker: str) -> list[str]:
-        """Name what *worker* runs and somebody wants cancelled."""
+        """List the jobs of *worker* that have a request to cancel."""
         return [
             job.id
             for job in self._live(Status.PROCESSING)
@@ -389,47 +389,47 @@ class Model:
         return [self.jobs[job_id] for _, job_id in due], [job for at, job in parked if at > self.now]
 
     def let_out(self, holder: str, *, limit: int) -> int:
-        """Make ready what somebody holds; who held it is told to the next worker."""
+        """Make ready the jobs of *holder*; the next claim names the former holder."""
         out = self.held_by(holder)[:limit]
         for job in out:
-            self.let_out_by[job.id] = holder
+            self.released_by[job.id] = holder
             self._change(job, held_by=None, retry_after=None)
         return len(out)
 
     def held_by(self, holder: str) -> list[Job]:
-        """Give the jobs that somebody holds, the longest held first: all are parked for the same length of time."""
+        """Return the jobs of *holder*, the longest held first: all are held for the same duration."""
         held = [(job.retry_after, job.id) for job in self.jobs.values() if job.held_by == holder]
         return [self.jobs[job_id] for _, job_id in sorted((at, job_id) for at, job_id in held if at)]
 
     def holders(self) -> list[str]:
-        """Name those who hold jobs."""
+        """List the holders."""
         return list(self.held())
 
     def held(self) -> dict[str, int]:
-        """Count what each of them holds."""
+        """Count the jobs of each holder."""
         return dict(Counter(job.held_by for job in self.jobs.values() if job.held_by is not None))
 
     def reclaim(self, *, limit: int) -> list[str]:
-        """Give back what lost its worker. The attempt stays spent: whatever happened, it happened in it.
+        """Requeue jobs that lost their worker. The attempt stays spent: whatever happened, it happened in it.
 
-        If a suspect ran in that worker, it is held responsible, and the others are excused, once in a row.
+        If a quarantined job ran in that worker, it is held responsible, and the others are excused, once in a row.
         """
         lost = self.overdue()[:limit]
         leased = {job.id: job.leased_by or "" for job in self._live(Status.PROCESSING)}
-        suspected = {by for by, at in self.lost_workers.items() if at > self.now - timedelta(hours=1)}
-        suspected |= {by for job_id, by in leased.items() if self.suspicion[job_id] == 2}
-        self.lost_workers |= {leased[job.id]: self.now for job in lost if self.suspicion[job.id] == 2}
+        suspected_workers = {by for by, at in self.lost_workers.items() if at > self.now - timedelta(hours=1)}
+        suspected_workers |= {by for job_id, by in leased.items() if self.quarantine[job_id] == 2}
+        self.lost_workers |= {leased[job.id]: self.now for job in lost if self.quarantine[job.id] == 2}
         for job in lost:
-            kind, blameless = self.suspicion[job.id], leased[job.id] in suspected
+            kind, blameless = self.quarantine[job.id], leased[job.id] in suspected_workers
             excused = kind == 0 and blameless and not self.excused[job.id]
             if excused:
                 self.excused[job.id] = 1
             self.failed_runs[job.id] += kind == 2 or (kind == 0 and not blameless)
             losses = job.losses + (kind != 1)
-            self.suspicion[job.id] = 0
-            self._let_go(job, losses=losses)
-            told = {"excused": True} if excused else {}
-            self._tell(job.id, EventKind.QUEUED, reason="lease lost", losses=losses, **told)
+            self.quarantine[job.id] = 0
+            self._end_lease(job, losses=losses)
+            meta = {"excused": True} if excused else {}
+            self._record(job.id, EventKind.QUEUED, reason="lease lost", losses=losses, **meta)
         return [job.id for job in lost]
 
     def overdue(self) -> list[Job]:
@@ -444,7 +444,7 @@ class Model:
         match job.status:
             case Status.QUEUED:
                 self._end(job, Status.CANCELLED)
-                self._tell(job_id, EventKind.CANCELLED)
+                self._record(job_id, EventKind.CANCELLED)
                 return Status.CANCELLED
             case Status.PROCESSING:
                 self._change(job, cancel_requested=True)
@@ -458,12 +458,12 @@ class Model:
         if job.status is not Status.FAILED:
             raise StateRefused
         self.cut_off.pop(job_id, None)
-        self.let_out_by.pop(job_id, None)
-        for counter in (self.suspicion, self.excused, self.failed_runs):
+        self.released_by.pop(job_id, None)
+        for counter in (self.quarantine, self.excused, self.failed_runs):
             counter.pop(job_id, None)
         rows = self.stage_rows[job_id]
         self.stage_rows[job_id] = {key: row for key, row in rows.items() if row.status is StageStatus.DONE}
-        self._tell(job_id, EventKind.REPLAYED, generation=job.generation + 1)
+        self._record(job_id, EventKind.REPLAYED, generation=job.generation + 1)
         return self._move(
             job,
             Status.QUEUED,
@@ -485,21 +485,21 @@ class Model:
         )
 
     def get(self, job_id: str, *, owner: str | None = None) -> Job:
-        """Show a job to its owner, or to whoever asks for no owner in particular."""
+        """Show a job to its owner, or to a caller that names no owner."""
         job = self.jobs.get(job_id)
         if job is None or owner not in (None, job.owner):
             raise JobNotFound
         return job
 
-    def find(self, wanted: JobFilter) -> list[Job]:
+    def find(self, job_filter: JobFilter) -> list[Job]:
         """List jobs, the newest first, without what may be long: arguments and results."""
-        fitting = [job for job in self.jobs.values() if _fits(job, wanted)]
+        fitting = [job for job in self.jobs.values() if _fits(job, job_filter)]
         fitting.sort(key=lambda job: job.id, reverse=True)
-        return [replace(job, args="", result=None, late_result=None) for job in fitting[: wanted.limit]]
+        return [replace(job, args="", result=None, late_result=None) for job in fitting[: job_filter.limit]]
 
     def events(self, job_id: str) -> list[Event]:
-        """Open the diary."""
-        return self.diaries[job_id]
+        """Return the history of a job."""
+        return self.histories[job_id]
 
     def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
         """Give what is known of the stages of these jobs."""
@@ -518,8 +518,8 @@ class Model:
         job = self.jobs.get(job_id)
         return job is not None and (job.status, job.lease_token) == (Status.PROCESSING, token)
 
-    def _let_go(self, job: Job, **changes: Any) -> None:
-        """End a lease, but not the job: the raised token shuts out whoever had it."""
+    def _end_lease(self, job: Job, **changes: Any) -> None:
+        """End a lease, but not the job: the raised token fences off its former holder."""
         token = job.lease_token + 1
         self._move(job, Status.QUEUED, lease_token=token, leased_by=None, lease_expires_at=None, **changes)
 
@@ -545,8 +545,8 @@ class Model:
         self.jobs[job.id] = replace(job, updated_at=self.now, **changes)
         return self.jobs[job.id]
 
-    def _tell(self, job_id: str, kind: EventKind, **meta: Any) -> None:
-        self.diaries[job_id].append(Event(kind, self.now, meta))
+    def _record(self, job_id: str, kind: EventKind, **meta: Any) -> None:
+        self.histories[job_id].append(Event(kind, self.now, meta))
 
     def _live(self, status: Status) -> Iterator[Job]:
         return (job for job in list(self.jobs.values()) if job.status is status)
@@ -561,7 +561,7 @@ def _by_subject(item: Submission) -> Scope:
 
 
 def _why(change: Requeue) -> dict[str, Any]:
-    """Tell why a job went back: what failed and how long it waits, or the reason that was given."""
+    """Return why a job was requeued: what failed and how long it waits, or the reason that was given."""
     meta = _what_failed(change)
     if change.reason is not None:
         meta["reason"] = change.reason
@@ -577,12 +577,12 @@ def _what_failed(change: Requeue | Finish) -> dict[str, Any]:
     return meta if change.stage is None else meta | {"stage": change.stage}
 
 
-def _fits(job: Job, wanted: JobFilter) -> bool:
+def _fits(job: Job, job_filter: JobFilter) -> bool:
     asked = [
-        (wanted.status, job.status),
-        (wanted.name, job.name),
-        (wanted.owner, job.owner),
-        (wanted.queue, job.queue),
+        (job_filter.status, job.status),
+        (job_filter.name, job.name),
+        (job_filter.owner, job.owner),
+        (job_filter.queue, job.queue),
     ]
-    fits = all(want in (None, has) for want, has in asked)
-    return fits and (wanted.before is None or job.id < wanted.before)
+    fits = all(expected in (None, actual) for expected, actual in asked)
+    return fits and (job_filter.before is None or job.id < job_filter.before)

@@ -1,4 +1,4 @@
-"""What came of an act, in words: a run that never met a thing has shown nothing about it."""
+"""The outcomes of a command, in words: a run that never reached one has shown nothing about it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
@@ -8,25 +8,25 @@ from holdfast.core.jobs.job import Claim, EventKind, Job, Receipt, Submission
 from holdfast.core.jobs.states import Status
 from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.ports.store import Extension, Promotion, Settled, SubmissionRefusal
-from tests.stateful.scene import Act
+from tests.stateful.run_state import Command
 
 Jobs = dict[str, Job]
 
 
-def happenings(act: Act, answer: Any, before: Jobs) -> Iterator[str]:
-    """Tell what happened when *act* got *answer*; *before* are the jobs as they had been."""
+def outcomes(command: Command, answer: Any, before: Jobs) -> Iterator[str]:
+    """Describe what happened when *command* got *answer*; *before* are the jobs before it."""
     if isinstance(answer, HoldfastError):
-        told: Iterable[str] = [type(answer).__name__]
+        described: Iterable[str] = [type(answer).__name__]
     else:
-        told = _TELLERS[act.operation](act, answer, before)
-    return (f"{act.operation}: {what}" for what in told)
+        described = _DESCRIBERS[command.operation](command, answer, before)
+    return (f"{command.operation}: {what}" for what in described)
 
 
-def _submitted(act: Act, answers: list[Receipt | SubmissionRefusal], _: Jobs) -> Iterator[str]:
-    if act.options:
-        yield "sent again"
+def _submitted(command: Command, answers: list[Receipt | SubmissionRefusal], _: Jobs) -> Iterator[str]:
+    if command.options:
+        yield "repeated"
         return
-    for item, answer in zip(act.args[0], answers, strict=True):
+    for item, answer in zip(command.args[0], answers, strict=True):
         yield _reception(item, answer)
 
 
@@ -35,16 +35,16 @@ def _reception(item: Submission, answer: Receipt | SubmissionRefusal) -> str:
         case SubmissionRefusal():
             return type(answer.error).__name__
         case Receipt(payload_differs=True):
-            return "stood in for another payload"
+            return "deduplicated, with another payload"
         case Receipt(existing=True):
-            return "stood in by key" if item.key is not None else "stood in by version"
+            return "deduplicated by key" if item.key is not None else "deduplicated by version"
         case _:
-            return "made" if item.version in (None, 1) else "made for a later version"
+            return "created" if item.version in (None, 1) else "created for a later version"
 
 
-def _claimed(_: Act, claims: list[Claim], __: Jobs) -> Iterator[str]:
+def _claimed(_: Command, claims: list[Claim], __: Jobs) -> Iterator[str]:
     for claim in claims:
-        yield "taken"
+        yield "claimed"
         if claim.losses:
             yield "after a lost lease"
         if claim.held_by is not None:
@@ -57,8 +57,8 @@ def _claimed(_: Act, claims: list[Claim], __: Jobs) -> Iterator[str]:
             yield "with a request to cancel"
 
 
-def _settled(act: Act, answers: list[Settled], before: Jobs) -> Iterator[str]:
-    for change, written in zip(act.args[1], answers, strict=True):
+def _settled(command: Command, answers: list[Settled], before: Jobs) -> Iterator[str]:
+    for change, written in zip(command.args[1], answers, strict=True):
         job = before[change.id]
         if written is Settled.FENCED:
             yield f"refused by a job that is {job.status}"
@@ -78,91 +78,91 @@ def _kind(change: Transition) -> str:
         case Finish():
             return change.status.value
         case Requeue(event=EventKind.RETRY):
-            return "back for a retry"
+            return "requeued for a retry"
         case Requeue(event=EventKind.HELD):
             return "parked" if change.held_by is None else "held"
         case Requeue():
-            return "back, released"
+            return "released"
         case StageWrite():
             return f"stage {change.status.value}"
 
 
-def _extended(act: Act, extension: Extension, _: Jobs) -> Iterator[str]:
-    if {job_id for job_id, _ in act.args[0]} - extension.lost - extension.timed_out:
-        yield "prolonged"
+def _extended(command: Command, extension: Extension, _: Jobs) -> Iterator[str]:
+    if {job_id for job_id, _ in command.args[0]} - extension.lost - extension.timed_out:
+        yield "extended"
     if extension.timed_out:
-        yield "told of a deadline"
+        yield "with a deadline that has passed"
     if extension.lost:
         yield "lost"
     if extension.cancel_requested:
-        yield "told of a request to cancel"
+        yield "with a request to cancel"
 
 
-def _begun(_: Act, answers: list[bool], __: Jobs) -> Iterator[str]:
+def _begun(_: Command, answers: list[bool], __: Jobs) -> Iterator[str]:
     return ("begun" if matched else "refused" for matched in answers)
 
 
-def _promoted(act: Act, promotion: Promotion, _: Jobs) -> Iterator[str]:
+def _promoted(command: Command, promotion: Promotion, _: Jobs) -> Iterator[str]:
     if promotion.promoted:
         yield "made ready"
-    if promotion.promoted == act.options["limit"]:
+    if promotion.promoted == command.options["limit"]:
         yield "as many as allowed"
 
 
-def _let_out(act: Act, count: int, _: Jobs) -> Iterator[str]:
+def _let_out(command: Command, count: int, _: Jobs) -> Iterator[str]:
     if count:
         yield "made ready"
-    if count == act.options["limit"]:
+    if count == command.options["limit"]:
         yield "as many as allowed"
 
 
-def _reclaimed(act: Act, lost: list[str], _: Jobs) -> Iterator[str]:
+def _reclaimed(command: Command, lost: list[str], _: Jobs) -> Iterator[str]:
     if lost:
-        yield "given back"
-    if len(lost) == act.options["limit"]:
+        yield "requeued"
+    if len(lost) == command.options["limit"]:
         yield "as many as allowed"
 
 
-def _expired(act: Act, late: list[str], before: Jobs) -> Iterator[str]:
+def _expired(command: Command, late: list[str], before: Jobs) -> Iterator[str]:
     for job_id in late:
         yield f"ended while {before[job_id].status}"
         if before[job_id].held_by is not None:
             yield "ended while held"
-    if len(late) == act.options["limit"]:
+    if len(late) == command.options["limit"]:
         yield "as many as allowed"
 
 
-def _accepted(_: Act, __: Job, ___: Jobs) -> Iterator[str]:
+def _accepted(_: Command, __: Job, ___: Jobs) -> Iterator[str]:
     yield "completed"
 
 
-def _signalled(act: Act, _: None, before: Jobs) -> Iterator[str]:
-    job = before[act.args[0]]
+def _signalled(command: Command, _: None, before: Jobs) -> Iterator[str]:
+    job = before[command.args[0]]
     if job.held_by is not None:
         yield "left with a job that is held"
     yield "woken" if job.waiting else f"left with a job that is {job.status}"
 
 
-def _done(_: Act, changed: bool, __: Jobs) -> Iterator[str]:
+def _done(_: Command, changed: bool, __: Jobs) -> Iterator[str]:
     yield "done" if changed else "done before"
 
 
-def _cancelled(act: Act, status: Status, before: Jobs) -> Iterator[str]:
+def _cancelled(command: Command, status: Status, before: Jobs) -> Iterator[str]:
     yield status.value
-    if before[act.args[0]].held_by is not None:
+    if before[command.args[0]].held_by is not None:
         yield "cancelled while held"
 
 
-def _retried(_: Act, __: Job, ___: Jobs) -> Iterator[str]:
-    yield "brought back"
+def _retried(_: Command, __: Job, ___: Jobs) -> Iterator[str]:
+    yield "replayed"
 
 
-def _looked(_: Act, found: Collection[object], __: Jobs) -> Iterator[str]:
+def _looked(_: Command, found: Collection[object], __: Jobs) -> Iterator[str]:
     if found:
         yield "something"
 
 
-_TELLERS: dict[str, Callable[[Act, Any, Jobs], Iterator[str]]] = {
+_DESCRIBERS: dict[str, Callable[[Command, Any, Jobs], Iterator[str]]] = {
     "submit": _submitted,
     "claim": _claimed,
     "settle": _settled,

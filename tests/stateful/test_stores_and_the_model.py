@@ -1,4 +1,4 @@
-"""Whatever happens to a store, it answers as the model does, and tells the same histories.
+"""A store answers every sequence of commands as the model does, and records the same histories.
 
 The search goes in rounds, each with a number of its own, and a round with the same number is the same everywhere.
 `HOLDFAST_LONG=1` makes ten times as many rounds, and begins at another number each time; a difference that is found
@@ -26,19 +26,19 @@ FIRST = int(os.environ.get("HOLDFAST_ROUND") or (random.randrange(10**9) if LONG
 ROUNDS = {"sqlite": 30, "postgres": 15}
 
 EXAMPLES = 11
-"""Examples in a round: after the first ten, Hypothesis mostly varies what it has, and meets less that is new."""
+"""Examples in a round: after the first ten, Hypothesis mostly varies earlier examples, and reaches less that is new."""
 
 STEPS = 60
 
-THINGS_THAT_MATTER = """
-submit: made
-submit: made for a later version
-submit: stood in by key
-submit: stood in by version
-submit: stood in for another payload
+REQUIRED_OUTCOMES = """
+submit: created
+submit: created for a later version
+submit: deduplicated by key
+submit: deduplicated by version
+submit: deduplicated, with another payload
 submit: KeyReused
 submit: VersionRefused
-submit: sent again
+submit: repeated
 claim: after a lost lease
 claim: after a hold
 claim: in a later generation
@@ -49,10 +49,10 @@ settle: completed after a request to cancel
 settle: failed
 settle: cancelled
 settle: cancelled after a request to cancel
-settle: back for a retry
-settle: back for a retry after a request to cancel
-settle: back, released
-settle: back, released after a lost lease
+settle: requeued for a retry
+settle: requeued for a retry after a request to cancel
+settle: released
+settle: released after a lost lease
 settle: stage started
 settle: stage done
 settle: stage done after a lost lease
@@ -72,17 +72,17 @@ settle: refused by a job that is processing
 settle: refused by a job that is completed
 settle: refused by a job that is failed
 settle: refused by a job that is cancelled
-extend: prolonged
+extend: extended
 extend: lost
-extend: told of a request to cancel
-extend: told of a deadline
+extend: with a request to cancel
+extend: with a deadline that has passed
 begin: begun
 begin: refused
 promote: made ready
 promote: as many as allowed
 let_out: made ready
 let_out: as many as allowed
-reclaim: given back
+reclaim: requeued
 reclaim: as many as allowed
 expire: ended while queued
 expire: ended while processing
@@ -107,7 +107,7 @@ cancel: cancelled while held
 cancel: processing
 cancel: StateRefused
 cancel: JobNotFound
-retry: brought back
+retry: replayed
 retry: StateRefused
 retry: JobNotFound
 find: something
@@ -125,7 +125,7 @@ def search(
     rounds: int,
     phases: tuple[Phase, ...] = (Phase.generate, Phase.shrink),
 ) -> None:
-    """Let the machine look for a difference. Raises with the shortest way to one, if there is any."""
+    """Search for a difference. Raises with the shortest example, if there is any."""
     for number in range(FIRST, FIRST + rounds):
         try:
             a_round(bench, seen, number=number, phases=phases)
@@ -135,7 +135,7 @@ def search(
 
 
 def a_round(bench: Bench, seen: Counter[str], *, number: int, phases: tuple[Phase, ...]) -> None:
-    """Search a little, somewhere."""
+    """Run one round."""
     run_state_machine_as_test(
         seed(number)(lambda: StoreMachine(bench, seen)),  # type: ignore[arg-type]  # what makes a machine will do
         settings=settings(
@@ -160,7 +160,7 @@ def a_round(bench: Bench, seen: Counter[str], *, number: int, phases: tuple[Phas
 @pytest.mark.clause("SLA-2")
 @pytest.mark.clause("SLA-3")
 @pytest.mark.clause("SLA-4")
-def test_a_store_does_what_the_model_says_and_tells_the_same_history(
+def test_a_store_does_what_the_model_says_and_records_the_same_history(
     bench: Bench, request: pytest.FixtureRequest
 ) -> None:
     seen: Counter[str] = Counter()
@@ -168,12 +168,12 @@ def test_a_store_does_what_the_model_says_and_tells_the_same_history(
 
     search(bench, seen, rounds=ROUNDS[store] * (10 if LONG else 1))
 
-    missed = [thing for thing in THINGS_THAT_MATTER.split("\n") if thing and not seen[thing]]
-    assert not missed, f"no example met this, so nothing was shown about it: {missed}"
+    missed = [thing for thing in REQUIRED_OUTCOMES.split("\n") if thing and not seen[thing]]
+    assert not missed, f"no example reached this, so nothing was shown about it: {missed}"
 
 
 class Planted:
-    """A store with a mistake in it: everything else is passed on."""
+    """A store with a bug; other calls are passed on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -183,7 +183,7 @@ class Planted:
 
 
 class WithoutFence(Planted):
-    """Lets whoever comes write, under the token that is the right one now."""
+    """Lets any worker write, under the token that is valid now."""
 
     async def settle(self, worker: str, batch: list[Transition]) -> list[Settled]:
         jobs = [await self._store.get(change.id) for change in batch]
@@ -192,14 +192,14 @@ class WithoutFence(Planted):
 
 
 class WithoutLosses(Planted):
-    """Forgets to tell the next worker that the last one was lost."""
+    """Does not report to the next worker that the last one was lost."""
 
     async def claim(self, *args: Any, **options: Any) -> list[Claim]:
         return [claim._replace(losses=0) for claim in await self._store.claim(*args, **options)]
 
 
 class WithoutOwners(Planted):
-    """Lets anybody cancel."""
+    """Lets any owner cancel."""
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> object:
         return await self._store.cancel(job_id)

@@ -1,4 +1,4 @@
-"""Jobs that fail or crash for ever, and suspects beside many others, in virtual time."""
+"""Jobs that fail or crash again and again, and quarantined jobs beside many others, in virtual time."""
 
 import asyncio
 from itertools import count
@@ -39,7 +39,7 @@ def test_a_new_stage_key_in_each_run_does_not_make_retries_endless() -> None:
 def test_a_job_that_crashes_after_another_stage_each_time_takes_two_workers_for_each_attempt() -> None:
     hold = Holdfast("sqlite:///nowhere.db", attempts=3)
     deaths = 0
-    gate: list[Simulation] = []
+    sims: list[Simulation] = []
 
     @hold.stage("store")
     async def store_one(number: int) -> int:
@@ -50,14 +50,14 @@ def test_a_job_that_crashes_after_another_stage_each_time_takes_two_workers_for_
         nonlocal deaths
         deaths += 1
         await store_one.options(key=str(deaths))(deaths)
-        await gate[0].kill_worker()
+        await sims[0].kill_worker()
 
     @hold.job("harmless")
     async def harmless() -> None:
         await asyncio.sleep(1)
 
     async def meet(sim: Simulation) -> list[int]:
-        gate.append(sim)
+        sims.append(sim)
         job = await deadly.submit()
         others = await harmless.submit_many(() for _ in range(20))
         with pytest.raises(JobFailed) as failed:
@@ -71,18 +71,18 @@ def test_a_job_that_crashes_after_another_stage_each_time_takes_two_workers_for_
         attempts = sim.run(meet(sim))
 
     assert deaths == 6
-    assert max(attempts) <= 3, "none was lost with another suspect in its last attempt"
+    assert max(attempts) <= 3, "none was lost with another quarantined job in its last attempt"
 
 
 @pytest.mark.clause("JOB-10", "sqlite")
-def test_short_jobs_do_not_wait_for_a_suspect() -> None:
+def test_short_jobs_do_not_wait_for_a_quarantined_job() -> None:
     hold = Holdfast("sqlite:///nowhere.db", attempts=3)
     begun = asyncio.Event()
-    gate: list[Simulation] = []
+    sims: list[Simulation] = []
     waits: list[float] = []
 
-    @hold.job("suspect")
-    async def suspect() -> None:
+    @hold.job("quarantined")
+    async def quarantined() -> None:
         begun.set()
         await asyncio.sleep(12)
 
@@ -92,8 +92,8 @@ def test_short_jobs_do_not_wait_for_a_suspect() -> None:
         await asyncio.sleep(0.1)
 
     async def meet(sim: Simulation) -> None:
-        gate.append(sim)
-        job = await suspect.submit()
+        sims.append(sim)
+        job = await quarantined.submit()
         for _ in range(2):
             await begun.wait()
             begun.clear()
@@ -104,7 +104,7 @@ def test_short_jobs_do_not_wait_for_a_suspect() -> None:
         others = await short.submit_many((now,) for _ in range(500))
         for other in others:
             await other.result()
-        assert loop.time() - now < 5, "all were done before the suspect was"
+        assert loop.time() - now < 5, "all were done before the quarantined job was"
         await job.result()
 
     with simulation(hold, slots=100) as sim:

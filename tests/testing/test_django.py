@@ -11,7 +11,7 @@ import pytest
 from tests.pages import DOCS, blocks
 
 GUIDE = DOCS / "guides/testing-your-jobs.md"
-PATIENCE = 60
+TIMEOUT_SECONDS = 60
 
 SETTINGS = """
 DATABASES = {
@@ -76,8 +76,8 @@ def pass_on(user_id):
     plain.submit_sync(user_id)
 
 
-@hold.job("in the plain way", deadline="1h")
-def plain_way(user_id):
+@hold.job("plain submission", deadline="1h")
+def plain_submission(user_id):
     plain.submit_sync(user_id).result_sync()
 
 
@@ -99,7 +99,7 @@ def by_loop(user_id):
 @hold.job("after a rest")
 def after_a_rest(user_id):
     hold.sleep_sync("2h")
-    plain_way.submit_sync(user_id)
+    plain_submission.submit_sync(user_id)
 
 
 def plain_view(request, job):
@@ -142,7 +142,7 @@ class InTheTestsTransaction(TestCase):
         self.run_everywhere("parent")
 
     def test_a_plain_job_waits_where_those_run_that_it_waits_for(self):
-        for job in ("plain_way", "to_async", "by_stage", "by_loop", "after_a_rest"):
+        for job in ("plain_submission", "to_async", "by_stage", "by_loop", "after_a_rest"):
             self.run_everywhere(job)
         self.assertEqual({job.status for job in self.ended}, {"completed"})
 
@@ -178,9 +178,9 @@ def test_every_test_of_the_project_passes(project: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
     )
 
     assert done.returncode == 0, done.stderr
     assert re.search("Ran 9 tests", done.stderr), done.stderr
-    assert not (project / "real.db").exists(), "nobody used the real database"
+    assert not (project / "real.db").exists(), "the real database was not used"

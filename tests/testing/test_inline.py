@@ -136,7 +136,7 @@ async def test_a_job_runs_on_the_event_loop_of_its_caller() -> None:
     assert log == [asyncio.get_running_loop()]
 
 
-async def test_retries_are_made_at_once_and_told_as_they_would_have_been() -> None:
+async def test_retries_are_made_at_once_and_recorded_as_they_would_have_been() -> None:
     with inline(hold):
         job = await flaky.submit(2)
 
@@ -162,13 +162,13 @@ async def test_a_delay_is_skipped() -> None:
         late = await greet.options(delay="365d").submit("Ada")
         dated = await greet.options(run_at=datetime.now(UTC) + timedelta(days=700)).submit("Bob")
 
-        told = await late.read()
+        job = await late.read()
         assert ((await late.read()).status, (await dated.read()).status) == (
             Status.COMPLETED,
             Status.COMPLETED,
         )
-    assert told.started_at is not None
-    assert told.started_at - told.created_at >= timedelta(days=365)
+    assert job.started_at is not None
+    assert job.started_at - job.created_at >= timedelta(days=365)
 
 
 async def test_a_job_keeps_the_queue_and_priority_it_was_submitted_with() -> None:
@@ -237,7 +237,7 @@ async def test_a_known_key_runs_nothing_again() -> None:
     assert (second.id, second.existing, len(ended)) == (first.id, True, 1)
 
 
-async def test_a_job_that_is_brought_back_runs_at_once() -> None:
+async def test_a_job_that_is_retried_runs_at_once() -> None:
     with inline(hold) as ended:
         job = await flaky.submit(4)
         assert (await job.read()).status is Status.FAILED

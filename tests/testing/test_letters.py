@@ -1,4 +1,4 @@
-"""Dead letters in a user's simulation: the whole way back, in virtual time, and nothing of it leaves the test."""
+"""Dead letters in a user's simulation: from failure to verified replay, in virtual time, and nothing leaves the test."""
 
 import os
 import time
@@ -18,7 +18,7 @@ hold = Holdfast(
     retention=Retention(most_letters=1),
 )
 broken = [True]
-told: list[Ticket] = []
+tickets: list[Ticket] = []
 
 
 @hold.job("grade")
@@ -26,14 +26,14 @@ async def grade(number: int) -> int:
     return _graded(number)
 
 
-@hold.job("patient", auto_replay=AutoReplay(safe="grading twice does no harm"))
-async def patient(number: int) -> int:
+@hold.job("replayable", auto_replay=AutoReplay(safe="grading twice does no harm"))
+async def replayable(number: int) -> int:
     return _graded(number)
 
 
 @hold.on_ticket
 def remember(ticket: Ticket) -> None:
-    told.append(ticket)
+    tickets.append(ticket)
 
 
 def _graded(number: int) -> int:
@@ -45,17 +45,17 @@ def _graded(number: int) -> int:
 @pytest.fixture(autouse=True)
 def all_begins_anew() -> Iterator[None]:
     broken[0] = True
-    told.clear()
+    tickets.clear()
     yield
     assert not Path("never-made-archive").exists()
     assert not os.path.exists("never-made.db")
 
 
 @simulated(hold)
-async def test_a_failed_job_is_told_of_and_brought_back(sim: Simulation) -> None:
+async def test_a_failed_job_has_a_ticket_and_can_be_replayed(sim: Simulation) -> None:
     job = await grade.submit(7)
     await sim.advance("10m")
-    assert [ticket.job_id for ticket in told] == [job.id]
+    assert [ticket.job_id for ticket in tickets] == [job.id]
     broken[0] = False
 
     await hold.dead.triage(job.id, "transient", actor="ada")
@@ -70,8 +70,8 @@ async def test_a_failed_job_is_told_of_and_brought_back(sim: Simulation) -> None
 
 
 @simulated(hold)
-async def test_a_job_with_leave_goes_on_by_itself(sim: Simulation) -> None:
-    job = await patient.submit(7)
+async def test_a_job_that_allows_it_is_replayed_automatically(sim: Simulation) -> None:
+    job = await replayable.submit(7)
     await sim.advance("1m")
     assert (await hold.read(job.id)).status is Status.FAILED
     broken[0] = False
@@ -92,11 +92,11 @@ async def test_the_archive_of_a_simulation_is_gone_with_it(sim: Simulation) -> N
 
 
 @simulated(hold)
-async def test_a_letter_that_nobody_replays_costs_no_time(sim: Simulation) -> None:
+async def test_a_letter_that_is_never_replayed_costs_no_time(sim: Simulation) -> None:
     await grade.submit(7)
     await sim.advance("1m")
     began = time.process_time()
 
     await sim.advance("365d")
 
-    assert time.process_time() - began < 30, "a year of looks every few seconds takes hours"
+    assert time.process_time() - began < 30, "polling every few seconds for a year takes hours"

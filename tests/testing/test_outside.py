@@ -1,4 +1,4 @@
-"""What a simulation waits for in real time: threads, whoever started them."""
+"""What a simulation waits for in real time: threads, whichever code started them."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ Question = tuple[asyncio.AbstractEventLoop, "asyncio.Future[str]"]
 
 
 class Driver:
-    """A database driver as there are some: a thread of its own, which nobody else knows of."""
+    """A database driver with a thread of its own, which the simulation does not know."""
 
     def __init__(self) -> None:
         self._questions: SimpleQueue[Question | None] = SimpleQueue()
@@ -75,7 +75,7 @@ def show_plainly() -> str:
 
 
 @simulated(hold)
-async def test_the_thread_of_an_unknown_driver_is_heard(sim: Simulation) -> None:
+async def test_an_answer_from_the_thread_of_an_unknown_driver_arrives(sim: Simulation) -> None:
     driver[:] = [Driver()]
 
     with driver[0].open():

@@ -66,7 +66,7 @@ def by_kin(provider: ScriptedProvider) -> None:
     by_client(provider, httpx2)
 
 
-ways = pytest.mark.parametrize("use", [by_call, by_client, by_kin])
+uses = pytest.mark.parametrize("use", [by_call, by_client, by_kin])
 
 
 async def test_each_call_takes_the_next_step_and_the_last_is_repeated() -> None:
@@ -79,12 +79,12 @@ async def test_a_number_is_the_status_of_an_answer() -> None:
     provider = ScriptedProvider(204, 503)
 
     assert await provider() is None
-    with pytest.raises(ScriptedError) as told:
+    with pytest.raises(ScriptedError) as caught:
         await provider()
-    assert told.value.status_code == 503
+    assert caught.value.status_code == 503
 
 
-@pytest.mark.parametrize("step", [ConnectionRefusedError("nobody there"), ConnectionRefusedError])
+@pytest.mark.parametrize("step", [ConnectionRefusedError("connection refused"), ConnectionRefusedError])
 async def test_an_exception_is_raised(step: Any) -> None:
     with pytest.raises(ConnectionRefusedError):
         await ScriptedProvider(step)()
@@ -170,7 +170,7 @@ async def test_a_refused_call_takes_no_effect() -> None:
     assert (len(provider.calls), provider.effects) == (3, [])
 
 
-@ways
+@uses
 def test_a_job_gets_through_after_failures_of_every_kind(use: Callable[[ScriptedProvider], None]) -> None:
     provider = ScriptedProvider(
         503, RateLimited(retry_after="2m"), LostAnswer({"id": "ch_1"}), {"id": "ch_2"}
@@ -188,7 +188,7 @@ def test_a_job_gets_through_after_failures_of_every_kind(use: Callable[[Scripted
     assert [call.payload for call in provider.effects] == [{"amount": 30}]
 
 
-@ways
+@uses
 def test_a_worker_that_dies_after_the_effect_leads_to_no_second_one(
     use: Callable[[ScriptedProvider], None],
 ) -> None:
@@ -226,10 +226,10 @@ def test_a_client_gives_up_on_an_answer_that_takes_too_long(library: Any) -> Non
 async def test_a_failure_of_the_provider_is_judged_like_a_real_one(sim: Simulation) -> None:
     by_call(ScriptedProvider(Answer({"error": {"code": "insufficient_quota"}}, status=429)))
 
-    with pytest.raises(JobFailed) as told:
+    with pytest.raises(JobFailed) as caught:
         await (await order.submit(30)).result()
 
-    assert told.value.failure.error_class is ErrorClass.QUOTA_EXHAUSTED
+    assert caught.value.failure.error_class is ErrorClass.QUOTA_EXHAUSTED
 
 
 @simulated(hold)
@@ -282,7 +282,7 @@ def by_plain_client(provider: ScriptedProvider) -> None:
 
 
 @simulated(hold)
-async def test_a_plain_job_tells_virtual_time_too(sim: Simulation) -> None:
+async def test_a_plain_job_sees_virtual_time_too(sim: Simulation) -> None:
     provider = ScriptedProvider(503, {"id": 1})
     by_plain_client(provider)
 

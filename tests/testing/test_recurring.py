@@ -16,7 +16,7 @@ clock: list[Callable[[], datetime]] = []
 
 
 @pytest.fixture(autouse=True)
-def a_clean_slate() -> Iterator[None]:
+def clean_state() -> Iterator[None]:
     ran.clear()
     yield
     clock.clear()
@@ -94,7 +94,7 @@ async def test_several_workers_run_each_tick_once(sim: Simulation) -> None:
 
 
 @simulated(hold, start=NOON)
-async def test_what_was_missed_is_made_up_for_as_each_schedule_says(sim: Simulation) -> None:
+async def test_missed_ticks_are_run_or_skipped_as_each_schedule_says(sim: Simulation) -> None:
     clock.append(lambda: sim.now)
     await sim.advance(0)
     await sim.pause_worker()
@@ -125,21 +125,21 @@ async def test_a_long_wait_of_a_job_lets_ticks_pass(sim: Simulation) -> None:
 
 
 @simulated(hold, start=NOON)
-async def test_ticks_on_the_way_to_a_job_that_is_due_are_no_standstill(sim: Simulation) -> None:
+async def test_ticks_before_a_job_that_is_due_are_no_standstill(sim: Simulation) -> None:
     await (await flaky.options(delay="4d").submit()).result()
 
     assert (sim.now - NOON, ran.count(("half-hourly", ""))) == (timedelta(days=4, minutes=5), 192)
 
 
 def test_a_test_that_waits_for_what_no_recurring_job_brings_is_stuck() -> None:
-    async def story() -> None:
-        await hold.wait((await flaky.options(queue="nobody's").submit()).id)
+    async def main() -> None:
+        await hold.wait((await flaky.options(queue="without a worker").submit()).id)
 
     with (
         simulation(hold, queues=["default", "often"], start=NOON) as sim,
         pytest.raises(Stuck, match="recurring jobs, which have run 100 times"),
     ):
-        sim.run(story())
+        sim.run(main())
 
 
 async def test_inline_what_is_due_in_the_time_that_is_skipped_runs_in_order() -> None:

@@ -42,7 +42,7 @@ def test_every_option_is_in_the_reference(function: Callable[..., Any]) -> None:
     assert [name for name in names if name not in code_words(API)] == []
 
 
-def test_both_ways_into_a_simulation_have_the_same_options() -> None:
+def test_decorator_and_context_manager_of_a_simulation_have_the_same_options() -> None:
     assert inspect.signature(simulation).parameters == inspect.signature(simulated).parameters
 
 

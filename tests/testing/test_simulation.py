@@ -19,19 +19,19 @@ from holdfast.testing import Simulation, Stuck, simulated, simulation
 from holdfast.testing.lending import PASSED_ON
 
 NOWHERE = "sqlite:////a/folder/that/does/not/exist/jobs.db"
-"""Whoever opened this database, and not that of a simulation, would fail."""
+"""A test that opened this database, and not that of a simulation, would fail."""
 
 LEASE = timedelta(seconds=90)
 
 hold = Holdfast(NOWHERE, attempts=3, backoff=Backoff.constant(300))
 log: list[Any] = []
-gate: list[Simulation] = []
+sims_to_kill: list[Simulation] = []
 
 
 @pytest.fixture(autouse=True)
-def a_clean_slate() -> Iterator[None]:
+def clean_state() -> Iterator[None]:
     log.clear()
-    gate.clear()
+    sims_to_kill.clear()
     yield
     assert not {*PASSED_ON, "_submit_here"} & set(vars(hold)), "the object is as it was before"
     assert type(hold._portal) is Portal
@@ -62,8 +62,8 @@ async def spread() -> None:
     raise ConnectionError("no route")
 
 
-@hold.job("patient", timeout="60s", attempts=1)
-async def patient() -> None:
+@hold.job("waiting", timeout="60s", attempts=1)
+async def waiting_forever() -> None:
     await asyncio.Event().wait()
 
 
@@ -89,11 +89,11 @@ async def charge(amount: int) -> str:
 @hold.stage()
 async def ship(what: str) -> str:
     log.append(("ship", what))
-    if gate:
+    if sims_to_kill:
         try:
-            await gate.pop().kill_worker()
+            await sims_to_kill.pop().kill_worker()
         finally:
-            log.append("a last word")
+            log.append("cleanup")
     return f"shipped, {what}"
 
 
@@ -157,7 +157,7 @@ async def test_waiting_for_a_result_lets_time_pass(sim: Simulation) -> None:
 
 
 @simulated(hold)
-async def test_no_time_passes_while_nobody_waits_for_it(sim: Simulation) -> None:
+async def test_no_time_passes_while_nothing_waits_for_it(sim: Simulation) -> None:
     began = sim.now
 
     await (await order.submit(30)).result()
@@ -209,7 +209,7 @@ async def test_jobs_with_many_due_times_start_exactly_then(sim: Simulation) -> N
 
 
 @simulated(hold, start=datetime(2024, 2, 28, 23, tzinfo=UTC))
-async def test_time_begins_where_the_test_wants_it(sim: Simulation) -> None:
+async def test_time_begins_where_the_test_says(sim: Simulation) -> None:
     await sim.advance("2h")
 
     assert sim.now == datetime(2024, 2, 29, 1, tzinfo=UTC)
@@ -227,19 +227,19 @@ async def test_time_begins_at_the_present_for_code_that_asks_the_machine(sim: Si
 
 
 @simulated(hold)
-async def test_a_timeout_of_a_job_strikes_in_virtual_time(sim: Simulation) -> None:
+async def test_a_timeout_of_a_job_ends_it_in_virtual_time(sim: Simulation) -> None:
     began = sim.now
-    job = await patient.submit()
+    job = await waiting_forever.submit()
 
-    with pytest.raises(JobFailed) as told:
+    with pytest.raises(JobFailed) as caught:
         await job.result()
 
-    assert told.value.failure.error_class is ErrorClass.NETWORK_TIMEOUT
+    assert caught.value.failure.error_class is ErrorClass.NETWORK_TIMEOUT
     assert sim.now - began == timedelta(seconds=60)
 
 
 @simulated(hold)
-async def test_a_timeout_of_the_test_strikes_in_virtual_time(sim: Simulation) -> None:
+async def test_a_timeout_of_the_test_ends_its_wait_in_virtual_time(sim: Simulation) -> None:
     job = await endless.submit()
 
     with pytest.raises(ResultTimeout):
@@ -307,7 +307,7 @@ async def test_plain_jobs_and_stages_run_in_threads(sim: Simulation) -> None:
 
 @simulated(hold)
 async def test_a_job_taken_over_goes_on_at_the_stage_where_its_worker_died(sim: Simulation) -> None:
-    gate.append(sim)
+    sims_to_kill.append(sim)
     began = sim.now
     job = await order.submit(30)
 
@@ -318,7 +318,7 @@ async def test_a_job_taken_over_goes_on_at_the_stage_where_its_worker_died(sim: 
 
 
 @simulated(hold)
-async def test_the_history_tells_of_the_lost_worker(sim: Simulation) -> None:
+async def test_the_history_shows_the_lost_worker(sim: Simulation) -> None:
     job = await endless.submit()
     await sim.advance("10m")
 
@@ -332,7 +332,7 @@ async def test_the_history_tells_of_the_lost_worker(sim: Simulation) -> None:
 
 
 @simulated(hold)
-async def test_a_dead_worker_says_no_last_word(sim: Simulation) -> None:
+async def test_a_killed_worker_runs_no_cleanup(sim: Simulation) -> None:
     await endless.submit()
     await sim.advance(0)
 
@@ -344,7 +344,7 @@ async def test_a_dead_worker_says_no_last_word(sim: Simulation) -> None:
 
 @simulated(hold, lease="10s")
 async def test_a_short_lease_is_taken_over_soon(sim: Simulation) -> None:
-    gate.append(sim)
+    sims_to_kill.append(sim)
     began = sim.now
 
     await (await order.submit(30)).result()
@@ -354,13 +354,13 @@ async def test_a_short_lease_is_taken_over_soon(sim: Simulation) -> None:
 
 @simulated(hold)
 async def test_a_job_that_kills_every_worker_ends(sim: Simulation) -> None:
-    gate.extend([sim] * 5)
+    sims_to_kill.extend([sim] * 5)
     job = await order.submit(30)
 
-    with pytest.raises(JobFailed) as told:
+    with pytest.raises(JobFailed) as caught:
         await job.result()
 
-    assert told.value.failure.error_class is ErrorClass.WORKER_LOST
+    assert caught.value.failure.error_class is ErrorClass.WORKER_LOST
     assert log.count(("charge", 30)) == 1
 
 
@@ -428,12 +428,12 @@ async def test_a_worker_that_comes_back_after_its_lease_can_write_nothing(sim: S
         await sim.advance("3m")
 
         assert (await job.read()).leased_by == other.name
-        assert log == ["the end"], "the one that came back was told, and stopped"
+        assert log == ["the end"], "the worker that came back lost its lease, and stopped the job"
         await job.cancel()
 
 
 @simulated(hold)
-async def test_a_worker_of_the_test_stops_in_good_order(sim: Simulation) -> None:
+async def test_a_worker_of_the_test_stops_gracefully(sim: Simulation) -> None:
     await sim.pause_worker()
     async with hold.worker(slots=2, queues=["default"]) as worker:
         job = await order.submit(30)
@@ -462,7 +462,7 @@ async def test_a_submission_within_a_transaction_is_stored_at_once(sim: Simulati
 
 
 @simulated(hold, queues=["default"], slots=1)
-async def test_the_worker_is_as_the_test_wants_it(sim: Simulation) -> None:
+async def test_the_worker_is_as_the_test_configures_it(sim: Simulation) -> None:
     mail = await greet.submit("Ada")
     first, second = await endless.submit(), await endless.submit()
 
@@ -549,22 +549,22 @@ def test_what_is_left_at_the_end_is_cancelled() -> None:
 
     leaves_things_behind()
 
-    assert log == ["the end", "the end"], "of the living and of the dead"
+    assert log == ["the end", "the end"], "of the live worker and of the killed one"
 
 
-def test_a_test_that_waits_for_a_queue_nobody_serves_is_told_so() -> None:
+def test_a_test_that_waits_for_a_queue_without_a_worker_gets_an_error() -> None:
     @simulated(hold, queues=["default"])
     async def waits(sim: Simulation) -> None:
         await (await greet.submit("Ada")).result()
 
-    with pytest.raises(Stuck) as told:
+    with pytest.raises(Stuck) as caught:
         waits()
 
-    assert "The test waits in test_simulation.py, line" in str(told.value)
-    assert "Job 'greet' is in the queue 'mail'; perhaps no worker takes from it." in str(told.value)
+    assert "The test waits in test_simulation.py, line" in str(caught.value)
+    assert "Job 'greet' is in the queue 'mail'; perhaps no worker takes from it." in str(caught.value)
 
 
-def test_a_test_that_waits_for_a_job_without_a_timeout_is_told_so() -> None:
+def test_a_test_that_waits_for_a_job_without_a_timeout_gets_an_error() -> None:
     @simulated(hold)
     async def waits(sim: Simulation) -> None:
         await (await endless.submit()).result()
@@ -574,7 +574,7 @@ def test_a_test_that_waits_for_a_job_without_a_timeout_is_told_so() -> None:
 
 
 @simulated(hold)
-async def test_a_job_that_waits_for_ever_holds_up_nobody_else(sim: Simulation) -> None:
+async def test_a_job_that_waits_for_ever_blocks_no_other_job(sim: Simulation) -> None:
     await endless.submit()
     began = sim.now
 
@@ -641,12 +641,12 @@ def test_a_simulation_inside_another_is_refused() -> None:
 
 
 def test_a_simulation_in_another_thread_is_refused() -> None:
-    told: list[str] = []
+    finished: list[str] = []
 
     def other() -> None:
         with contextlib.suppress(ConfigError), simulation(hold):
             log.append("begun")
-        told.append("done")
+        finished.append("done")
 
     with simulation(hold) as sim:
         thread = threading.Thread(target=other)
@@ -654,7 +654,7 @@ def test_a_simulation_in_another_thread_is_refused() -> None:
         thread.join()
         sim.run(sim.advance("1h"))
 
-    assert (told, log) == (["done"], [])
+    assert (finished, log) == (["done"], [])
 
 
 @simulated(hold)

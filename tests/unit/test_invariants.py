@@ -210,7 +210,7 @@ def test_a_promise_that_was_not_kept_is_noticed(acknowledged: str) -> None:
 
 def test_a_result_of_something_that_did_not_take_place_is_noticed() -> None:
     with pytest.raises(AssertionError):
-        invariants.results_tell_of_real_effects(IN_ORDER, [a_call(effect_id="eff_9")], ["done"])
+        invariants.results_name_logged_effects(IN_ORDER, [a_call(effect_id="eff_9")], ["done"])
 
 
 def test_attempts_beyond_the_budget_are_noticed_but_for_the_claim_that_ends_a_lost_job() -> None:

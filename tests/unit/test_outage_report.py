@@ -1,4 +1,4 @@
-"""What the long runs about providers make of their figures: a table, an exit code, and a picture."""
+"""What the long runs about providers make of their measurements: a table, an exit code, and a picture."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from tests.acceptance.harness import rates
-from tests.acceptance.harness.figures import Figures
+from tests.acceptance.harness.measurements import Measurements
 from tools.plot_outage import draw
 
 if TYPE_CHECKING:
     import pytest
 
-COURSE = {
+TIMELINE = {
     "store": "postgres",
     "up_at": 150.0,
     "opened": [0.1, 30.2],
@@ -26,42 +26,42 @@ COURSE = {
 
 
 def test_a_run_that_meets_every_bar_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
-    told = Figures()
-    told.at_most("calls", 16, 43)
-    told.at_least("of its calm rate", 0.93, 0.9)
-    told.exactly("openings", 0, 0)
-    told.tell("steps", "3 6 12")
+    measured = Measurements()
+    measured.at_most("calls", 16, 43)
+    measured.at_least("of its calm rate", 0.93, 0.9)
+    measured.exactly("openings", 0, 0)
+    measured.record("steps", "3 6 12")
 
-    told.show("A run")
+    measured.show("A run")
 
-    assert told.exit_code == 0
+    assert measured.exit_code == 0
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[2:]] == ["met"] * 3 + ["12"]
 
 
 def test_one_bar_that_is_missed_ends_a_run_with_1() -> None:
-    too_much, too_little, different = Figures(), Figures(), Figures()
+    too_much, too_little, different = Measurements(), Measurements(), Measurements()
     too_much.at_most("calls", 44, 43)
     too_little.at_least("of its calm rate", 0.89, 0.9)
     different.exactly("openings", 1, 0)
 
-    assert [figures.exit_code for figures in (too_much, too_little, different)] == [1, 1, 1]
+    assert [measurements.exit_code for measurements in (too_much, too_little, different)] == [1, 1, 1]
 
 
 def test_calls_that_are_evenly_spread_meet_the_bars_of_a_rate() -> None:
     evenly = [number / rates.RATE for number in range(round(rates.RATE * rates.SECONDS))]
 
-    assert rates.figures(evenly, killed_at=15.0).exit_code == 0
+    assert rates.measurements(evenly, killed_at=15.0).exit_code == 0
 
 
 def test_calls_that_come_in_a_heap_miss_the_bar_of_a_rate() -> None:
     evenly = [number / rates.RATE for number in range(round(rates.RATE * rates.SECONDS))]
     heap = sorted([*evenly, *[10.0] * 6])
 
-    assert rates.figures(heap, killed_at=15.0).exit_code == 1
+    assert rates.measurements(heap, killed_at=15.0).exit_code == 1
 
 
 def test_the_picture_of_an_outage_has_a_dot_for_every_second_with_calls() -> None:
-    picture = ElementTree.fromstring(draw(COURSE))
+    picture = ElementTree.fromstring(draw(TIMELINE))
 
     dots = picture.findall("{http://www.w3.org/2000/svg}circle")
     assert len(dots) == 2 + 2 + 3

@@ -2,8 +2,8 @@
 
 An order has two stages, each of which has one effect in an outside service, under a key that no retry
 changes; a parcel has one effect and no stage. A tick takes twenty milliseconds and does nothing, in a queue
-of its own: ticks are counted. A parent has many children and waits for them all. Beside them there are jobs that
-take their worker down, and ones that do no harm.
+of its own: ticks are counted. A parent has many children and waits for them all. Other jobs
+crash their worker, and some are harmless.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import httpx
 from holdfast import Backoff, Holdfast, JobFunction, current
 
 BUDGET = 25
-"""Attempts per stage of an order: many, since the tests kill its workers far more often than life does."""
+"""Attempts per stage of an order: many, since the tests kill workers far more often than production does."""
 
 KILLER_BUDGET = 3
 
@@ -96,7 +96,7 @@ def build(url: str, *, service_url: str = "http://127.0.0.1:9") -> App:
 def _tick(hold: Holdfast) -> JobFunction[[int], list[str]]:
     @hold.job("tick", queue=TICKS)
     async def tick(number: int) -> list[str]:
-        await asyncio.sleep(TICK_SECONDS)  # stands for a call of that length
+        await asyncio.sleep(TICK_SECONDS)  # stands for a call of that duration
         return [signed("done")]
 
     return tick
@@ -105,14 +105,14 @@ def _tick(hold: Holdfast) -> JobFunction[[int], list[str]]:
 def _parent(hold: Holdfast) -> JobFunction[[int], list[str]]:
     @hold.job("child")
     async def child(number: int) -> list[str]:
-        await asyncio.sleep(CHILD_SECONDS)  # stands for a call of that length
+        await asyncio.sleep(CHILD_SECONDS)  # stands for a call of that duration
         return [f"child {number}", signed("done")]
 
     @hold.job("parent")
     async def parent(children: int) -> list[str]:
-        born = await child.submit_many((number,) for number in range(children))
-        grown = await asyncio.gather(*[each.result() for each in born])
-        return [*(told[0] for told in grown), signed("done")]
+        handles = await child.submit_many((number,) for number in range(children))
+        results = await asyncio.gather(*[each.result() for each in handles])
+        return [*(result[0] for result in results), signed("done")]
 
     return parent
 
@@ -164,12 +164,12 @@ def _leavers(hold: Holdfast) -> tuple[JobFunction[[], None], JobFunction[[], Non
 
 
 def signed(what: str) -> str:
-    """Tell in a result which process made it, so that a write by another one than the holder is seen."""
+    """Add the process id to a result, so that a write by a process that holds no lease is detected."""
     return f"{what}@{os.getpid()}"
 
 
 def submit_orders(url: str, count: int) -> list[str]:
-    """Submit from this process, and give the acknowledged ids."""
+    """Submit from this process; return the acknowledged ids."""
 
     async def submit() -> list[str]:
         app = build(url)
@@ -179,6 +179,6 @@ def submit_orders(url: str, count: int) -> list[str]:
     return asyncio.run(submit())
 
 
-def brief(seconds: float) -> timedelta:
-    """Write a length of time as the library takes it."""
+def duration(seconds: float) -> timedelta:
+    """Return *seconds* as a `timedelta`, which the library takes."""
     return timedelta(seconds=seconds)

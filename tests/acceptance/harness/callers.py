@@ -1,7 +1,7 @@
 """The application of the runs about providers: each job makes one call, to the provider that it is named for.
 
-A call takes a while, and the outside service logs it under the name of whoever was called in fact: the provider,
-or its backup. Workers load it as `tests.acceptance.harness.callers_at_work:hold`.
+A call takes a while, and the outside service logs it under the name of the provider that was called: the
+primary or its backup. Workers load it as `tests.acceptance.harness.callers_app:hold`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ BRITTLE = Breaker(window=1, minimum=1, trials=1, cooldown="500ms")
 """Opens with the first failure, and closes with the first success."""
 
 LONELY = "lonely"
-"""The queue of jobs whose worker is killed, so that nobody else's are with it."""
+"""The queue of jobs whose worker is killed, so that no other jobs run in that worker."""
 
 Job = JobFunction[[int], str]
 

@@ -1,15 +1,15 @@
-"""Everything goes wrong at once while jobs come in; then all of them must have come to their end, once.
+"""All faults at once while jobs are submitted; then each job must have ended exactly once.
 
     python -m tests.acceptance.harness.chaos --store postgres --minutes 5
 
 kills and pauses workers, crashes PostgreSQL, breaks the network and moves clocks; with SQLite it fills the disk.
-The last line that it prints is JSON: what was done, and what came of it. It exits with 0 when every invariant
-held and, from five minutes on, recovery came in time and enough got done. The seed decides when each blow falls
-and whom it hits; what the machine makes of it is its own affair.
+The last line that it prints is JSON: the faults injected, and the results. It exits with 0 when every invariant
+held and, from five minutes on, recovery was fast enough and throughput high enough. The seed decides when each fault is
+injected and into which process; the interleaving that follows is up to the machine.
 
-How much gets done is measured with ticks, jobs of 20 ms of which there is always a backlog: while nothing is wrong,
-before and after, and while everything is, by the same workers in the same run. A tick only waits, and a worker has
-few slots for them, so that in calm times the slots are the limit and not the machine: a worker that is dead costs
+Throughput is measured with ticks, jobs of 20 ms of which there is always a backlog: without faults, before and
+after, and with faults, by the same workers in the same run. A tick only waits, and a worker has
+few slots for them, so that without faults the slots are the bottleneck and not the machine: a dead worker costs
 its whole share. Orders and parcels, which run beside them, call a service that keeps a log.
 """
 
@@ -30,11 +30,11 @@ from holdfast_simulator import count
 from tests import invariants
 from tests.acceptance.harness.app import BUDGET
 from tests.acceptance.harness.databases import StoreName
-from tests.acceptance.harness.driver import LEASE, Driver
-from tests.acceptance.harness.measuring import Mark, drain, recover
-from tests.acceptance.harness.pacing import ticks, until
-from tests.acceptance.harness.plans import NETWORK, plan
-from tests.acceptance.harness.scene import Scene, set_up
+from tests.acceptance.harness.fault_injector import LEASE, FaultInjector
+from tests.acceptance.harness.fault_plan import NETWORK, plan
+from tests.acceptance.harness.polling import ticks, until
+from tests.acceptance.harness.recovery import TickCount, drain, recover
+from tests.acceptance.harness.testbed import Testbed, start_testbed
 from tests.servers import in_ci
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ DRAIN_WITHIN = 120.0
 RECOVER_WITHIN = LEASE + 10
 ENOUGH = 0.40
 LONG = 300.0
-"""Runs of at least this many seconds have the machine to themselves: speed and throughput are judged, too."""
+"""Runs of at least this many seconds have the machine to themselves: recovery time and throughput are checked, too."""
 
 
 @dataclass
 class Report:
-    """What a run did, and what came of it. `fenced` counts writes that came under a lost lease."""
+    """The faults and the results of a run. `fenced` counts writes that came under a lost lease."""
 
     store: StoreName
     seconds: float
@@ -82,7 +82,7 @@ class Report:
     drained_in: float = 0.0
 
     def must(self, claim: Callable[[], Any]) -> None:
-        """Take note if *claim* does not hold."""
+        """Record a failure if *claim* does not hold."""
         try:
             claim()
         except (AssertionError, TimeoutError) as broken:
@@ -91,7 +91,7 @@ class Report:
 
 
 def run_chaos(store: StoreName, *, seconds: float, seed: int, folder: Path) -> Report:
-    """Run it all, and report what held and what broke."""
+    """Run faults and checks; report which invariants held and which broke."""
     report = Report(store, seconds, seed)
     report.must(lambda: _run(report, folder))
     report.must(lambda: _judge(report))
@@ -99,64 +99,68 @@ def run_chaos(store: StoreName, *, seconds: float, seed: int, folder: Path) -> R
 
 
 def _run(report: Report, folder: Path) -> None:
-    with set_up(report.store, folder, seconds=report.seconds, seed=report.seed) as scene:
-        report.left_out = {str(kind): reason for kind, reason in scene.left_out.items()}
-        driver = Driver(scene.database, scene.crew, random.Random(report.seed), scene.routes)
-        _strike_and_measure(report, scene, driver)
-        report.must(lambda: _recover(report, driver))
-        driver.let_go()
-        _compare_with_calm(report, scene)
-        acknowledged = scene.submitter.finish()
-        report.must(lambda: _drain(report, scene))
-        report.must(lambda: _check(report, scene, acknowledged))
-        _count_log_lines(report, scene)
-        report.must(lambda: _dismiss(scene))
+    with start_testbed(report.store, folder, seconds=report.seconds, seed=report.seed) as testbed:
+        report.left_out = {str(kind): reason for kind, reason in testbed.left_out.items()}
+        injector = FaultInjector(testbed.database, testbed.pool, random.Random(report.seed), testbed.routes)
+        _inject_and_measure(report, testbed, injector)
+        report.must(lambda: _recover(report, injector))
+        injector.wait_until_healthy()
+        _compare_with_calm(report, testbed)
+        acknowledged = testbed.submitter.finish()
+        report.must(lambda: _drain(report, testbed))
+        report.must(lambda: _check(report, testbed, acknowledged))
+        _count_log_lines(report, testbed)
+        report.must(lambda: _stop_workers(testbed))
 
 
-def _strike_and_measure(report: Report, scene: Scene, driver: Driver) -> None:
-    """Let some time pass in peace, then carry out the plan, and count the ticks in both."""
-    until(lambda: scene.submitter.backlogs()[1:], within=30, what="the backlog to be there")
-    report.calm_before_per_second = _calm_rate(report, scene)
-    before = Mark.now(scene.database)
-    blows = plan(report.store, report.seconds, driver.chance, without=scene.left_out)
-    driver.run(blows, seconds=report.seconds)
-    report.faulty_per_second = Mark.now(scene.database).rate_since(before)
-    report.faults = {str(kind): number for kind, number in driver.struck.items()}
-    report.network_faults = sum(driver.struck[kind] for kind in NETWORK)
+def _inject_and_measure(report: Report, testbed: Testbed, injector: FaultInjector) -> None:
+    """Run without faults for some time, then carry out the plan, and count the ticks in both."""
+    until(lambda: testbed.submitter.backlogs()[1:], within=30, what="the backlog")
+    report.calm_before_per_second = _calm_rate(report, testbed)
+    before = TickCount.now(testbed.database)
+    faults = plan(report.store, report.seconds, injector.chance, without=testbed.left_out)
+    injector.run(faults, seconds=report.seconds)
+    report.faulty_per_second = TickCount.now(testbed.database).rate_since(before)
+    report.faults = {str(kind): number for kind, number in injector.injected.items()}
+    report.network_faults = sum(injector.injected[kind] for kind in NETWORK)
 
 
-def _calm_rate(report: Report, scene: Scene) -> float:
-    """Count ticks while nothing is wrong."""
-    before = Mark.now(scene.database)
+def _calm_rate(report: Report, testbed: Testbed) -> float:
+    """Count ticks while no fault is active."""
+    before = TickCount.now(testbed.database)
     for _ in ticks(min(20.0, report.seconds / 10)):
-        scene.crew.tend()
-    return Mark.now(scene.database).rate_since(before)
+        testbed.pool.replace_dead()
+    return TickCount.now(testbed.database).rate_since(before)
 
 
-def _compare_with_calm(report: Report, scene: Scene) -> None:
-    """Take the better of the calm times before and after: the machine may have had other work in one of them."""
-    scene.crew.wait_until_at_work()
-    report.calm_after_per_second = _calm_rate(report, scene)
+def _compare_with_calm(report: Report, testbed: Testbed) -> None:
+    """Compare with the higher of the rates before and after: the machine may have had other work in one of them."""
+    testbed.pool.wait_until_at_work()
+    report.calm_after_per_second = _calm_rate(report, testbed)
     calm = max(report.calm_before_per_second, report.calm_after_per_second)
     report.throughput_ratio = round(report.faulty_per_second / calm, 3)
-    report.least_backlog = min(scene.submitter.backlogs()[1:])
+    report.least_backlog = min(testbed.submitter.backlogs()[1:])
 
 
-def _recover(report: Report, driver: Driver) -> None:
-    recovery = recover(driver, within=10 * RECOVER_WITHIN)
+def _recover(report: Report, injector: FaultInjector) -> None:
+    recovery = recover(injector, within=10 * RECOVER_WITHIN)
     report.orphans, report.recovery_seconds = recovery.orphans, round(recovery.seconds, 1)
 
 
-def _drain(report: Report, scene: Scene) -> None:
-    report.drained_in = round(drain(scene.database, scene.crew, within=DRAIN_WITHIN), 1)
+def _drain(report: Report, testbed: Testbed) -> None:
+    report.drained_in = round(drain(testbed.database, testbed.pool, within=DRAIN_WITHIN), 1)
 
 
-def _check(report: Report, scene: Scene, acknowledged: list[str]) -> None:
-    world, calls = scene.database.world(), scene.service.calls()
-    told = count(calls)
+def _check(report: Report, testbed: Testbed, acknowledged: list[str]) -> None:
+    world, calls = testbed.database.world(), testbed.service.calls()
+    counts = count(calls)
     report.acknowledged = len(acknowledged)
     report.completed = len(world.with_status(Status.COMPLETED))
-    report.calls, report.effects, report.replayed_answers = told.calls, told.effects, told.replayed_answers
+    report.calls, report.effects, report.replayed_answers = (
+        counts.calls,
+        counts.effects,
+        counts.replayed_answers,
+    )
     report.most_attempts = max(row["attempt"] for row in world.jobs)
     report.most_leases = max((row["lease_token"] + 1) // 2 for row in world.jobs)
     damage = invariants.damage(world, calls, acknowledged)
@@ -164,24 +168,24 @@ def _check(report: Report, scene: Scene, acknowledged: list[str]) -> None:
     invariants.all_hold(world, calls, acknowledged=acknowledged, budget=BUDGET)
 
 
-def _count_log_lines(report: Report, scene: Scene) -> None:
-    crew = scene.crew
-    report.fenced = len(crew.lines("write fenced"))
-    report.leases_lost = len(crew.lines("lease lost"))
-    report.reclaimed = sum(line["jobs"] for line in crew.lines("jobs reclaimed"))
+def _count_log_lines(report: Report, testbed: Testbed) -> None:
+    pool = testbed.pool
+    report.fenced = len(pool.lines("write fenced"))
+    report.leases_lost = len(pool.lines("lease lost"))
+    report.reclaimed = sum(line["jobs"] for line in pool.lines("jobs reclaimed"))
 
 
-def _dismiss(scene: Scene) -> None:
-    """See that nobody died of anything but the driver, and that all leave when they are asked to."""
-    deaths = scene.crew.deaths_by_themselves()
-    assert not deaths, f"workers died by themselves: {deaths}"
-    codes = scene.crew.dismiss()
+def _stop_workers(testbed: Testbed) -> None:
+    """Check that no worker died of anything but an injected fault, and that all stop on SIGTERM."""
+    deaths = testbed.pool.unexpected_deaths()
+    assert not deaths, f"workers died without an injected fault: {deaths}"
+    codes = testbed.pool.stop()
     assert not any(codes), f"workers ended with {codes}"
 
 
 def _judge(report: Report) -> None:
     if in_ci():
-        assert not report.left_out, f"not everything could be broken here: {report.left_out}"
+        assert not report.left_out, f"some faults cannot be injected here: {report.left_out}"
     if report.seconds >= LONG:
         assert report.recovery_seconds <= RECOVER_WITHIN, (
             f"recovery took {report.recovery_seconds:.1f} s, {RECOVER_WITHIN:g} s are allowed"

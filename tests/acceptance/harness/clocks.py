@@ -1,27 +1,27 @@
-"""Clocks that are wrong, and jump: libfaketime between a process and its system.
+"""Clocks that are wrong and jump, by libfaketime.
 
-Only what the clock on the wall says is faked. Lengths of time are measured with the monotonic clock, which no
-machine lets jump, either.
+Only the wall clock is faked. Durations are measured with the monotonic clock, which does not jump on a real
+machine, either.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.acceptance.harness.missing import PartMissingError, install
+from tests.acceptance.harness.prerequisites import PrerequisiteMissingError, install
 
 PACKAGE = "libfaketime"
 _SHARED = Path("/dev/shm")
 
 
 def faketime_library() -> Path:
-    """Find the library, in the variant for programs with threads; install it where that is ours to do."""
+    """Find the library, in the variant for programs with threads; install it where permitted."""
     found = _installed()
     if found is None:
         install(PACKAGE)
         found = _installed()
     if found is None:
-        raise PartMissingError(f"{PACKAGE} is installed, but its library is not where it should be")
+        raise PrerequisiteMissingError(f"{PACKAGE} is installed, but its library is not where it should be")
     return found
 
 
@@ -38,7 +38,7 @@ class WrongClock:
         self.jump_to(seconds)
 
     def jump_to(self, seconds: int) -> None:
-        """Be so many seconds ahead from now on, or behind."""
+        """Set the clock *seconds* ahead from now on, or behind if negative."""
         # Replaced as a whole: a reader must not meet an empty file.
         draft = self._file.with_suffix(".new")
         draft.write_text(f"{seconds:+d}\n")
@@ -47,7 +47,7 @@ class WrongClock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process has to be started with to live by this clock."""
+        """The environment variables of a process that uses this clock."""
         return {
             "LD_PRELOAD": str(self._library),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),

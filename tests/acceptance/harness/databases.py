@@ -1,4 +1,4 @@
-"""The databases that chaos runs on, with what differs: whether they can be taken away, or have no room left."""
+"""The databases that chaos runs on, and how they differ: one has a server that can be stopped, the other a disk that can be full."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 StoreName = Literal["postgres", "sqlite"]
 STORES: tuple[StoreName, ...] = get_args(StoreName)
 
-# What a commit did not flush by itself stays in memory for as long as this allows. A server that is killed has then
-# surely forgotten it, so that a commit which was acknowledged too early is found out.
+# WAL that a commit did not flush stays in memory for as long as these settings allow. A server that is killed loses
+# it, so that a commit which was acknowledged too early is detected.
 _FLUSH_NOTHING_UNASKED = {
     "wal_writer_delay": "10s",
     "wal_writer_flush_after": "1GB",
@@ -37,7 +37,7 @@ _RECOVER_QUICKLY = {"recovery_init_sync_method": "syncfs"}
 
 @dataclass(frozen=True)
 class Database:
-    """An empty database with the schema applied; *server* is there if it can be stopped, *disk* if it can be full."""
+    """An empty database with the schema applied; *server* is set if it can be stopped, *disk* if it can be filled."""
 
     store: StoreName
     url: str
@@ -73,7 +73,7 @@ class Database:
         return parts.hostname, parts.port
 
     def through(self, route: Route) -> str:
-        """The database's address for somebody who gets there by *route*."""
+        """The database's URL for a client that connects through *route*."""
         parts = urlsplit(self.url)
         return urlunsplit(parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{route.port}"))
 
@@ -85,7 +85,7 @@ def pid_of(worker: str) -> int:
 
 @contextmanager
 def open_database(store: StoreName, folder: Path, *, disk: SmallDisk | None = None) -> Iterator[Database]:
-    """Give a database that nobody else uses: a file, on *disk* if there is one, or a server of its own with fsync on."""
+    """Open a database of its own: a file, on *disk* if there is one, or a private server with fsync on."""
     if store == "sqlite":
         where = folder if disk is None else disk.folder
         yield _with_schema(Database(store, f"sqlite:///{where / 'jobs.db'}", disk=disk))
@@ -96,7 +96,7 @@ def open_database(store: StoreName, folder: Path, *, disk: SmallDisk | None = No
 
 
 async def _set(server: PrivatePostgres, settings: dict[str, str]) -> None:
-    """Change those of *settings* that this version of PostgreSQL has, for good."""
+    """Set those of *settings* that this version of PostgreSQL has."""
     connection = await asyncpg.connect(server.dsn())
     try:
         known = await connection.fetch("SELECT name FROM pg_settings WHERE name = ANY($1)", list(settings))

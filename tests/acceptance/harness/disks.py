@@ -1,4 +1,4 @@
-"""A disk that is full on purpose: a small tmpfs, and a file that takes what is left of it."""
+"""A disk that can be filled: a small tmpfs, and a file that takes the remaining space."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from tests.acceptance.harness.missing import PartMissingError
+from tests.acceptance.harness.prerequisites import PrerequisiteMissingError
 
 MEGABYTE = 1 << 20
 _BLOCK = 4_096
@@ -19,7 +19,7 @@ class SmallDisk:
     """A disk of its own in a temporary folder, gone after the context, and also if this process is killed.
 
     Making one needs the right to mount: root, and not in a container that forbids it. Raises
-    `PartMissingError` without it.
+    `PrerequisiteMissingError` without it.
     """
 
     def __init__(self, megabytes: int) -> None:
@@ -34,7 +34,7 @@ class SmallDisk:
         except (OSError, subprocess.CalledProcessError) as error:
             self.folder.rmdir()
             why = getattr(error, "stderr", "") or str(error)
-            raise PartMissingError(
+            raise PrerequisiteMissingError(
                 f"a small disk cannot be mounted here, which takes root: {why.strip()}"
             ) from error
         self._watcher = self._watch()
@@ -44,13 +44,13 @@ class SmallDisk:
         self._watcher.communicate()
 
     def fill(self) -> None:
-        """Leave no room at all."""
+        """Fill the disk completely."""
         with self._ballast.open("ab", buffering=0) as ballast:
             for size in (MEGABYTE, _BLOCK):
                 _write_until_full(ballast.fileno(), bytes(size))
 
     def free(self) -> None:
-        """Give the room back."""
+        """Free the space again."""
         self._ballast.unlink(missing_ok=True)
 
     @property

@@ -1,7 +1,7 @@
 """The application of the runs about dead letters: an invoice is drafted, and then sent.
 
 Each stage has one effect in an outside service, under the key that Holdfast gives it. Workers load it as
-`tests.acceptance.harness.invoices_at_work:hold`.
+`tests.acceptance.harness.invoices_app:hold`.
 """
 
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ import httpx
 from holdfast_simulator import Script, read_log
 from holdfast_simulator.codec import to_json
 from tests.acceptance.harness import clocks
-from tests.acceptance.harness.pacing import until
+from tests.acceptance.harness.polling import until
 from tests.acceptance.harness.worker import STORE_AWAY
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Process:
         cls, module: str, *options: str, log: Path, environment: Mapping[str, str] | None = None
     ) -> Self:
         """Start `python -m module`; it ends with this process at the latest."""
-        command = [sys.executable, "-X", "faulthandler", "-m", f"{HARNESS}.tethered", module, *options]
+        command = [sys.executable, "-X", "faulthandler", "-m", f"{HARNESS}.run_with_parent", module, *options]
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,
@@ -68,12 +68,12 @@ class Process:
         self.process.wait(10)
 
     def pause(self) -> None:
-        """Stop it where it stands."""
+        """Send SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
         self.paused = True
 
     def resume(self) -> None:
-        """Let it go on as if nothing had been."""
+        """Send SIGCONT."""
         self.process.send_signal(signal.SIGCONT)
         self.paused = False
 
@@ -83,13 +83,13 @@ class Process:
         if self.alive:
             self.process.terminate()
 
-    def said(self) -> str:
-        """Read what it wrote so far."""
+    def output(self) -> str:
+        """Read its standard output and error so far."""
         return self.log.read_text(errors="replace")
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         """Read the structured log lines of one *event*."""
-        found = [json.loads(line) for line in self.said().splitlines() if _is_event(line, event)]
+        found = [json.loads(line) for line in self.output().splitlines() if _is_event(line, event)]
         return [line for line in found if line.get("event") == event]
 
     def end(self) -> None:
@@ -104,7 +104,7 @@ def _is_event(line: str, event: str) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """A machine on which a worker runs: how it gets to its database, and what its clock says."""
+    """A simulated machine for a worker: its route to the database, and its clock."""
 
     url: str
     route: Route | None = None
@@ -112,8 +112,8 @@ class Place:
 
 
 @dataclass
-class Crew:
-    """Workers on one database. `tend` replaces those that died, as a supervisor would.
+class WorkerPool:
+    """Workers on one database. `replace_dead` starts successors, as a supervisor would.
 
     Each has a place, which its successor takes over; they are all alike unless *places* says otherwise.
     """
@@ -135,11 +135,11 @@ class Crew:
     def __exit__(self, *_: object) -> None:
         for member in self.members:
             member.end()
-        for one in self.everybody:
-            clocks.forget(one.process.pid)
+        for member in self.all_members:
+            clocks.forget(member.process.pid)
 
-    def tend(self) -> None:
-        """Put a new worker in the place of each that is no more, and remember the old one."""
+    def replace_dead(self) -> None:
+        """Start a new worker in the place of each that has ended, and keep the old one in `former`."""
         for index, member in enumerate(self.members):
             if not member.alive:
                 self.former.append(member)
@@ -152,8 +152,8 @@ class Crew:
         return Process.launch(f"{HARNESS}.worker", *where, *self.options, log=log, environment=environment)
 
     @property
-    def everybody(self) -> list[Process]:
-        """All workers that there ever were."""
+    def all_members(self) -> list[Process]:
+        """All workers so far, the ended ones first."""
         return self.former + self.members
 
     def at_work(self) -> list[Process]:
@@ -168,20 +168,20 @@ class Crew:
         """Return when all members have begun to claim."""
         until(lambda: len(self.at_work()) == len(self.places), within=30, what="the workers to start")
 
-    def dismiss(self) -> list[int | None]:
+    def stop(self) -> list[int | None]:
         """Ask all members to stop, wait for them, and return their exit codes."""
         for member in self.members:
             member.ask_to_stop()
         return [member.process.wait(30) for member in self.members]
 
     def lines(self, event: str) -> list[dict[str, Any]]:
-        """Read one event's log lines of all workers that there ever were."""
-        return [line for member in self.everybody for line in member.lines(event)]
+        """Read one event's log lines of all workers so far."""
+        return [line for member in self.all_members for line in member.lines(event)]
 
-    def deaths_by_themselves(self) -> list[str]:
-        """Tell of workers that ended though nobody ended them and their database was there."""
+    def unexpected_deaths(self) -> list[str]:
+        """Describe workers that ended without being killed or stopped, and with their database available."""
         return [
-            f"exit code {member.process.returncode}: {member.said()[-2000:]}"
+            f"exit code {member.process.returncode}: {member.output()[-2000:]}"
             for member in self.former
             if not member.expected_to_die and member.process.returncode != STORE_AWAY
         ]
@@ -189,7 +189,7 @@ class Crew:
 
 @dataclass
 class Service:
-    """The outside service, in a process of its own, with a log of what truly took place."""
+    """The outside service, in a process of its own, with a log of the calls it received."""
 
     folder: Path
     script: Script = field(default_factory=Script)
@@ -210,30 +210,30 @@ class Service:
 
     def _address(self) -> str:
         assert self.process is not None
-        _, told, address = self.process.said().partition("listening on ")
-        return address.strip() if told and address.endswith("\n") else ""
+        _, found, address = self.process.output().partition("listening on ")
+        return address.strip() if found and address.endswith("\n") else ""
 
     def calls(self) -> list[Entry]:
         """Read the log of calls."""
         return read_log(self.folder / "calls.jsonl")
 
-    def strike(self, fault: Fault, route: str) -> None:
-        """Let every call to *route* meet *fault* from now on."""
+    def inject(self, fault: Fault, route: str) -> None:
+        """Inject *fault* into every call to *route* from now on."""
         self._set({"fault": to_json(fault), "route": route})
 
     def heal(self, route: str) -> None:
-        """Let the calls to *route* be answered as they should."""
+        """Stop injecting faults into calls to *route*."""
         self._set({"fault": None, "route": route})
 
-    def _set(self, wish: dict[str, Any]) -> None:
-        httpx.post(f"{self.url}/_control/fault", json=wish, trust_env=False).raise_for_status()
+    def _set(self, request: dict[str, Any]) -> None:
+        httpx.post(f"{self.url}/_control/fault", json=request, trust_env=False).raise_for_status()
 
 
 @dataclass
 class Submitter:
     """A process that submits orders, and the ids that were acknowledged to it.
 
-    It looks at the backlog through *look_at*, where *url* leads over a network that may be broken.
+    It samples the backlog through *look_at*, since *url* may lead over a broken network.
     """
 
     url: str
@@ -265,14 +265,14 @@ class Submitter:
         return self._acks.read_text().split("\n")[:-1]
 
     def backlogs(self) -> list[int]:
-        """How many ticks were waiting, each time it looked."""
+        """How many ticks were waiting, at each sample."""
         assert self.process is not None
         return [line["waiting"] for line in self.process.lines("backlog")]
 
     def finish(self) -> list[str]:
-        """Let it end what it has begun, and return all that was acknowledged."""
+        """Stop it gracefully, and return all acknowledged ids."""
         assert self.process is not None
         self.process.ask_to_stop()
         code = self.process.process.wait(60)
-        assert code == 0, f"the submitter ended with {code}: {self.process.said()[-2000:]}"
+        assert code == 0, f"the submitter ended with {code}: {self.process.output()[-2000:]}"
         return self.acknowledged()

@@ -1,7 +1,7 @@
-"""A network that can be broken: a TCP proxy of our own, with a route for each client.
+"""A network that can be broken: a TCP proxy with a route for each client.
 
 Each `Route` is a port that leads to the same server, so that one client can be cut off while the others go on.
-What a fault does is done when its method returns. The proxy runs in a thread; all its methods are called from
+A fault is in effect when its method returns. The proxy runs in a thread; all its methods are called from
 other threads.
 """
 
@@ -45,7 +45,7 @@ class Proxy:
         self._loop.close()
 
     def route(self) -> Route:
-        """Open another way to the server."""
+        """Open another route to the server."""
         route = Route(self, self._server)
         self.do(route.open())
         self._routes.append(route)
@@ -60,12 +60,12 @@ class Proxy:
         await asyncio.gather(*others, return_exceptions=True)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have *work* done in the proxy's thread, and wait for it."""
+        """Run *work* in the proxy's thread, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
 
 class Route:
-    """One client's way to the server, which can be slow, cut, reset or half open."""
+    """One client's route to the server, which can be slowed down, cut, reset or made half open."""
 
     def __init__(self, proxy: Proxy, server: tuple[str, int]) -> None:
         self._proxy = proxy
@@ -76,36 +76,36 @@ class Route:
         self._delay = 0.0
         self.passes_on_ends = True
         self.withheld = threading.Event()
-        """Set once somebody hung up, and the other end was not told; all that was said before has arrived."""
+        """Set once an end closed its connection and this was not passed on; all data sent before has arrived."""
         self._whole = asyncio.Event()
         self._whole.set()
         self.port = 0
 
     def slow_down(self, seconds: float) -> None:
-        """Hold back each piece of data, in both directions, for so long. Zero is as quick as it gets."""
+        """Delay each piece of data, in both directions, by *seconds*. Zero means no delay."""
         self._proxy.do(self._slow_down(seconds))
 
     def cut(self) -> None:
-        """Let nothing through, in either direction. What is sent meanwhile arrives after `mend`, as TCP has it."""
+        """Let nothing through, in either direction. Data sent meanwhile arrives after `restore`, as with TCP."""
         self._proxy.do(self._cut())
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Undo `cut`, `slow_down` and `withhold_ends`."""
-        self._proxy.do(self._mend())
+        self._proxy.do(self._restore())
 
     def reset(self) -> int:
         """Break every connection with a TCP reset on both ends; return how many there were."""
         return self._proxy.do(self._reset())
 
     def half_open(self) -> int:
-        """Let everything vanish, for good, that is sent on the connections there are; return how many that are.
+        """Drop all data sent on the existing connections from now on; return how many there are.
 
-        Neither end is told, and neither hears of the other's end. New connections are sound.
+        Neither end is notified, nor is a close passed on. New connections work.
         """
         return self._proxy.do(self._half_open())
 
     def withhold_ends(self) -> None:
-        """Pass on all that is said from now on, but not that an end hung up."""
+        """Pass on data from now on, but not that an end closed its connection."""
         self.passes_on_ends = False
 
     async def open(self) -> None:
@@ -124,7 +124,7 @@ class Route:
     async def _cut(self) -> None:
         self._whole.clear()
 
-    async def _mend(self) -> None:
+    async def _restore(self) -> None:
         self.passes_on_ends = True
         self._delay = 0.0
         self._whole.set()
@@ -147,7 +147,7 @@ class Route:
         task.add_done_callback(self._tasks.discard)
 
     async def _lead(self, client: End) -> None:
-        """Lead a client to the server; if that is not there, turn the client away."""
+        """Connect a client to the server; abort its connection if the server is not available."""
         await self.passage()
         try:
             server = await asyncio.open_connection(*self._server)
@@ -177,7 +177,7 @@ class _Link:
         self.silent = False
 
     async def run(self) -> None:
-        """Carry data both ways until an end closes; a silent link passes on nothing, not even that."""
+        """Carry data in both directions until an end closes; a silent link passes on nothing, not even that."""
         (from_client, to_client), (from_server, to_server) = self._ends
         try:
             async with asyncio.TaskGroup() as pumps:

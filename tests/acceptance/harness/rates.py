@@ -2,7 +2,7 @@
 
     python -m tests.acceptance.harness.rates --store postgres
 
-prints a table, and exits with 1 if a bar is missed.
+prints a table, and exits with 1 if a bound is missed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, get_args
 
 from holdfast.core.providers.limits import LEASE
 from tests.acceptance.harness.databases import StoreName, open_database
-from tests.acceptance.harness.figures import Figures
-from tests.acceptance.harness.switchboard import Switchboard, switchboard
+from tests.acceptance.harness.measurements import Measurements
+from tests.acceptance.harness.provider_harness import ProviderHarness, provider_harness
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,40 +32,42 @@ ENOUGH = 0.9
 WARM_UP = 200
 
 
-def run(board: Switchboard) -> tuple[list[float], float]:
-    """Have calls made for a while, kill a worker in the middle; tell when each call arrived, and when it died."""
+def run(harness: ProviderHarness) -> tuple[list[float], float]:
+    """Run for `SECONDS`, and kill a worker halfway; return when each call arrived, and when the worker died."""
     # The first call of a process takes long enough for others to catch up with it: the client is loaded, and connects.
-    board.wait_for_the_end(board.submit("mail", WARM_UP))
-    board.submit("metered", round(1.5 * RATE * SECONDS))
-    board.wait(lambda: bool(board.calls("metered")), "the first call")
-    first = board.calls("metered")[0].monotonic
-    board.wait(lambda: time.monotonic() >= first + SECONDS / 2, "half of the time")
-    board.crew.members[0].kill()
+    harness.wait_for_the_end(harness.submit("mail", WARM_UP))
+    harness.submit("metered", round(1.5 * RATE * SECONDS))
+    harness.wait(lambda: bool(harness.calls("metered")), "the first call")
+    first = harness.calls("metered")[0].monotonic
+    harness.wait(lambda: time.monotonic() >= first + SECONDS / 2, "half of the time")
+    harness.pool.members[0].kill()
     killed_at = time.monotonic() - first
-    board.wait(lambda: time.monotonic() >= first + SECONDS, "the end")
-    arrivals = [call.monotonic - first for call in board.calls("metered")]
+    harness.wait(lambda: time.monotonic() >= first + SECONDS, "the end")
+    arrivals = [call.monotonic - first for call in harness.calls("metered")]
     return [at for at in arrivals if at < SECONDS], killed_at
 
 
 def within(arrivals: Sequence[float], start: float, length: float = 1.0) -> int:
-    """Count the calls of a stretch of time."""
+    """Count the calls in the *length* seconds from *start*."""
     return bisect_left(arrivals, start + length) - bisect_left(arrivals, start)
 
 
-def figures(arrivals: Sequence[float], killed_at: float) -> Figures:
-    """Put what was seen beside what is wanted."""
-    told = Figures()
+def measurements(arrivals: Sequence[float], killed_at: float) -> Measurements:
+    """Compare the evidence with the bounds."""
+    measured = Measurements()
     after = [at for at in arrivals if at > killed_at and within(arrivals, at) >= ENOUGH * RATE]
-    told.at_most("most calls in any second", max(within(arrivals, at) for at in arrivals), MOST)
-    told.at_least("of the allowance used", len(arrivals) / (RATE * SECONDS), ENOUGH)
-    told.tell("calls in the second after the kill", within(arrivals, killed_at))
-    told.at_most("seconds from the kill to the whole rate", min(after, default=SECONDS) - killed_at, LEASE)
-    told.tell("longest gap between two calls", max(later - at for at, later in pairwise(arrivals)))
-    return told
+    measured.at_most("most calls in any second", max(within(arrivals, at) for at in arrivals), MOST)
+    measured.at_least("of the allowance used", len(arrivals) / (RATE * SECONDS), ENOUGH)
+    measured.record("calls in the second after the kill", within(arrivals, killed_at))
+    measured.at_most(
+        "seconds from the kill to the whole rate", min(after, default=SECONDS) - killed_at, LEASE
+    )
+    measured.record("longest gap between two calls", max(later - at for at, later in pairwise(arrivals)))
+    return measured
 
 
 def main() -> int:
-    """Run it on one store; exit with 1 if a bar is missed."""
+    """Run it on one store; exit with 1 if a bound is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -75,11 +77,11 @@ def main() -> int:
         folder = Path(name)
         with (
             open_database(options.store, folder) as database,
-            switchboard(database, folder, workers=WORKERS, environment={"RATE": f"{RATE}/s"}) as board,
+            provider_harness(database, folder, workers=WORKERS, environment={"RATE": f"{RATE}/s"}) as harness,
         ):
-            told = figures(*run(board))
-    told.show(f"{RATE} calls a second over {WORKERS} processes, on {options.store}")
-    return told.exit_code
+            measured = measurements(*run(harness))
+    measured.show(f"{RATE} calls a second over {WORKERS} processes, on {options.store}")
+    return measured.exit_code
 
 
 if __name__ == "__main__":

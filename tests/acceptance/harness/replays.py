@@ -1,10 +1,10 @@
-"""Thousands of dead letters go back to work under one plan, while their workers are killed one after the other.
+"""Thousands of dead letters are replayed under one plan, while their workers are killed one after the other.
 
     python -m tests.acceptance.harness.replays --store postgres
 
-has invoices fail in their second stage, since the outside service refuses to send them; heals the service; and takes all
-of them through triage, remediation and a plan whose canary goes first. Every second a worker is killed and replaced. It
-prints a table, by the service's own log of calls and by the database, and exits with 1 if a bar is missed.
+lets invoices fail in their second stage, since the outside service refuses to send them; heals the service; and takes
+all of them through triage, remediation and a plan whose canary goes first. Every second a worker is killed and replaced. It
+prints a table, by the service's own log of calls and by the database, and exits with 1 if a bound is missed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from holdfast import LetterFilter, LetterState
 from holdfast_simulator import Status as Answer
 from tests import invariants
 from tests.acceptance.harness.databases import StoreName, open_database
-from tests.acceptance.harness.figures import Figures
 from tests.acceptance.harness.invoices import BUDGET, Invoices, build
-from tests.acceptance.harness.pacing import now_and_then, until
-from tests.acceptance.harness.processes import HARNESS, Crew, Place, Process, Service
+from tests.acceptance.harness.measurements import Measurements
+from tests.acceptance.harness.polling import throttled, until
+from tests.acceptance.harness.processes import HARNESS, Place, Process, Service, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,20 +47,20 @@ CANARY = 5
 PACE = 500.0
 KILL_EVERY = 1.0
 UNREACHABLE = 0.1
-"""The part of the letters whose service gave no useful answer until their attempts were spent; it refused the others."""
+"""The share of the letters whose service answered 500 until their attempts were spent; it refused the others."""
 
 OPERATOR = "ann"
 
 
 @dataclass
-class InvoiceCrew(Crew):
-    """Workers that draft and send, each started with the command that every user has."""
+class InvoicePool(WorkerPool):
+    """Workers that draft and send, each started with the `holdfast worker` command."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def _worker(self, place: Place) -> Process:
         return Process.launch(
-            *("holdfast", "worker", f"{HARNESS}.invoices_at_work:hold"),
+            *("holdfast", "worker", f"{HARNESS}.invoices_app:hold"),
             *("--slots", str(SLOTS), "--lease", "2s", "--log-format", "json"),
             log=self.folder / f"worker-{len(self.former)}-{os.urandom(3).hex()}.log",
             environment={
@@ -73,22 +73,22 @@ class InvoiceCrew(Crew):
 
 
 @dataclass
-class Office:
-    """The one place from which a run is led: it submits, breaks and heals the service, and does what an operator does."""
+class ReplayHarness:
+    """Controls a run: it submits, injects faults into the service and ends them, and acts as the operator."""
 
     database: Database
     service: Service
-    crew: InvoiceCrew
-    books: Invoices
+    pool: InvoicePool
+    invoices: Invoices
     kills: int = 0
 
     def bury(self, count: int, fault: Answer) -> list[str]:
-        """Have so many invoices drafted that cannot be sent; give the ids of their jobs when all have failed."""
-        self.service.strike(fault, "/effects/send")
-        handles = self.books.invoice.submit_many_sync((number,) for number in range(count))
-        wanted = {handle.id for handle in handles}
+        """Submit *count* invoices that cannot be sent; return the ids of their jobs when all have failed."""
+        self.service.inject(fault, "/effects/send")
+        handles = self.invoices.invoice.submit_many_sync((number,) for number in range(count))
+        pending = {handle.id for handle in handles}
         until(
-            now_and_then(lambda: not wanted & self.database.live().keys()),
+            throttled(lambda: not pending & self.database.live().keys()),
             within=600,
             what=f"{count} jobs to fail",
         )
@@ -98,53 +98,53 @@ class Office:
         """Let the service send again."""
         self.service.heal("/effects/send")
 
-    def plan(self, wanted: LetterFilter, *, canary: int, pace: float = PACE) -> str:
-        """Go the operator's way as far as a plan, and give its token."""
-        dead = self.books.hold.dead
-        dead.triage_sync(wanted, "transient", actor=OPERATOR, reason="the service could not send")
-        dead.remediate_sync(wanted, "the service says that it sends again", actor=OPERATOR)
+    def plan(self, letters: LetterFilter, *, canary: int, pace: float = PACE) -> str:
+        """Triage, remediate and plan as an operator does; return the plan's token."""
+        dead = self.invoices.hold.dead
+        dead.triage_sync(letters, "transient", actor=OPERATOR, reason="the service could not send")
+        dead.remediate_sync(letters, "the service says that it sends again", actor=OPERATOR)
         planned = dead.plan_sync(
-            wanted, safe="every call has a key", actor=OPERATOR, canary=canary, pace=pace
+            letters, safe="every call has a key", actor=OPERATOR, canary=canary, pace=pace
         )
         assert planned.token is not None, planned.refused
         return planned.token
 
     def replay(self, token: str, *, killing: bool = False, within: float = 600.0) -> Progress:
-        """Let a plan begin, and wait until it has ended; tell how."""
-        dead = self.books.hold.dead
+        """Start a plan, wait until it has ended, and return its progress."""
+        dead = self.invoices.hold.dead
         dead.replay_sync(token, actor=OPERATOR)
-        ended = now_and_then(lambda: not dead.progress_sync(token).plan.is_running)
+        ended = throttled(lambda: not dead.progress_sync(token).plan.is_running)
         kill = _every(KILL_EVERY)
 
         def has_ended() -> bool:
-            self.crew.tend()
+            self.pool.replace_dead()
             if killing and kill():
-                self._kill_somebody()
+                self._kill_one()
             return ended()
 
         until(has_ended, within=within, what="the end of the replay")
         return dead.progress_sync(token)
 
-    def _kill_somebody(self) -> None:
-        """Kill a worker, unless it would be the last one at work: starting takes them long enough."""
-        victims = self.crew.at_work()
+    def _kill_one(self) -> None:
+        """Kill a worker, unless it is the last one at work: a start takes long enough."""
+        victims = self.pool.at_work()
         if len(victims) > 1:
             random.choice(victims).kill()
             self.kills += 1
 
     def letters(self, job_ids: Sequence[str]) -> dict[str, Letter]:
-        """Read what became of the letters of these jobs."""
-        wanted, dead = set(job_ids), self.books.hold.dead
+        """Read the letters of these jobs."""
+        selected, dead = set(job_ids), self.invoices.hold.dead
         found = dead.list_sync(LetterFilter(limit=2 * LETTERS))
-        return {letter.job_id: letter for letter in found if letter.job_id in wanted}
+        return {letter.job_id: letter for letter in found if letter.job_id in selected}
 
     def calls(self) -> list[Entry]:
-        """Read who called the service, in the order of arrival."""
+        """Read the calls to the service, in the order of arrival."""
         return sorted(self.service.calls(), key=lambda entry: entry.monotonic)
 
 
 def _every(seconds: float) -> Callable[[], bool]:
-    """Give a question that is answered with yes once in so many seconds."""
+    """Return a condition that is true once every *seconds*."""
     asked_at = time.monotonic()
 
     def ask() -> bool:
@@ -158,23 +158,23 @@ def _every(seconds: float) -> Callable[[], bool]:
 
 
 @contextmanager
-def office(database: Database, folder: Path, *, workers: int = WORKERS) -> Iterator[Office]:
+def replay_harness(database: Database, folder: Path, *, workers: int = WORKERS) -> Iterator[ReplayHarness]:
     """Start the service and the workers, and wait until they work."""
-    books = build(database.url)
+    invoices = build(database.url)
     with (
         Service(folder) as service,
-        InvoiceCrew(database.url, folder, service.url, workers) as crew,
+        InvoicePool(database.url, folder, service.url, workers) as pool,
     ):
         try:
-            crew.wait_until_at_work()
-            yield Office(database, service, crew, books)
+            pool.wait_until_at_work()
+            yield ReplayHarness(database, service, pool, invoices)
         finally:
-            books.hold.close_sync()
+            invoices.hold.close_sync()
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the figures are made of."""
+    """The raw data of the measurements."""
 
     jobs: Sequence[str]
     calls_before: int
@@ -243,70 +243,80 @@ def job_of(entry: Entry) -> str:
     return (entry.key or "").partition(":")[0]
 
 
-def run(room: Office, *, letters: int, canary: int = CANARY, pace: float = PACE) -> Evidence:
-    """Have so many jobs fail, and replay them all under one plan while workers are killed."""
+def run(harness: ReplayHarness, *, letters: int, canary: int = CANARY, pace: float = PACE) -> Evidence:
+    """Have *letters* jobs fail, and replay them all under one plan while workers are killed."""
     began = time.monotonic()
     unreachable = max(1, round(letters * UNREACHABLE))
-    jobs = room.bury(letters - unreachable, Answer(400)) + room.bury(unreachable, Answer(500))
+    jobs = harness.bury(letters - unreachable, Answer(400)) + harness.bury(unreachable, Answer(500))
     buried = time.monotonic()
-    room.heal()
-    before = len(room.calls())
-    wanted = LetterFilter(name="invoice", limit=letters)
-    token = room.plan(wanted, canary=canary, pace=pace)
-    told = room.replay(token, killing=True)
+    harness.heal()
+    before = len(harness.calls())
+    token = harness.plan(LetterFilter(name="invoice", limit=letters), canary=canary, pace=pace)
+    progress = harness.replay(token, killing=True)
     back = time.monotonic()
     return _evidence(
-        room, jobs, before, canary=canary, phase=told.plan.phase, seconds=(buried - began, back - buried)
+        harness,
+        jobs,
+        before,
+        canary=canary,
+        phase=progress.plan.phase,
+        seconds=(buried - began, back - buried),
     )
 
 
 def _evidence(
-    room: Office, jobs: Sequence[str], before: int, *, canary: int, phase: Phase, seconds: tuple[float, float]
+    harness: ReplayHarness,
+    jobs: Sequence[str],
+    before: int,
+    *,
+    canary: int,
+    phase: Phase,
+    seconds: tuple[float, float],
 ) -> Evidence:
-    calls = room.calls()
+    calls = harness.calls()
     first = list(dict.fromkeys(map(job_of, calls[before:])))[:canary]
-    ends = [room.books.hold.read_sync(job_id).finished_at for job_id in first]
+    ends = [harness.invoices.hold.read_sync(job_id).finished_at for job_id in first]
     return Evidence(
         jobs,
         before,
         calls,
-        room.letters(jobs),
-        room.database.world(),
+        harness.letters(jobs),
+        harness.database.world(),
         canary,
         max(at.timestamp() for at in ends if at is not None),
         phase,
-        room.kills,
+        harness.kills,
         seconds,
     )
 
 
-def figures(seen: Evidence) -> Figures:
-    """Put what was seen beside what is wanted."""
-    told, total = Figures(), len(seen.jobs)
+def measurements(seen: Evidence) -> Measurements:
+    """Compare the evidence with the bounds."""
+    measured, total = Measurements(), len(seen.jobs)
     effects = seen.effects
     buried, back = seen.seconds
     damage = invariants.damage(seen.world, seen.calls, seen.jobs)
-    told.exactly("jobs completed, as generation 2", len(seen.completed), total)
-    told.exactly("completed twice", damage.double_completions, 0)
-    told.exactly("letters verified, after one replay", len(seen.verified), total)
-    told.exactly("finished stages run again", seen.drafted_again, 0)
-    told.exactly("stages with one effect", sum(count == 1 for count in effects.values()), 2 * total)
-    told.exactly("stages with more", sum(count > 1 for count in effects.values()), 0)
-    told.at_most("most attempts of a stage", seen.most_attempts, BUDGET)
-    told.exactly("jobs of the canary", len(seen.canaries), seen.canary)
-    told.exactly("jobs that did not wait for it", len(seen.too_early), 0)
-    told.tell("seconds until all had failed", buried)
-    told.tell("seconds until all were back", back)
-    told.tell("letters replayed a second", total / back)
-    told.at_least("workers killed meanwhile", seen.kills, 1)
-    told.tell(
+    measured.exactly("jobs completed, as generation 2", len(seen.completed), total)
+    measured.exactly("completed twice", damage.double_completions, 0)
+    measured.exactly("letters verified, after one replay", len(seen.verified), total)
+    measured.exactly("finished stages run again", seen.drafted_again, 0)
+    measured.exactly("stages with one effect", sum(count == 1 for count in effects.values()), 2 * total)
+    measured.exactly("stages with more", sum(count > 1 for count in effects.values()), 0)
+    measured.at_most("most attempts of a stage", seen.most_attempts, BUDGET)
+    measured.exactly("jobs of the canary", len(seen.canaries), seen.canary)
+    measured.exactly("jobs that did not wait for it", len(seen.too_early), 0)
+    measured.record("seconds until all had failed", buried)
+    measured.record("seconds until all were back", back)
+    measured.record("letters replayed a second", total / back)
+    measured.at_least("workers killed meanwhile", seen.kills, 1)
+    measured.record(
         "calls repeated under the same key", sum(entry.duplicate_of is not None for entry in seen.later)
     )
-    return told
+    return measured
 
 
 def main() -> int:
-    """Run it on one store; exit with 1 if a bar is missed."""
+    """Run it on one store; exit with 1 if a bound is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -315,10 +325,10 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="holdfast-replays-") as name:
         folder = Path(name)
-        with open_database(options.store, folder) as database, office(database, folder) as room:
-            told = figures(run(room, letters=options.letters))
-    told.show(f"{options.letters:,} dead letters are replayed, on {options.store}")
-    return told.exit_code
+        with open_database(options.store, folder) as database, replay_harness(database, folder) as harness:
+            measured = measurements(run(harness, letters=options.letters))
+    measured.show(f"{options.letters:,} dead letters are replayed, on {options.store}")
+    return measured.exit_code
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A process that submits without rest, and writes down each id that was acknowledged, after it was.
+"""A process that submits continuously, and records each id after it was acknowledged.
 
-Orders and parcels come at a rate. Of ticks there is a backlog, which is filled up whenever a part of it is gone.
+Orders and parcels are submitted at a rate. Ticks have a backlog, which is refilled when a quarter of it is gone.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from tests.acceptance.harness.app import TICKS, App, build
 from tests.invariants import AWAY, read_waiting
 
 LANES = 4
-"""How many submissions may be under way at once."""
+"""How many submissions may be in flight at once."""
 
 LOOK = 1.0
-"""Seconds between two looks at the backlog."""
+"""Seconds between two samples of the backlog."""
 
 
 class Submitter:
-    """Submits until it is told to stop, and then finishes what is under way."""
+    """Submits until SIGTERM, and then finishes the submissions in flight."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._app = build(options.url)
@@ -46,12 +46,12 @@ class Submitter:
             with suppress(StoreUnavailable):  # not acknowledged, so nothing is promised
                 handle = await _kind(self._app, number).submit(number)
                 self._acknowledged([handle.id])
-            if await self._told_to_stop(within=pause):
+            if await self._stopped(within=pause):
                 return
 
     async def _keep_up(self, backlog: int) -> None:
-        """Fill up the backlog whenever a quarter of it is gone."""
-        while not await self._told_to_stop(within=LOOK):
+        """Refill the backlog when a quarter of it is gone."""
+        while not await self._stopped(within=LOOK):
             with suppress(StoreUnavailable, *AWAY):
                 missing = backlog - await self._backlog()
                 if missing > backlog // 4:
@@ -67,7 +67,7 @@ class Submitter:
     def _acknowledged(self, ids: list[str]) -> None:
         os.write(self._acks, "".join(f"{job_id}\n" for job_id in ids).encode())
 
-    async def _told_to_stop(self, *, within: float) -> bool:
+    async def _stopped(self, *, within: float) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
                 await self._stopping.wait()
@@ -81,7 +81,7 @@ def _kind(app: App, number: int) -> JobFunction[[int], list[str]]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="the database")
-    parser.add_argument("--look-at", help="the database, for a look at the backlog that no fault hinders")
+    parser.add_argument("--look-at", help="the database without faults, to sample the backlog")
     parser.add_argument("--acks", required=True, help="file to which acknowledged ids are written")
     parser.add_argument("--rate", type=float, default=40, help="orders and parcels per second, at most")
     parser.add_argument("--backlog", type=int, default=0, help="how many ticks to keep waiting")

@@ -1,4 +1,4 @@
-"""A worker process. SIGTERM lets it finish; exit code 75 says that its database was away at the start.
+"""A worker process. SIGTERM lets it finish; exit code 75 means that its database was not available at the start.
 
 With `--ticks` it runs ticks beside its other jobs, in slots of their own, so that neither waits for the other.
 """
@@ -11,14 +11,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from holdfast import StoreUnavailable
 from holdfast.engine.worker.worker import Worker
-from tests.acceptance.harness.app import TICKS, App, brief, build
+from tests.acceptance.harness.app import TICKS, App, build, duration
 
 STORE_AWAY = 75
 DIED = 70
 
 
 async def main() -> int:
-    """Work until told to stop."""
+    """Work until SIGTERM or SIGINT."""
     options = _options()
     app = build(options.url, service_url=options.service)
     stopping = asyncio.Event()
@@ -30,7 +30,7 @@ async def main() -> int:
             await stack.enter_async_context(_worker(app, queue, slots, options))
             for queue, slots in queues.items()
         ]
-        await _told_or_dead(stopping, {f"holdfast {worker.name}" for worker in workers})
+        await _wait_for_stop_or_death(stopping, {f"holdfast {worker.name}" for worker in workers})
     return 0 if stopping.is_set() else DIED
 
 
@@ -38,16 +38,16 @@ def _worker(
     app: App, queue: str, slots: int, options: argparse.Namespace
 ) -> AbstractAsyncContextManager[Worker]:
     return app.hold.worker(
-        queues=[queue], slots=slots, lease=brief(options.lease), grace="5s", poll=brief(options.poll)
+        queues=[queue], slots=slots, lease=duration(options.lease), grace="5s", poll=duration(options.poll)
     )
 
 
-async def _told_or_dead(stopping: asyncio.Event, names: set[str]) -> None:
-    """Wait for the signal, or for an end of a worker that nobody asked for."""
+async def _wait_for_stop_or_death(stopping: asyncio.Event, names: set[str]) -> None:
+    """Wait for the signal, or for an unexpected end of a worker."""
     working = [task for task in asyncio.all_tasks() if task.get_name() in names]
-    told = asyncio.create_task(stopping.wait())
-    await asyncio.wait([told, *working], return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait([stopped, *working], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
 
 
 def _options() -> argparse.Namespace:

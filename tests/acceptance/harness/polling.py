@@ -1,4 +1,4 @@
-"""Waiting, always for a condition and never for ever; and the pace of those who make trouble on purpose."""
+"""Waiting for a condition, always with a timeout, and polling at a bounded rate."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ ASK_EVERY = 0.2
 
 
 def until(condition: Callable[[], T], *, within: float, what: str) -> T:
-    """Return what *condition* gives as soon as that is true. Raises `TimeoutError` with *what* was awaited."""
+    """Return the result of *condition* as soon as it is true. Raises `TimeoutError`, which names *what* was awaited."""
     for _ in ticks(within):
         if found := condition():
             return found
@@ -19,7 +19,7 @@ def until(condition: Callable[[], T], *, within: float, what: str) -> T:
 
 
 def ticks(seconds: float) -> Iterator[float]:
-    """Come back again and again for *seconds*, the last time at their end; give the time since the start."""
+    """Yield the time since the start every `TICK` for *seconds*, the last time at their end."""
     began = time.monotonic()
     while (passed := time.monotonic() - began) < seconds:
         yield passed
@@ -27,10 +27,10 @@ def ticks(seconds: float) -> Iterator[float]:
     yield seconds
 
 
-def now_and_then(question: Callable[[], bool]) -> Callable[[], bool]:
-    """Give a question that may be asked at every tick: it puts *question* five times a second at most.
+def throttled(question: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a condition that may be polled at every tick: it evaluates *question* at most five times a second.
 
-    The machine has other work than to answer it. In between, the answer is no.
+    In between it is false, so that polling a database does not load the machine.
     """
     asked_at = time.monotonic() - ASK_EVERY
 

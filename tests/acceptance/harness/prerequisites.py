@@ -1,4 +1,4 @@
-"""What this machine may not have, and how it is got."""
+"""Packages and rights that this machine may lack, and how to install them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import subprocess
 from pathlib import Path
 
 
-class PartMissingError(Exception):
-    """A fault cannot be caused here; the message says what it would take."""
+class PrerequisiteMissingError(Exception):
+    """A fault cannot be injected here; the message says what is missing."""
 
 
 def install(package: str) -> None:
-    """Install a Debian package where that is ours to do. Raises `PartMissingError` if it is not, or fails."""
+    """Install a Debian package where permitted. Raises `PrerequisiteMissingError` if it is not, or fails."""
     if not _may_install():
-        raise PartMissingError(f"the Debian package {package} is not installed: apt-get install {package}")
+        raise PrerequisiteMissingError(
+            f"the Debian package {package} is not installed: apt-get install {package}"
+        )
     quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for command in (["apt-get", "update"], ["apt-get", "install", "-y", package]):
         done = subprocess.run(command, env=quiet, capture_output=True, text=True, check=False, timeout=600)
         if done.returncode:
-            raise PartMissingError(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}")
+            raise PrerequisiteMissingError(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}")
 
 
 def _may_install() -> bool:

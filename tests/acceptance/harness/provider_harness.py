@@ -1,4 +1,4 @@
-"""Who takes part when providers fail: worker processes, the outside service, and what both and the database tell."""
+"""The processes of a run with failing providers: workers and the outside service, and what they and the database record."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.providers.provider import ProviderState
 from tests.acceptance.harness.callers import Callers, build
-from tests.acceptance.harness.pacing import now_and_then, until
-from tests.acceptance.harness.processes import HARNESS, Crew, Place, Process, Service
+from tests.acceptance.harness.polling import throttled, until
+from tests.acceptance.harness.processes import HARNESS, Place, Process, Service, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SLOTS = 8
 
 
-class Happening(NamedTuple):
+class ProviderEvent(NamedTuple):
     """An entry in a provider's history."""
 
     at: datetime
@@ -35,8 +35,8 @@ class Happening(NamedTuple):
 
 
 @dataclass
-class CallingCrew(Crew):
-    """Workers that run the callers of one *queue*, each started with the command that every user has."""
+class CallerPool(WorkerPool):
+    """Workers that run the callers of one *queue*, each started with the `holdfast worker` command."""
 
     queue: str = "default"
     slots: int = SLOTS
@@ -44,7 +44,7 @@ class CallingCrew(Crew):
 
     def _worker(self, place: Place) -> Process:
         return Process.launch(
-            *("holdfast", "worker", f"{HARNESS}.callers_at_work:hold", "--queue", self.queue),
+            *("holdfast", "worker", f"{HARNESS}.callers_app:hold", "--queue", self.queue),
             *("--slots", str(self.slots), "--lease", "2s", "--log-format", "json"),
             log=self.folder / f"worker-{self.queue}-{len(self.former)}-{os.urandom(3).hex()}.log",
             environment={
@@ -57,40 +57,40 @@ class CallingCrew(Crew):
 
 
 @dataclass(frozen=True)
-class Switchboard:
-    """The one place from which a run is led: it submits, breaks and heals providers, and looks what came of it."""
+class ProviderHarness:
+    """Controls a run: it submits, injects faults into providers and ends them, and reads the results."""
 
     database: Database
     service: Service
-    crew: CallingCrew
+    pool: CallerPool
     callers: Callers
 
     def submit(self, provider: str, count: int) -> list[str]:
-        """Submit jobs that call *provider*, and give their ids."""
+        """Submit *count* jobs that call *provider*; return their ids."""
         job = self.callers.jobs[provider]
         return [handle.id for handle in job.submit_many_sync((number,) for number in range(count))]
 
     def calls(self, provider: str) -> list[Entry]:
-        """Read who called *provider*, by the service's log, in the order of arrival."""
+        """Read the calls to *provider* from the service's log, in the order of arrival."""
         logged = [entry for entry in self.service.calls() if entry.route == f"POST /effects/{provider}"]
         return sorted(logged, key=lambda entry: entry.monotonic)
 
-    def strike(self, provider: str, fault: Any) -> None:
-        """Let every call to *provider* meet *fault*."""
-        self.service.strike(fault, f"/effects/{provider}")
+    def inject(self, provider: str, fault: Any) -> None:
+        """Inject *fault* into every call to *provider*."""
+        self.service.inject(fault, f"/effects/{provider}")
 
     def heal(self, provider: str) -> None:
-        """Let *provider* answer as it should."""
+        """Stop injecting faults into calls to *provider*."""
         self.service.heal(f"/effects/{provider}")
 
     def status(self, provider: str) -> ProviderStatus:
-        """Tell how a provider stands."""
+        """Read the status of a provider."""
         return self.callers.hold.providers.show_sync(provider)
 
-    def happenings(self, provider: str) -> list[Happening]:
-        """Read what happened to a provider, the oldest first."""
-        told = self.callers.hold.providers.events_sync(provider, limit=1_000)
-        return [Happening(event.at, event.kind, event.meta) for event in reversed(told)]
+    def provider_events(self, provider: str) -> list[ProviderEvent]:
+        """Read a provider's history, the oldest event first."""
+        events = self.callers.hold.providers.events_sync(provider, limit=1_000)
+        return [ProviderEvent(event.at, event.kind, event.meta) for event in reversed(events)]
 
     def state(self, provider: str) -> ProviderState:
         """Read what all workers share of a provider."""
@@ -103,7 +103,7 @@ class Switchboard:
         return asyncio.run(read())
 
     def history(self, job_id: str) -> list[Event]:
-        """Read what happened to a job, the oldest first."""
+        """Read a job's history, the oldest event first."""
         return self.callers.hold.events_sync(job_id)
 
     def world(self) -> World:
@@ -111,8 +111,8 @@ class Switchboard:
         return self.database.world()
 
     def wait(self, condition: Callable[[], bool], what: str, *, within: float = 60.0) -> None:
-        """Wait for *condition*, which may ask the database."""
-        until(now_and_then(condition), within=within, what=what)
+        """Wait for *condition*, which may query the database."""
+        until(throttled(condition), within=within, what=what)
 
     def wait_for_state(self, provider: str, state: str) -> None:
         """Wait until *provider* is in that state."""
@@ -120,29 +120,31 @@ class Switchboard:
 
     def wait_for_the_end(self, jobs: list[str], *, within: float = 60.0) -> None:
         """Wait until all of these have ended."""
-        wanted = set(jobs)
-        self.wait(lambda: not wanted & self.database.live().keys(), f"{len(jobs)} jobs to end", within=within)
+        pending = set(jobs)
+        self.wait(
+            lambda: not pending & self.database.live().keys(), f"{len(jobs)} jobs to end", within=within
+        )
 
 
 @contextmanager
-def switchboard(
+def provider_harness(
     database: Database,
     folder: Path,
     *,
     workers: int = 2,
     slots: int = SLOTS,
     environment: Mapping[str, str] | None = None,
-) -> Iterator[Switchboard]:
+) -> Iterator[ProviderHarness]:
     """Start the service and the workers, and wait until they work."""
     callers = build(database.url)
     with (
         Service(folder) as service,
-        CallingCrew(
+        CallerPool(
             database.url, folder, service.url, workers, slots=slots, environment=environment or {}
-        ) as crew,
+        ) as pool,
     ):
         try:
-            crew.wait_until_at_work()
-            yield Switchboard(database, service, crew, callers)
+            pool.wait_until_at_work()
+            yield ProviderHarness(database, service, pool, callers)
         finally:
             callers.hold.close_sync()

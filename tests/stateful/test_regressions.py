@@ -1,4 +1,4 @@
-"""What the machine found in the stores, each told as briefly as it can be."""
+"""Differences that the machine found in the stores, each as a minimal test."""
 
 from datetime import timedelta
 
@@ -20,14 +20,14 @@ def kinds(bench: Bench, job_id: str) -> list[str]:
 
 
 def made(bench: Bench, batch: list[Submission]) -> list[bool]:
-    """Submit *batch*, and say of each whether it became a job."""
+    """Submit *batch*; return for each item whether it became a job."""
     answers = bench.ask(bench.store.submit(batch))
     return [answer == Receipt(item.id) for answer, item in zip(answers, batch, strict=True)]
 
 
 @pytest.mark.clause("JOB-11")
 @pytest.mark.parametrize("status", [StageStatus.DONE, StageStatus.FAILED])
-def test_a_stage_written_together_with_the_end_of_its_lap_is_told_before_it(
+def test_a_stage_written_together_with_the_end_of_its_run_is_recorded_before_it(
     bench: Bench, status: StageStatus
 ) -> None:
     claim = bench.ask(a_claim(bench.store))
@@ -39,7 +39,7 @@ def test_a_stage_written_together_with_the_end_of_its_lap_is_told_before_it(
 
 
 @pytest.mark.clause("JOB-11")
-def test_bringing_a_job_back_changes_no_order_in_its_history(bench: Bench) -> None:
+def test_replaying_a_job_changes_no_order_in_its_history(bench: Bench) -> None:
     claim = bench.ask(a_claim(bench.store))
     failed, done = a_stage(claim, "llm", status=StageStatus.FAILED), a_stage(claim, "fetch")
     bench.ask(bench.store.settle("worker", [failed, release(claim, "worker shut down")]))
@@ -58,7 +58,7 @@ def test_bringing_a_job_back_changes_no_order_in_its_history(bench: Bench) -> No
 
 
 @pytest.mark.clause("JOB-11")
-def test_a_lap_is_told_under_the_name_of_its_holder_whoever_ended_it(bench: Bench) -> None:
+def test_a_run_is_recorded_under_the_name_of_its_holder_whichever_worker_ended_it(bench: Bench) -> None:
     claim = bench.ask(a_claim(bench.store))
     [*_, before] = bench.ask(bench.store.events(claim.id))
 
@@ -86,7 +86,7 @@ def test_versions_in_one_batch_are_decided_on_in_its_order(bench: Bench) -> None
 
 
 @pytest.mark.clause("IDM-1")
-def test_nobody_is_refused_for_the_sake_of_a_job_that_was_refused_itself(bench: Bench) -> None:
+def test_no_job_is_refused_because_of_a_job_that_was_itself_refused(bench: Bench) -> None:
     bench.ask(submitted(bench.store, a_job(subject="s", version=2)))
     refused = a_job(key="k", subject="s", version=1, args='{"n":1}')
     strict = a_job(key="k", strict_keys=True)

@@ -1,4 +1,4 @@
-"""Runs a module as `python -m` does, and ends with whoever started it, even if that one was killed."""
+"""Runs a module as `python -m` does, and ends with its parent process, even if that was killed."""
 
 import contextlib
 import ctypes
@@ -13,12 +13,10 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Run the module that the first argument names, with the other arguments."""
     parent = os.getppid()
-    with contextlib.suppress(
-        AttributeError, OSError
-    ):  # only Linux has it; elsewhere the tests clean up themselves
+    with contextlib.suppress(AttributeError, OSError):  # only Linux has it; elsewhere the tests clean up
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        sys.exit("whoever started this has gone already")
+        sys.exit("the parent process has ended already")
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

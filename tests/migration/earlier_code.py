@@ -1,7 +1,7 @@
 """The code of an earlier schema version, as it was: taken out of the repository's history.
 
-Nothing stands for it here. A frozen copy would be ours to keep in step with a release that it is meant to
-test, and today's code with yesterday's statements would be neither. So the tests want the history: a clone
+No copy of it is kept here: a copy would have to be kept in step with the release that it represents, and
+today's code with the earlier statements would be neither version. So the tests need the history: a clone
 without it (`git clone --depth 1`) has to fetch the rest.
 """
 
@@ -36,7 +36,7 @@ HOW = "this test runs code of an earlier commit: clone with history, or run `git
 
 
 def _git(*words: str) -> bytes:
-    # A checkout that belongs to somebody else is read all the same: nothing of it is run.
+    # Also read a checkout that belongs to another user: nothing of it is run.
     command = ["git", "-c", "safe.directory=*", "-C", str(ROOT), *words]
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=60)

@@ -1,8 +1,8 @@
-"""What submitters, workers, sweepers and operators may do next, as Hypothesis draws it.
+"""Strategies for the next command of a submitter, worker, maintenance service or operator.
 
-Jobs, keys and subjects are few, that acts may get in each other's way, and workers are not well behaved: they
-write under leases that they lost, under tokens that they guessed and in each other's name, and send things
-twice. What makes a difference is likelier than what does not.
+Jobs, keys and subjects are few, so that commands conflict, and workers misbehave: they write under leases that
+they lost, under tokens that they guessed and under other workers' names, and send batches twice. Commands that
+change something are likelier than those that do not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,13 +31,13 @@ from holdfast.core.jobs.transitions import (
 from holdfast.core.strict_json import fingerprint
 from tests.builders import STAGE_ARGS, a_failure
 from tests.stateful.model import START
-from tests.stateful.scene import Act, Scene, act
+from tests.stateful.run_state import Command, RunState, command
 
 MOST_JOBS = 12
-"""A few jobs with long lives meet more than many with short ones."""
+"""A few long-lived jobs reach more states than many short-lived ones."""
 
 ALL = 1_000
-NOBODYS = "00000000-0000-7000-8000-ffffffffffff"
+UNKNOWN_ID = "00000000-0000-7000-8000-ffffffffffff"
 
 WORKERS = ("host:1:a", "host:2:b", "host:3:c")
 QUEUES = ("default", "slow")
@@ -56,60 +56,60 @@ FAILURES = (
 
 
 @cache
-def scenes() -> st.SearchStrategy[Scene]:
-    """Give the scene of the machine that is running."""
-    return st.runner().map(lambda machine: machine.scene)
+def run_states() -> st.SearchStrategy[RunState]:
+    """Draw the state of the machine that is running."""
+    return st.runner().map(lambda machine: machine.state)
 
 
 @lru_cache(typed=True)  # making a strategy costs more than drawing from it
 def any_of(*values: Any) -> st.SearchStrategy[Any]:
-    """Pick one; what stands there twice is twice as likely."""
+    """Draw one of *values*; a value that is listed twice is twice as likely."""
     return st.sampled_from(values)
 
 
 @st.composite
-def to_begin_with(draw: st.DrawFn) -> Act:
+def to_begin_with(draw: st.DrawFn) -> Command:
     """Submit a job that is ready."""
     ready = draw(submissions())._replace(queue="default", delay=None, run_at=None)
-    return act("submit", [ready._replace(id=draw(scenes()).new_id(0))])
+    return command("submit", [ready._replace(id=draw(run_states()).new_id(0))])
 
 
 @st.composite
-def of_anybody(draw: st.DrawFn) -> Act:
-    """What happens next: anything, but rather something that makes a difference."""
-    scene = draw(scenes())
-    # Onlookers come first, because a failing example is simplified towards them.
-    doers = [
-        of_onlookers,
+def of_any_actor(draw: st.DrawFn) -> Command:
+    """Any command, preferably one that changes something."""
+    state = draw(run_states())
+    # Readers come first, because a failing example is simplified towards them.
+    sources = [
+        of_readers,
         of_time,
         of_time,
         of_claimers,
         of_holders,
-        of_sweepers,
+        of_maintenance,
         of_operators,
-        of_people_who_tell,
+        of_controllers,
         of_submitters,
     ]
-    doers += [of_claimers] * 4 if scene.ready_queues() else []
-    doers += [of_holders] * 4 + [of_operators] if scene.held() else []
-    doers += [of_sweepers] * 4 if any(end <= scene.model.now for end in scene.ends()) else []
-    doers += [of_sweepers] if scene.model.holders() else []
-    doers += [of_operators] * 2 if scene.ids(Status.FAILED) else []
-    doers += [of_onlookers] if scene.marked() else []
-    doers += [of_latecomers] * 2 if scene.cut_off() or scene.with_late_results() else []
-    next_act: Act = draw(draw(st.sampled_from(doers))())
-    return next_act
+    sources += [of_claimers] * 4 if state.ready_queues() else []
+    sources += [of_holders] * 4 + [of_operators] if state.held() else []
+    sources += [of_maintenance] * 4 if any(end <= state.model.now for end in state.ends()) else []
+    sources += [of_maintenance] if state.model.holders() else []
+    sources += [of_operators] * 2 if state.ids(Status.FAILED) else []
+    sources += [of_readers] if state.marked() else []
+    sources += [of_late_workers] * 2 if state.cut_off() or state.with_late_results() else []
+    chosen: Command = draw(draw(st.sampled_from(sources))())
+    return chosen
 
 
 @st.composite
-def of_submitters(draw: st.DrawFn) -> Act:
-    """Submit jobs, or send again what was sent before, as somebody does who got no answer."""
-    scene = draw(scenes())
-    if scene.submitted and (len(scene.model.jobs) > MOST_JOBS or draw(any_of(False, False, True))):
-        return act("submit", draw(st.sampled_from(scene.submitted)), again=True)
+def of_submitters(draw: st.DrawFn) -> Command:
+    """Submit jobs, or repeat an earlier submission, as a client does that got no answer."""
+    state = draw(run_states())
+    if state.submitted and (len(state.model.jobs) > MOST_JOBS or draw(any_of(False, False, True))):
+        return command("submit", draw(st.sampled_from(state.submitted)), again=True)
     name, owner = draw(any_of("greet", "greet", "review")), draw(any_of(*OWNERS))
     drafts = draw(st.lists(submissions(name=name, owner=owner), min_size=1, max_size=3))
-    return act("submit", [draft._replace(id=scene.new_id(place)) for place, draft in enumerate(drafts)])
+    return command("submit", [draft._replace(id=state.new_id(place)) for place, draft in enumerate(drafts)])
 
 
 @st.composite
@@ -139,46 +139,48 @@ def submissions(draw: st.DrawFn, *, name: str = "greet", owner: str = "") -> Sub
 
 
 @st.composite
-def of_claimers(draw: st.DrawFn) -> Act:
-    """Take jobs, mostly where there are any."""
-    ready = draw(scenes()).ready_queues()
+def of_claimers(draw: st.DrawFn) -> Command:
+    """Claim jobs, mostly from queues that have any."""
+    ready = draw(run_states()).ready_queues()
     queue = draw(st.sampled_from(ready * 3 + [*QUEUES]))
     limit, lease = draw(st.integers(1, 3)), draw(any_of(*LEASES))
-    return act("claim", draw(any_of(*WORKERS)), queue, limit=limit, lease=lease)
+    return command("claim", draw(any_of(*WORKERS)), queue, limit=limit, lease=lease)
 
 
 @st.composite
-def of_holders(draw: st.DrawFn) -> Act:
-    """Write what became of jobs, prolong leases, count attempts: all under leases, or what looks like one."""
+def of_holders(draw: st.DrawFn) -> Command:
+    """Settle jobs, extend leases, begin attempts: under leases, or under tokens that are not valid."""
     match draw(any_of("one", "one", "one", "many", "again", "extend", "begin")):
         case "one":
             return draw(settling([draw(held_claims().flatmap(changes))]))
         case "many":
             return draw(settling(draw(st.lists(claims().flatmap(changes), max_size=4))))
         case "again":
-            return draw(settling(draw(scenes()).settled))
+            return draw(settling(draw(run_states()).settled))
         case "extend":
             held = draw(st.lists(claims(), max_size=3))
-            return act("extend", [(claim.id, claim.token) for claim in held], lease=draw(any_of(*LEASES)))
+            return command("extend", [(claim.id, claim.token) for claim in held], lease=draw(any_of(*LEASES)))
         case _:
             held = draw(st.lists(claims(), max_size=2, unique_by=lambda claim: claim.id))
-            return act("begin", [(claim.id, claim.token) for claim in held])
+            return command("begin", [(claim.id, claim.token) for claim in held])
 
 
 @st.composite
 def claims(draw: st.DrawFn) -> Claim:
-    """Leases that are held, leases of any time, and tokens that somebody guessed: a job that waits has one, too."""
-    scene = draw(scenes())
+    """Leases that are held, leases of any time, and guessed tokens: a job that waits has one, too."""
+    state = draw(run_states())
     if draw(st.booleans()):
         return draw(held_claims())
-    claim = draw(st.sampled_from(scene.claims))
-    guess = scene.model.jobs[claim.id].lease_token
+    claim = draw(st.sampled_from(state.claims))
+    guess = state.model.jobs[claim.id].lease_token
     return claim._replace(token=draw(any_of(claim.token, claim.token, guess, claim.token - 1)))
 
 
 def held_claims() -> st.SearchStrategy[Claim]:
-    """Leases that are held, if there are any; rather those of jobs with a past."""
-    return scenes().flatmap(lambda scene: st.sampled_from(scene.held() + scene.marked() * 3 or scene.claims))
+    """Leases that are held, if there are any; preferably of jobs with a lost lease, a deadline or a cancellation."""
+    return run_states().flatmap(
+        lambda state: st.sampled_from(state.held() + state.marked() * 3 or state.claims)
+    )
 
 
 def changes(claim: Claim) -> st.SearchStrategy[Transition]:
@@ -188,13 +190,13 @@ def changes(claim: Claim) -> st.SearchStrategy[Transition]:
 
 @st.composite
 def ends(draw: st.DrawFn, claim: Claim) -> Transition:
-    """Every way in which a lease can end. A job fails in a stage only after that stage did."""
-    scene, lease = draw(scenes()), (claim.id, claim.token)
-    match draw(st.sampled_from(_likely_ends(scene, claim))):
+    """All ends of a lease. A job fails in a stage only after that stage did."""
+    state, lease = draw(run_states()), (claim.id, claim.token)
+    match draw(st.sampled_from(_likely_ends(state, claim))):
         case "completed":
             return complete(claim, draw(any_of(*RESULTS)))
         case "failed":
-            where = draw(any_of(None, *scene.failed_stages(claim.id)))
+            where = draw(any_of(None, *state.failed_stages(claim.id)))
             return Finish(*lease, Status.FAILED, failure=draw(any_of(None, *FAILURES)), stage=where)
         case "cancelled":
             return cancel(claim)
@@ -210,22 +212,22 @@ def ends(draw: st.DrawFn, claim: Claim) -> Transition:
 
 @st.composite
 def returns(draw: st.DrawFn, claim: Claim, kind: str) -> Transition:
-    """Ways in which a job goes back untouched, to be taken again or to wait."""
+    """Transitions that requeue a job untouched, to be claimed again or to wait."""
     match kind:
         case "released":
             delay = draw(any_of(*DELAYS))
             # Some have run, and some have not.
             return release(claim, "worker shut down", delay=delay)
         case "parked":
-            seen = draw(any_of(claim.signals, len(draw(scenes()).model.told[claim.id])))
+            seen = draw(any_of(claim.signals, len(draw(run_states()).model.sent_signals[claim.id])))
             return park(claim, "waits", delay=draw(any_of(*PAUSES)), seen=seen, awaits=False)
         case _:
             return hold(claim, "its breaker is open", held_by=draw(any_of(*HOLDERS)))
 
 
-def _likely_ends(scene: Scene, claim: Claim) -> list[str]:
-    """Name the ends of a lease, more than once those that are likelier for this job than for another."""
-    job = scene.model.jobs[claim.id]
+def _likely_ends(state: RunState, claim: Claim) -> list[str]:
+    """List the ends of a lease; those that are likelier for this job appear more than once."""
+    job = state.model.jobs[claim.id]
     names = [
         "completed",
         "failed",
@@ -244,7 +246,7 @@ def _likely_ends(scene: Scene, claim: Claim) -> list[str]:
 
 @st.composite
 def stage_writes(draw: st.DrawFn, claim: Claim) -> Transition:
-    """What can become of a stage: it began beside others, it is done, it failed for good."""
+    """All writes for a stage: started beside others, done, failed for good."""
     status = draw(any_of(*StageStatus))
     return StageWrite(
         claim.id,
@@ -260,11 +262,11 @@ def stage_writes(draw: st.DrawFn, claim: Claim) -> Transition:
 
 
 @st.composite
-def settling(draw: st.DrawFn, batch: Sequence[Transition]) -> Act:
-    """Send *batch* without what no worker sends, however confused it is."""
-    scene = draw(scenes())
-    sent = [change for change in _first_of_each(batch) if _makes_sense(scene, change)]
-    return act("settle", draw(any_of(*WORKERS)), sent)
+def settling(draw: st.DrawFn, batch: Sequence[Transition]) -> Command:
+    """Settle *batch* without transitions that not even a misbehaving worker sends."""
+    state = draw(run_states())
+    sent = [change for change in _first_of_each(batch) if _makes_sense(state, change)]
+    return command("settle", draw(any_of(*WORKERS)), sent)
 
 
 def _first_of_each(batch: Sequence[Transition]) -> Iterable[Transition]:
@@ -276,119 +278,122 @@ def _first_of_each(batch: Sequence[Transition]) -> Iterable[Transition]:
     return kept.values()
 
 
-def _makes_sense(scene: Scene, change: Transition) -> bool:
+def _makes_sense(state: RunState, change: Transition) -> bool:
     """An attempt that is not spent cannot be given back."""
     gives_back = isinstance(change, Requeue) and change.gives_back
-    return not gives_back or scene.model.jobs[change.id].attempt > 0
+    return not gives_back or state.model.jobs[change.id].attempt > 0
 
 
 @st.composite
-def of_sweepers(draw: st.DrawFn) -> Act:
-    """Wake what is due, let out what is held, reclaim what is lost and end what is late, a few or all of them."""
-    model, limit = draw(scenes()).model, draw(any_of(1, 2, ALL))
+def of_maintenance(draw: st.DrawFn) -> Command:
+    """Promote due jobs, release held ones, reclaim lost ones and expire late ones, a few or all of them."""
+    model, limit = draw(run_states()).model, draw(any_of(1, 2, ALL))
     lost, (due, _), late = model.overdue(), model.parked(), model.late()
     holder = draw(st.sampled_from(model.holders() or HOLDERS))
     held = model.held_by(holder)
-    kinds = ["reclaim", "promote", "expire", "let out"]
+    kinds = ["reclaim", "promote", "expire", "release held"]
     kinds += (
-        ["reclaim"] * len(lost) + ["promote"] * len(due) + ["expire"] * len(late) + ["let out"] * len(held)
+        ["reclaim"] * len(lost)
+        + ["promote"] * len(due)
+        + ["expire"] * len(late)
+        + ["release held"] * len(held)
     )
     match draw(st.sampled_from(kinds)):
         case "reclaim":
-            return act("reclaim", limit=_fair(limit, [job.lease_expires_at for job in lost]))
+            return command("reclaim", limit=_fair(limit, [job.lease_expires_at for job in lost]))
         case "promote":
-            return act("promote", limit=_fair(limit, [job.retry_after for job in due]))
-        case "let out":
-            return act("let_out", holder, limit=_fair(limit, [job.retry_after for job in held]))
+            return command("promote", limit=_fair(limit, [job.retry_after for job in due]))
+        case "release held":
+            return command("let_out", holder, limit=_fair(limit, [job.retry_after for job in held]))
         case _:
-            return act("expire", limit=_fair(limit, [job.deadline_at for job in late]))
+            return command("expire", limit=_fair(limit, [job.deadline_at for job in late]))
 
 
 def _fair(limit: int, instants: Sequence[datetime | None]) -> int:
-    """Raise *limit* until it divides none that are due at the same instant: nobody promises which come first."""
+    """Raise *limit* until it divides none that are due at the same instant: their order is not promised."""
     while limit < len(instants) and instants[limit - 1] == instants[limit]:
         limit += 1
     return limit
 
 
 @st.composite
-def of_operators(draw: st.DrawFn) -> Act:
-    """Cancel jobs, bring them back and accept what came late, one's own or another's."""
+def of_operators(draw: st.DrawFn) -> Command:
+    """Cancel jobs, retry them and accept late results, as their owner or as another one."""
     owner = draw(any_of(None, None, None, *OWNERS))
     match draw(any_of("retry", "retry", "cancel", "cancel", "accept")):
         case "retry":
-            return act("retry", draw(jobs(Status.FAILED)), owner=owner)
+            return command("retry", draw(jobs(Status.FAILED)), owner=owner)
         case "cancel":
             state = draw(any_of(Status.PROCESSING, Status.PROCESSING, Status.QUEUED))
-            return act("cancel", draw(jobs(state)), owner=owner)
+            return command("cancel", draw(jobs(state)), owner=owner)
         case _:
-            return act("accept_late", draw(jobs(Status.FAILED)), owner=owner, meta='{"actor":"ada"}')
+            return command("accept_late", draw(jobs(Status.FAILED)), owner=owner, meta='{"actor":"ada"}')
 
 
 @st.composite
-def of_latecomers(draw: st.DrawFn) -> Act:
-    """Come with a result when the deadline is over, or accept one that came so."""
-    scene = draw(scenes())
-    late, cut_off = scene.with_late_results(), scene.cut_off()
+def of_late_workers(draw: st.DrawFn) -> Command:
+    """Settle after the deadline, or accept a late result."""
+    state = draw(run_states())
+    late, cut_off = state.with_late_results(), state.cut_off()
     if cut_off and (not late or draw(st.booleans())):
         claim = draw(st.sampled_from(cut_off))
         change = draw(st.just(complete(claim, draw(any_of(*RESULTS)))) | changes(claim))
-        return act("settle", draw(any_of(*WORKERS)), [change])
-    return act("accept_late", draw(st.sampled_from(late)), owner=None, meta='{"actor":"ada"}')
+        return command("settle", draw(any_of(*WORKERS)), [change])
+    return command("accept_late", draw(st.sampled_from(late)), owner=None, meta='{"actor":"ada"}')
 
 
 @st.composite
-def of_people_who_tell(draw: st.DrawFn) -> Act:
-    """Tell a job something, or have a queue rest."""
+def of_controllers(draw: st.DrawFn) -> Command:
+    """Signal a job, or pause and resume a queue."""
     queue = draw(any_of(*QUEUES))
     match draw(any_of("signal", "signal", "signal", "pause", "resume", "look")):
         case "signal":
             owner, data = draw(any_of(None, None, *OWNERS)), draw(any_of(*RESULTS))
-            told = draw(jobs_that_wait() if draw(st.booleans()) else jobs(Status.QUEUED))
+            job = draw(jobs_that_wait() if draw(st.booleans()) else jobs(Status.QUEUED))
             actor = draw(any_of("", "ada"))
-            return act("signal", told, draw(any_of("go", "stop")), data, owner=owner, actor=actor)
+            return command("signal", job, draw(any_of("go", "stop")), data, owner=owner, actor=actor)
         case "pause":
-            return act("pause_queue", queue, actor="ada", reason=draw(any_of("", "too hot")))
+            return command("pause_queue", queue, actor="ada", reason=draw(any_of("", "too hot")))
         case "resume":
-            return act("resume_queue", queue)
+            return command("resume_queue", queue)
         case _:
-            return act("paused_queues")
+            return command("paused_queues")
 
 
 @st.composite
-def of_onlookers(draw: st.DrawFn) -> Act:
-    """Ask without changing anything."""
+def of_readers(draw: st.DrawFn) -> Command:
+    """Read without changing anything."""
     match draw(any_of("find", "await_ends", "cancel_requests", "holders", "held")):
         case "find":
-            return act("find", draw(filters()))
+            return command("find", draw(filters()))
         case "holders" | "held" as question:
-            return act(question)
+            return command(question)
         case "await_ends":
-            return act("await_ends", draw(st.lists(jobs(*ENDED), max_size=3, unique=True)))
+            return command("await_ends", draw(st.lists(jobs(*ENDED), max_size=3, unique=True)))
         case _:
-            jobs_now = draw(scenes()).model.jobs.values()
+            jobs_now = draw(run_states()).model.jobs.values()
             holders = [job.leased_by for job in jobs_now if job.cancel_requested and job.leased_by]
-            return act("cancel_requests", draw(any_of(*WORKERS, *holders)))
+            return command("cancel_requests", draw(any_of(*WORKERS, *holders)))
 
 
 @st.composite
-def jobs(draw: st.DrawFn, *wanted: Status) -> str:
-    """Ids of jobs in a *wanted* state, if there are any, less often of any job, and now and then of none."""
-    scene = draw(scenes())
-    fitting = scene.ids(*wanted)
+def jobs(draw: st.DrawFn, *statuses: Status) -> str:
+    """Ids of jobs in one of *statuses*, if there are any, less often of any job, and sometimes of no job."""
+    state = draw(run_states())
+    fitting = state.ids(*statuses)
     if fitting and draw(any_of(True, True, False)):
         return draw(st.sampled_from(fitting))
-    return draw(st.sampled_from([*scene.model.jobs] * 3 + [NOBODYS]))
+    return draw(st.sampled_from([*state.model.jobs] * 3 + [UNKNOWN_ID]))
 
 
 def jobs_that_wait() -> st.SearchStrategy[str]:
-    """Ids of jobs that wait for news, if there are any; else of any."""
-    waiting = scenes().map(lambda scene: [job.id for job in scene.model.jobs.values() if job.waiting])
+    """Ids of jobs that wait for a signal or a child, if there are any; else of any."""
+    waiting = run_states().map(lambda state: [job.id for job in state.model.jobs.values() if job.waiting])
     return waiting.flatmap(lambda ids: st.sampled_from(ids) if ids else jobs())
 
 
 def filters() -> st.SearchStrategy[JobFilter]:
-    """What a person may want to see."""
+    """Filters of `find`."""
     return st.builds(
         JobFilter,
         status=any_of(None, None, *Status),
@@ -401,9 +406,9 @@ def filters() -> st.SearchStrategy[JobFilter]:
 
 
 @st.composite
-def of_time(draw: st.DrawFn) -> Act:
-    """It gets later, and the next act happens then: after a while, or at the very end of a wait or a lease."""
-    scene = draw(scenes())
-    later = [scene.model.now + pause for pause in PAUSES]
-    later += 2 * sorted(end for end in scene.ends() if end > scene.model.now)
-    return act("wait_until", draw(st.sampled_from(later)))
+def of_time(draw: st.DrawFn) -> Command:
+    """Move the clock: by a while, or to the exact end of a wait or a lease."""
+    state = draw(run_states())
+    later = [state.model.now + pause for pause in PAUSES]
+    later += 2 * sorted(end for end in state.ends() if end > state.model.now)
+    return command("wait_until", draw(st.sampled_from(later)))

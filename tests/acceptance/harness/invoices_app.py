@@ -1,4 +1,4 @@
-"""What a worker process of the runs about dead letters loads: `tests.acceptance.harness.invoices_at_work:hold`."""
+"""The module that worker processes load in the runs about dead letters: `tests.acceptance.harness.invoices_app:hold`."""
 
 import os
 

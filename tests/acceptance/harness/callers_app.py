@@ -1,4 +1,4 @@
-"""What a worker process of the runs about providers loads: `tests.acceptance.harness.callers_at_work:hold`."""
+"""The module that worker processes load in the runs about providers: `tests.acceptance.harness.callers_app:hold`."""
 
 import os
 
