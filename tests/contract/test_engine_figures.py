@@ -36,6 +36,7 @@ from tests.builders import a_failure, a_job
 from tests.contract import letters
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.steps import PATIENCE
+from tests.runtimes import a_runtime
 
 
 def answered(status: int) -> httpx.HTTPStatusError:
@@ -348,15 +349,8 @@ def store_retry() -> StoreRetry:
 
 
 def sweeper(store: Store, figures: Counting) -> Maintenance:
-    return Maintenance(
-        store,
-        WorkerOptions(),
-        asyncio.Event(),
-        clock=SystemClock(),
-        dice=SystemDice(),
-        logger=QUIET,
-        metrics=figures,
-    )
+    runtime = a_runtime(store=store, clock=SystemClock(), dice=SystemDice(), logger=QUIET, metrics=figures)
+    return Maintenance(runtime, WorkerOptions(), lambda: None)
 
 
 async def settle(store: Store, figures: Counting, *changes: Transition) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.transitions import Requeue, release
+from holdfast.engine.claiming.lost_claims import LostClaims
+from holdfast.engine.claiming.quarantine import Quarantine
 from holdfast.engine.execution import attempt
 from holdfast.engine.execution.attempt import Interruption
+from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.worker import worker
-from holdfast.engine.worker.lease_keeper import LeaseKeeper
-from holdfast.engine.worker.lost_claims import LostClaims
 from holdfast.engine.worker.maintenance import Maintenance
-from holdfast.engine.worker.quarantine import Quarantine
 from holdfast.engine.worker.settler import Settler
 from holdfast.engine.worker.worker import Worker
 from tests.planted.planting import Bug, Swap
@@ -29,25 +29,17 @@ _START = Worker._start
 
 async def _extend_nothing(self: Any) -> None:
     self.extended_at = self._clock.monotonic()
-    await self._read_cancel_requests()
 
 
-async def _keep_until_the_first_error(self: Any, _: Any) -> None:
-    third = self._options.lease.total_seconds() / 3
-    try:
-        while True:
-            await asyncio.sleep(third)
-            await self.run_once()
-    except StoreUnavailable:
-        await asyncio.Event().wait()
+def _until_the_first_error(run_once: Any) -> Any:
+    async def run(self: Any) -> float:
+        try:
+            pause: float = await run_once(self)
+        except StoreUnavailable:
+            await asyncio.Event().wait()
+        return pause
 
-
-async def _sweep_until_the_first_error(self: Any, _: Any) -> None:
-    try:
-        while True:
-            await self._rest(await self.run_once())
-    except StoreUnavailable:
-        await asyncio.Event().wait()
+    return run
 
 
 def _all_that_lost_a_worker(self: Any, claim: Claim) -> bool:
@@ -128,7 +120,7 @@ BUGS = (
         "no-extension",
         "Ninety seconds are enough for every job.",
         ("JOB-5",),
-        (Swap(LeaseKeeper, "run_once", _extend_nothing),),
+        (Swap(LeaseKeeper, "extend", _extend_nothing),),
     ),
     Bug(
         "workers-clock-decides",
@@ -140,7 +132,7 @@ BUGS = (
         "keeper-gives-up",
         "If the store is away, there is nothing to extend.",
         ("JOB-5",),
-        (Swap(LeaseKeeper, "run", _keep_until_the_first_error),),
+        (Swap(LeaseKeeper, "run_once", _until_the_first_error(LeaseKeeper.run_once)),),
     ),
     Bug(
         "lost-claims-run-out",
@@ -153,7 +145,7 @@ BUGS = (
         "sweeper-gives-up",
         "An error ends the sweep.",
         ("JOB-4",),
-        (Swap(Maintenance, "run", _sweep_until_the_first_error),),
+        (Swap(Maintenance, "run_once", _until_the_first_error(Maintenance.run_once)),),
     ),
     Bug(
         "reclaim-at-once-after-an-outage",

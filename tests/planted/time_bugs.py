@@ -31,7 +31,7 @@ def _without_notices() -> list[tuple[int, str]]:
 async def _hear_pauses_once(self: Any) -> None:
     if self.paused is None:
         self.paused = frozenset(pause.queue for pause in await self._store.paused_queues())
-        self._wake_worker.set()
+        self._wake_worker()
 
 
 async def _count_by_my_clock(self: Any, queue: str, room: int) -> list[Claim]:

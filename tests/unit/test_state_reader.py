@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.job import Claim
+from holdfast.engine.claiming.state_reader import FIRST_DELAY, LONGEST_DELAY, REMEMBERED, StateReader
 from holdfast.engine.store_retry import StoreRetry
-from holdfast.engine.worker.state_reader import FIRST_DELAY, LONGEST_DELAY, REMEMBERED, StateReader
 from holdfast.testing.virtual_loop import VirtualLoop
 from holdfast.testing.world import SeededDice, VirtualClock
 

@@ -126,9 +126,7 @@ class _Inliner:
         self._store = runtime.store
         self._clock = clock
         self._functions = functions
-        self._scheduler = Scheduler(
-            runtime.store, runtime.registry, ids=runtime.ids, logger=runtime.logger, metrics=runtime.metrics
-        )
+        self._scheduler = Scheduler(runtime)
         self._underway: dict[str, asyncio.Task[None]] = {}
         self._claiming: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 

@@ -16,7 +16,7 @@ from holdfast.core.dead_letters.replay_plan import (
 from holdfast.core.durations import duration
 from holdfast.engine.dead_letters.preflight import read_jobs
 from holdfast.engine.providers.availability import unavailable_providers
-from holdfast.engine.runtime import Runtime
+from holdfast.engine.service import OptionalService
 
 EVERY = 10.0
 """Average seconds between two runs."""
@@ -25,12 +25,10 @@ PAGE = 100
 """Letters that are read together."""
 
 
-class AutoReplayer:
+class AutoReplayer(OptionalService):
     """Makes replay plans for letters whose job allows automatic replay; the replayer carries them out."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._store = runtime.store
+    name = "automatic replayer"
 
     async def run_once(self) -> float:
         """Plan the replay of new letters that are due; return the seconds until the next run."""
@@ -43,7 +41,7 @@ class AutoReplayer:
         if policies and not await self._is_replaying():
             for name, policy in policies.items():
                 await self._look(name, policy)
-        return EVERY * (0.5 + self._runtime.dice.roll())
+        return self._jittered(EVERY)
 
     async def _is_replaying(self) -> bool:
         """Whether an earlier automatic plan is running: concurrent plans would each have a pace of their own."""

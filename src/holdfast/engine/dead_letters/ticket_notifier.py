@@ -10,6 +10,7 @@ from holdfast.core.dead_letters.ticket import Ticket, TicketKind, of_letter
 from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS, Follow, Table
 from holdfast.engine.options import Hook
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.service import OptionalService
 from holdfast.ports.letters import TicketRow
 
 BATCH = 10
@@ -55,14 +56,14 @@ class HookDeliveries:
             self._by_ticket.pop((ticket.id, ticket.raised_at), None)
 
 
-class TicketNotifier:
+class TicketNotifier(OptionalService):
     """Delivers tickets. Every worker runs one; one at a time leases a ticket, and it is delivered at least once."""
 
+    name = "notifier"
+
     def __init__(self, runtime: Runtime, *, hook_timeout: float = HOOK_TIMEOUT) -> None:
-        self._store = runtime.store
-        self._logger = runtime.logger
+        super().__init__(runtime)
         self._metrics = runtime.metrics
-        self._dice = runtime.dice
         self._clock = runtime.clock
         self._executor = runtime.executor
         self._options = runtime.letters
@@ -81,7 +82,7 @@ class TicketNotifier:
             await self._notify_all(await self._render_tickets(rows), logged, until=until)
         if len(rows) == BATCH:
             return 0
-        return self._options.poll_interval.total_seconds() * (0.5 + self._dice.roll())
+        return self._jittered(self._options.poll_interval.total_seconds())
 
     async def _notify_all(self, tickets: Sequence[Ticket], logged: Set[str], *, until: float) -> None:
         """Deliver tickets, and store that; those not started in time are due again when their lease expires."""

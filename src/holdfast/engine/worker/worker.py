@@ -13,36 +13,35 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context, copy_context
 from datetime import timedelta
-from functools import partial
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import release
+from holdfast.engine.claiming.lost_claims import LostClaims
+from holdfast.engine.claiming.quarantine import Quarantine
+from holdfast.engine.claiming.state_reader import StateReader
+from holdfast.engine.claiming.wake_ups import WakeUps
 from holdfast.engine.dead_letters.archiver import Archiver
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
 from holdfast.engine.dead_letters.replayer import Replayer
 from holdfast.engine.dead_letters.ticket_notifier import TicketNotifier
 from holdfast.engine.execution.attempt import Attempt, AttemptRuntime, Interruption
 from holdfast.engine.execution.failure_texts import FailureTexts
+from holdfast.engine.leases.cancel_watcher import CancelWatcher
+from holdfast.engine.leases.lease_guard import LeaseGuard
+from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.providers.admission import Admission
 from holdfast.engine.providers.link import LinkRuntime
 from holdfast.engine.providers.releaser import Releaser
 from holdfast.engine.runtime import Runtime
-from holdfast.engine.service import run_service
 from holdfast.engine.store_availability import StoreAvailability
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.engine.worker.garbage_collector import GARBAGE_COLLECTOR
-from holdfast.engine.worker.lease_guard import LeaseGuard
-from holdfast.engine.worker.lease_keeper import LeaseKeeper
-from holdfast.engine.worker.lost_claims import LostClaims
 from holdfast.engine.worker.maintenance import Maintenance
-from holdfast.engine.worker.quarantine import Quarantine
 from holdfast.engine.worker.scheduler import Scheduler
 from holdfast.engine.worker.settler import AttemptOutcome, Settler
-from holdfast.engine.worker.state_reader import StateReader
 from holdfast.engine.worker.unrunnable import Unrunnable
-from holdfast.engine.worker.wake_ups import WakeUps
 from holdfast.ports import Hint, HintKind
 
 SHARES = 2
@@ -102,15 +101,7 @@ class Worker:
             runtime.store, runtime.registry, self._store_retry, clock=runtime.clock, slots=options.slots
         )
         self._watchdog = runtime.watchdog
-        self._maintenance = Maintenance(
-            runtime.store,
-            options,
-            self._wake,
-            clock=runtime.clock,
-            dice=runtime.dice,
-            logger=runtime.logger,
-            metrics=runtime.metrics,
-        )
+        self._maintenance = Maintenance(runtime, options, self._wake.set)
         link_runtime = LinkRuntime(
             store=runtime.store,
             worker=name,
@@ -123,29 +114,7 @@ class Worker:
         self.admission = Admission(runtime.registry, link_runtime)
         """Admits calls to providers; holds the state of each as this worker knows it."""
         self._releaser = Releaser(
-            runtime.store,
-            self.admission,
-            runtime.registry,
-            options,
-            self._wake,
-            dice=runtime.dice,
-            logger=runtime.logger,
-            free_slots=self._free_slots,
-        )
-        services = {
-            "replayer": Replayer(runtime, self._wake).run_once,
-            "automatic replayer": AutoReplayer(runtime).run_once,
-            "notifier": TicketNotifier(runtime).run_once,
-            "archiver": Archiver(runtime).run_once,
-        }
-        self._services = {
-            service: partial(
-                run_service, run_once, name=service, runtime=runtime, availability=self._availability
-            )
-            for service, run_once in services.items()
-        }
-        self._scheduler = Scheduler(
-            runtime.store, runtime.registry, ids=runtime.ids, logger=runtime.logger, metrics=runtime.metrics
+            runtime, options, self.admission, wake_worker=self._wake.set, free_slots=self._free_slots
         )
         self._settler = Settler(
             runtime.store,
@@ -158,15 +127,19 @@ class Worker:
             metrics=runtime.metrics,
             development=runtime.development,
         )
-        self._lease_keeper = LeaseKeeper(
-            name,
-            runtime.store,
-            self._held,
-            self._settler.pending,
-            options,
-            clock=runtime.clock,
-            logger=runtime.logger,
-        )
+        self._lease_keeper = LeaseKeeper(name, runtime, options, self._held, self._settler.pending)
+        self._cancel_watcher = CancelWatcher(name, runtime, options, self._held)
+        self._services = [
+            self._lease_keeper,
+            self._cancel_watcher,
+            self._maintenance,
+            self._releaser,
+            Scheduler(runtime),
+            Replayer(runtime, self._wake.set),
+            AutoReplayer(runtime),
+            TicketNotifier(runtime),
+            Archiver(runtime),
+        ]
         self._lost_claims = LostClaims(
             name,
             runtime.store,
@@ -192,7 +165,7 @@ class Worker:
             fingerprint=runtime.fingerprint,
             code_version=runtime.letters.code_version,
             allowed=runtime.redactor.context,
-            at_deadline=self._lease_keeper.wake,
+            at_deadline=lambda _: self._lease_keeper.wake(),
             bind_job=runtime.bind_job,
         )
 
@@ -233,21 +206,9 @@ class Worker:
     async def _run_all(self) -> None:
         self._main = asyncio.current_task()
         unsubscribe = self._store.listen(self._on_hint, (HintKind.READY, HintKind.TAKEN, HintKind.CANCEL))
-        helpers = [
-            asyncio.create_task(self._lease_keeper.run(self._availability), name=f"{self.name} lease keeper"),
-            asyncio.create_task(
-                self._lease_keeper.watch_cancellations(self._availability), name=f"{self.name} cancellations"
-            ),
-            asyncio.create_task(self._maintenance.run(self._availability), name=f"{self.name} maintenance"),
-            asyncio.create_task(self._releaser.run(self._availability), name=f"{self.name} releaser"),
-            asyncio.create_task(self._scheduler.run(self._availability), name=f"{self.name} scheduler"),
-            *(
-                asyncio.create_task(run(), name=f"{self.name} {service}")
-                for service, run in self._services.items()
-            ),
-        ]
-        for helper in helpers:
-            helper.add_done_callback(self._helper_ended)
+        tasks = [service.start(self.name, self._availability) for service in self._services]
+        for task in tasks:
+            task.add_done_callback(self._service_ended)
         self._logger.info("worker started", worker=self.name, slots=self.options.slots)
         unguard = self._guard_leases()
         try:
@@ -258,13 +219,13 @@ class Worker:
             self._stopping = True
             try:
                 await self._shut_down()
-            finally:  # a second cancellation ends the wait, and still leaves no helper task behind
+            finally:  # a second cancellation ends the wait, and still leaves no service behind
                 unsubscribe()
                 self._wake_ups.close()
-                for helper in helpers:
-                    helper.cancel()
+                for service in self._services:
+                    service.stop()
             try:
-                await asyncio.wait(helpers)
+                await asyncio.wait(tasks)
             finally:
                 await unguard()
             self.stopped = True
@@ -300,20 +261,18 @@ class Worker:
         guard.beat()
         return unguard
 
-    def _helper_ended(self, helper: "asyncio.Task[None]") -> None:
-        """Stop if a helper failed: without its lease keeper a worker would lose every lease."""
-        broken = self._why_it_ended(helper)
+    def _service_ended(self, task: "asyncio.Task[None]") -> None:
+        """Stop if a service failed: without its lease keeper a worker would lose every lease."""
+        if not task.cancelled():
+            broken = task.exception()
+        elif self._closing():
+            broken = None
+        else:
+            broken = RuntimeError(f"the task {task.get_name()!r} was cancelled from outside the worker")
         if broken is not None:
             self._broken = broken
             self._logger.error("worker failed", worker=self.name, message=self._describe(broken))
             self.stop()
-
-    def _why_it_ended(self, helper: "asyncio.Task[None]") -> BaseException | None:
-        if not helper.cancelled():
-            return helper.exception()
-        if self._closing():
-            return None
-        return RuntimeError(f"the task {helper.get_name()!r} was cancelled from outside the worker")
 
     async def run_once(self) -> int:
         """Claim as many jobs as there are free slots and start them; return how many."""
@@ -563,7 +522,7 @@ class Worker:
             case HintKind.TAKEN:
                 self._wake_ups.taken(hint)
             case HintKind.CANCEL:
-                self._lease_keeper.cancel(hint.subject)
+                self._cancel_watcher.cancel(hint.subject)
 
     async def _shut_down(self) -> None:
         """Let attempts end within the grace time, then release their jobs; drain the settler last."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.execution.attempt import Attempt
-from holdfast.engine.worker.lease_keeper import LeaseKeeper
+from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.ports import Clock, LeaseExtender, Logger
 
 MOST_LEASES = 10
