@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.transitions import Requeue, release
+from holdfast.engine.claiming.claimer import Claimer
+from holdfast.engine.claiming.launcher import Launcher
 from holdfast.engine.claiming.lost_claims import LostClaims
 from holdfast.engine.claiming.quarantine import Quarantine
 from holdfast.engine.execution import attempt
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.core.jobs.job import Claim
 
 
-_START = Worker._start
+_START = Launcher.start
 
 
 async def _extend_nothing(self: Any) -> None:
@@ -50,11 +52,11 @@ async def _start_suspects_later(self: Any, claims: list[Claim], asked_at: float)
     async def later() -> int:
         return 0
 
-    self._start_quarantined = later
+    self.start_quarantined = later
     try:
         await _START(self, claims, asked_at)
     finally:
-        del self._start_quarantined
+        del self.start_quarantined
 
 
 async def _sleep_for_an_hour(self: Any) -> None:
@@ -62,24 +64,24 @@ async def _sleep_for_an_hour(self: Any) -> None:
 
 
 async def _sleep_until_the_poll(self: Any) -> None:
-    await _sleep(self, self.options.poll.total_seconds())
+    await _sleep(self, self._options.poll.total_seconds())
 
 
-async def _sleep(worker: Any, seconds: float) -> None:
+async def _sleep(claimer: Any, seconds: float) -> None:
     """Hear nothing for a while; only a request to stop, or no test would ever end."""
     for _ in range(1_000):
-        if not worker._stopping:
+        if not claimer._stop.made:
             await asyncio.sleep(seconds / 1_000)
 
 
 async def _wait_for_a_hint(self: Any) -> None:
-    await self._wake.wait()
+    await self._signal._woken.wait()
 
 
 async def _lease_until_an_instant_of_mine(self: Any, queue: str, room: int) -> list[Claim]:
-    ends_at = self._clock.now() + self.options.lease
+    ends_at = self._runtime.clock.now() + self._options.lease
     lease = ends_at - datetime.fromisoformat((await self._store.facts())["now"])
-    claims: list[Claim] = await self._store.claim(self.name, queue, limit=room, lease=lease)
+    claims: list[Claim] = await self._store.claim(self._worker, queue, limit=room, lease=lease)
     return claims
 
 
@@ -94,7 +96,7 @@ class _ShutdownIsALostLease:
     REPLACED = Interruption.REPLACED
 
 
-async def _give_nothing_back(self: Any, held: Any) -> None:
+async def _give_nothing_back(self: Any) -> None:
     self._until = float("-inf")
 
 
@@ -104,7 +106,7 @@ async def _begin_what_was_read(self: Any) -> int:
     return started
 
 
-_START_SUSPECTS = Worker._start_quarantined
+_START_SUSPECTS = Launcher.start_quarantined
 
 
 def _holds_nothing_back(self: Any) -> bool:
@@ -126,7 +128,7 @@ BUGS = (
         "workers-clock-decides",
         "A lease ends at an instant, and the worker knows what time it is.",
         ("JOB-4",),
-        (Swap(Worker, "_claim", _lease_until_an_instant_of_mine),),
+        (Swap(Claimer, "_claim", _lease_until_an_instant_of_mine),),
     ),
     Bug(
         "keeper-gives-up",
@@ -158,19 +160,19 @@ BUGS = (
         "worker-sleeps-for-an-hour",
         "When there is nothing to claim, be kind to the database.",
         ("JOB-8",),
-        (Swap(Worker, "_rest", _sleep_for_an_hour),),
+        (Swap(Claimer, "_rest", _sleep_for_an_hour),),
     ),
     Bug(
         "worker-trusts-hints",
         "Every submission sends a hint, so polling is a waste.",
         ("JOB-8",),
-        (Swap(Worker, "_rest", _wait_for_a_hint),),
+        (Swap(Claimer, "_rest", _wait_for_a_hint),),
     ),
     Bug(
         "worker-deaf-to-hints",
         "It polls every second anyway.",
         ("JOB-8",),
-        (Swap(Worker, "_rest", _sleep_until_the_poll),),
+        (Swap(Claimer, "_rest", _sleep_until_the_poll),),
         simulated=False,
     ),
     Bug(
@@ -207,13 +209,13 @@ BUGS = (
         "suspects-wait-for-the-poll",
         "The next round starts them.",
         ("JOB-10",),
-        (Swap(Worker, "_start", _start_suspects_later),),
+        (Swap(Launcher, "start", _start_suspects_later),),
     ),
     Bug(
         "suspects-read-before-they-begin",
         "What a job needs is read when it is claimed; then it waits for its turn.",
         ("JOB-10",),
-        (Swap(Worker, "_start_quarantined", _begin_what_was_read),),
+        (Swap(Launcher, "start_quarantined", _begin_what_was_read),),
     ),
     Bug(
         "crashes-for-ever",

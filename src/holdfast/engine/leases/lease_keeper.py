@@ -58,6 +58,13 @@ class LeaseKeeper(Service):
         """Return the seconds until a third of the lease has passed."""
         return self.extended_at + self._third - self._clock.monotonic()
 
+    def may_have_expired(self, since: float) -> bool:
+        """Whether leases that were valid at *since* may expire before the next extension.
+
+        The process may have been suspended, or the store slow.
+        """
+        return self._clock.monotonic() - since > 2 * self._third
+
     async def extend(self) -> None:
         """Extend all leases now; stop attempts that lost theirs, are to be cancelled, or are past their deadline."""
         tokens = {attempt.claim.id: attempt.claim.token for attempt in self._held.values()}
