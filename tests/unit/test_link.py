@@ -10,9 +10,12 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from holdfast.core.providers.breaker import Breaker, BreakerState, CallOutcome
+from holdfast.core.providers.breaker import Breaker
+from holdfast.core.providers.breaker_state import BreakerState
+from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.core.providers.limits import SLACK, Grant, Limits, Rate
-from holdfast.core.providers.provider import ProviderSpec, ProviderState
+from holdfast.core.providers.provider import ProviderSpec
+from holdfast.core.providers.provider_state import ProviderState
 from holdfast.engine.providers.limiter import Limiter
 from holdfast.engine.providers.link import CallToken, LinkRuntime, ProviderLink
 from holdfast.engine.providers.shared_state import LONGEST_REST, Announcement, SharedState, swap

@@ -4,19 +4,11 @@ import asyncio
 from typing import NamedTuple
 
 from holdfast.core.errors import ConfigError
-from holdfast.core.providers.breaker import (
-    BreakerState,
-    CallOutcome,
-    CallPermission,
-    call_permission,
-    calls_for_backup,
-)
-from holdfast.core.providers.provider import (
-    ProviderSpec,
-    held_for_limit,
-    held_for_retries,
-    hold_reason,
-)
+from holdfast.core.providers.breaker_state import BreakerState, calls_for_backup
+from holdfast.core.providers.call_reports import CallOutcome
+from holdfast.core.providers.holder import held_for_limit, held_for_retries
+from holdfast.core.providers.permission import CallPermission, call_permission
+from holdfast.core.providers.provider import ProviderSpec, hold_reason
 from holdfast.engine.providers.link import CallToken, LinkRuntime, ProviderLink
 from holdfast.engine.registry import Registry
 

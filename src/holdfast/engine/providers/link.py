@@ -12,24 +12,26 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.providers.breaker import (
-    TRIAL_LEASE,
+from holdfast.core.providers.breaker_state import BreakerState, OpenCause
+from holdfast.core.providers.call_reports import (
     BreakerChange,
-    BreakerState,
     CallOutcome,
-    CallPermission,
     CallReport,
-    OpenCause,
-    all_released,
     apply_reports,
-    call_permission,
     event_details,
-    extend_trials,
     needs_no_write,
-    take_trial,
 )
 from holdfast.core.providers.limits import AHEAD, LEASE, Grant, Quota
-from holdfast.core.providers.provider import ProviderSpec, ProviderState
+from holdfast.core.providers.permission import (
+    TRIAL_LEASE,
+    CallPermission,
+    call_permission,
+    extend_trials,
+    take_trial,
+)
+from holdfast.core.providers.provider import ProviderSpec
+from holdfast.core.providers.provider_state import ProviderState
+from holdfast.core.providers.recovery import all_released
 from holdfast.engine.providers.limiter import Limiter
 from holdfast.engine.providers.shared_state import Announcement, SharedState, Step, swap
 from holdfast.engine.store_retry import StoreRetry

@@ -5,15 +5,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from holdfast.core.providers.breaker import calls_for_backup, lets_through, seconds_to_next_release
+from holdfast.core.providers.breaker_state import calls_for_backup, lets_through
+from holdfast.core.providers.holder import awaited_name, awaited_queue, limited_key, provider_of
 from holdfast.core.providers.limits import LIMIT_RELEASE_EVERY
-from holdfast.core.providers.provider import (
-    ProviderState,
-    awaited_name,
-    awaited_queue,
-    limited_key,
-    provider_of,
-)
+from holdfast.core.providers.provider_state import ProviderState
+from holdfast.core.providers.recovery import seconds_to_next_release
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.providers.admission import Admission
 from holdfast.engine.providers.link import ProviderLink

@@ -1,7 +1,7 @@
 """The attempt reporter: it logs and counts what attempts led to, once the store has written it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from holdfast.core.failures.failure import begun_attempts
@@ -15,7 +15,7 @@ from holdfast.core.jobs.transitions import (
     has_result,
     held_by_provider,
 )
-from holdfast.core.providers.provider import provider_of
+from holdfast.core.providers.holder import provider_of
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from holdfast.ports import Metrics
@@ -90,8 +90,7 @@ class AttemptReporter:
         reason = _reason(change, with_stack=self._development)
         match end:
             case AttemptEnd.COMPLETED:
-                log = self._logger.info if self._development else self._logger.debug
-                log("job completed", **fields)
+                self._log_completed(fields)
             case AttemptEnd.FAILED:
                 self._logger.warning("job failed", **fields, **reason)
             case AttemptEnd.CANCELLED:
@@ -110,6 +109,12 @@ class AttemptReporter:
                 self._logger.info("job released", **fields, **reason)
             case _:
                 assert_never(end)
+
+    def _log_completed(self, fields: Mapping[str, object]) -> None:
+        if self._development:
+            self._logger.info("job completed", **fields)
+        else:
+            self._logger.debug("job completed", **fields)
 
 
 class _Tally:
