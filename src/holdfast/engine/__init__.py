@@ -19,9 +19,10 @@ The path of a job:
     requeue   worker/maintenance (due, woken, expired and reclaimed jobs), providers/releaser (held jobs)
     result    result_waiter (a caller outside the job waits for its end)
 
-Calls to providers, `providers/`: admission (permit or refusal), limiter (rate limits of this process), link (a provider
-as this worker knows it), shared_state (the row that all workers share), availability (which providers refuse calls),
-releaser (releases held jobs as fast as the provider accepts calls).
+Calls to providers, `providers/`: admission (permit or refusal), link (a worker's link to a provider), which consists of
+provider_cache (the shared state as last read), outcome_buffer (outcomes to report), local_limits and limiter (what this
+worker has of the limits) and exchanger (when it exchanges with the store); shared_state (the row that all workers
+share), availability (which providers refuse calls), releaser (releases held jobs as fast as the provider accepts calls).
 
 Dead letters, `dead_letters/`: service (operations of an operator), preflight (can it be replayed?), replayer (carries
 out replay plans), auto_replayer (plans without an operator), ticket_notifier (log and hooks), archiver (archive and

@@ -64,7 +64,7 @@ class Releaser(Service):
                 pauses.append(SHORTEST_REST)
         links = await self._refresh_links({*holders, *self._registry.providers})
         for link in links:
-            link.held_keys = _keys(holders[link.name])
+            link.limits.set_held(_keys(holders[link.name]))
             if holders[link.name]:
                 pauses.append(await self._release_held(link, holders[link.name]))
             elif link.state.breaker.ramp is not None:
@@ -126,7 +126,7 @@ class Releaser(Service):
         counts = await link.change(step, keys=lambda state: state.keys_to_release(link.name, spec, holders))
         jobs = {holder: await self._release_batches(holder, size) for holder, size in counts.items()}
         # Where all held jobs are released, new jobs need not wait behind them.
-        link.held_keys -= _keys(holder for holder, size in counts.items() if jobs[holder] < size)
+        link.limits.released(_keys(holder for holder, size in counts.items() if jobs[holder] < size))
         if any(jobs.values()):
             self._wake_worker()
             self._logger.info("held jobs released", provider=link.name, jobs=sum(jobs.values()))
