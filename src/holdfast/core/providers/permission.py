@@ -73,7 +73,8 @@ def _is_due_for_extension(trial: Trial, now: float) -> bool:
 
 def trials_allowed(state: BreakerState, breaker: Breaker, now: float) -> int:
     """Return how many trials may begin: all free slots once half-open, before that those an operator requested."""
-    room = _trial_slots_left(state, breaker, now)
+    passed = 0 if state.open_period is None else state.open_period.passed
+    room = max(0, successes_needed(state, breaker) - passed - len(live_trials(state, now)))
     its_time = state.override is None and state.open_period is not None and state.open_period.is_over(now)
     return room if its_time else min(state.probes, room)
 
@@ -82,12 +83,6 @@ def successes_needed(state: BreakerState, breaker: Breaker) -> int:
     """Return how many trials have to succeed before the breaker closes."""
     failures = state.open_period is not None and state.open_period.cause is OpenCause.FAILURES
     return breaker.trials if failures else 1
-
-
-def _trial_slots_left(state: BreakerState, breaker: Breaker, now: float) -> int:
-    """Return how many more trials may be in flight."""
-    passed = 0 if state.open_period is None else state.open_period.passed
-    return max(0, successes_needed(state, breaker) - passed - len(live_trials(state, now)))
 
 
 def live_trials(state: BreakerState, now: float) -> tuple[Trial, ...]:

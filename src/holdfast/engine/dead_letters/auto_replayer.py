@@ -38,14 +38,13 @@ class AutoReplayer(OptionalService):
             if spec.auto_replay is not None
             for name in (spec.name, *spec.aliases)
         }
-        if policies and not await self._is_replaying():
+        # While an earlier automatic plan is running there is no other: each would have a pace of its own.
+        if policies and all(
+            Plan.load(row.state).actor != AUTOMATIC for row in await self._store.running_plans()
+        ):
             for name, policy in policies.items():
                 await self._look(name, policy)
         return self._jittered(EVERY)
-
-    async def _is_replaying(self) -> bool:
-        """Whether an earlier automatic plan is running: concurrent plans would each have a pace of their own."""
-        return any(Plan.load(row.state).actor == AUTOMATIC for row in await self._store.running_plans())
 
     async def _look(self, name: str, policy: AutoReplay) -> None:
         """Plan the replay of the first letters that are due; the others follow when that plan has ended."""

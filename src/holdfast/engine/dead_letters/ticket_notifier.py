@@ -5,9 +5,9 @@ import inspect
 from collections.abc import Awaitable, Iterable, Sequence, Set
 from datetime import datetime, timedelta
 
-from holdfast.core.dead_letters.letter import LetterFilter
+from holdfast.core.dead_letters.letter import Letter, LetterFilter
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind, of_letter
-from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS, Follow, Table
+from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS, Follow
 from holdfast.engine.options import Hook
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import OptionalService
@@ -111,16 +111,14 @@ class TicketNotifier(OptionalService):
         ids = tuple(row.job_id for row in rows if row.job_id is not None)
         found = await self._store.letters(LetterFilter(job_ids=ids, limit=len(ids))) if ids else []
         letters = {letter.job_id: letter for letter in found}
-        return [
-            _plain(row)
-            if row.job_id not in letters
-            else of_letter(row.id, row.raised_at, letters[row.job_id], self._table(letters[row.job_id].name))
-            for row in rows
-        ]
+        return [self._render(row, letters.get(row.job_id or "")) for row in rows]
 
-    def _table(self, name: str) -> Table:
-        spec = self._registry.get(name)
-        return DEFAULT_TABLE if spec is None else spec.exhaustion
+    def _render(self, row: TicketRow, letter: Letter | None) -> Ticket:
+        if letter is None:
+            return _plain(row)
+        spec = self._registry.get(letter.name)
+        table = DEFAULT_TABLE if spec is None else spec.exhaustion
+        return of_letter(row.id, row.raised_at, letter, table)
 
     async def _covered_by_group(self, tickets: Sequence[Ticket]) -> set[str]:
         """Return the ids of tickets that another one of their group covers; an escalated ticket is always delivered."""

@@ -111,8 +111,8 @@ class Releaser(Service):
     async def _release_held(self, link: ProviderLink, holders: Sequence[str]) -> float:
         """Take the next step of a release, if it is time for it; return the seconds until there may be another."""
         spec = self._registry.providers.get(link.name)
-
-        has_backup = self._has_backup(link.name)
+        backups = self._registry.backups_of(link.name)
+        has_backup = any(self._admission.link(backup).takes_calls for backup in backups)
 
         def step(
             state: ProviderState, now: float
@@ -148,10 +148,6 @@ class Releaser(Service):
             if count < batch:
                 break
         return released
-
-    def _has_backup(self, name: str) -> bool:
-        """Whether a backup of the provider takes calls now, as far as is known."""
-        return any(self._admission.link(backup).takes_calls for backup in self._registry.backups_of(name))
 
 
 def _keys(holders: Iterable[str]) -> set[str]:
