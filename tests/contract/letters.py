@@ -130,7 +130,7 @@ async def planned(hold: Holdfast, wanted: str | LetterFilter = ALL, **options: A
 
 async def move_plans(hold: Holdfast) -> None:
     """Let a worker's replayer look once."""
-    await Replayer(hold.runtime, asyncio.Event()).run_once()
+    await Replayer(hold.runtime, lambda: None).run_once()
 
 
 async def replayed(hold: Holdfast, clock: DatabaseClock, token: str, *, actor: str = "ann") -> Progress:

@@ -25,8 +25,9 @@ from holdfast.core.jobs.transitions import hold as hold_back
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.engine.submitter import Submitter
+from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from holdfast.engine.worker.maintenance import Maintenance
-from holdfast.engine.worker.settler import AttemptOutcome, Settler
+from holdfast.engine.worker.settler import Settler
 from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.telemetry.metric_catalog import COUNTERS, HISTOGRAMS, OUTCOMES, PROVIDER
@@ -36,6 +37,7 @@ from tests.builders import a_failure, a_job
 from tests.contract import letters
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.steps import PATIENCE
+from tests.runtimes import a_runtime
 
 
 def answered(status: int) -> httpx.HTTPStatusError:
@@ -348,29 +350,21 @@ def store_retry() -> StoreRetry:
 
 
 def sweeper(store: Store, figures: Counting) -> Maintenance:
-    return Maintenance(
-        store,
-        WorkerOptions(),
-        asyncio.Event(),
-        clock=SystemClock(),
-        dice=SystemDice(),
-        logger=QUIET,
-        metrics=figures,
-    )
+    runtime = a_runtime(store=store, clock=SystemClock(), dice=SystemDice(), logger=QUIET, metrics=figures)
+    return Maintenance(runtime, WorkerOptions(), lambda: None)
 
 
 async def settle(store: Store, figures: Counting, *changes: Transition) -> None:
     """Have *changes* written as a worker has it done, and told."""
-    settler = Settler(
-        store,
-        "worker",
-        store_retry(),
-        written=lambda: None,
-        parked=lambda: None,
+    runtime = a_runtime(
+        store=store,
+        store_retry=store_retry(),
         describe=str,
         logger=QUIET,
         metrics=figures,
+        development=False,
     )
+    settler = Settler("worker", runtime)
     for change in changes:
         settler.post(AttemptOutcome(change, 1, 0.1))
     await settler.drain()

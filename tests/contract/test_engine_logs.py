@@ -23,8 +23,8 @@ from holdfast import (
     StoreUnavailable,
 )
 from holdfast.core.jobs.transitions import time_out
-from holdfast.engine.store_retry import StoreRetry
-from holdfast.engine.worker.settler import AttemptOutcome, Settler
+from holdfast.engine.worker.attempt_outcome import AttemptOutcome
+from holdfast.engine.worker.settler import Settler
 from holdfast.ports import Store
 from holdfast.telemetry.logs import JobContextFilter
 from tests.builders import a_job
@@ -193,17 +193,7 @@ async def test_a_job_that_was_stopped_for_a_deadline_which_has_not_come_is_given
 
 def a_settler(hold: Holdfast) -> Settler:
     """Make one that writes and tells as those of workers do."""
-    parts = hold.runtime
-    return Settler(
-        parts.store,
-        "worker",
-        StoreRetry(parts.clock, parts.dice),
-        written=lambda: None,
-        parked=lambda: None,
-        describe=str,
-        logger=parts.logger,
-        metrics=parts.metrics,
-    )
+    return Settler("worker", hold.runtime)
 
 
 async def test_every_line_about_a_job_has_its_name_and_queue(hold: Holdfast, logger: Logger) -> None:

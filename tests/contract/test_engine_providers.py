@@ -18,7 +18,7 @@ from holdfast import (
     Status,
     current,
 )
-from holdfast.core.providers.provider import ProviderState
+from holdfast.core.providers.provider_state import ProviderState
 from holdfast.testing import inline
 from tests.contract.conftest import Database, Logger
 from tests.contract.services import (

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -13,11 +13,14 @@ from holdfast.core.errors import StoreReadOnly
 from holdfast.core.jobs.job import Claim, Signal
 from holdfast.core.jobs.stages import StageRow
 from holdfast.core.jobs.transitions import release
-from holdfast.engine.worker.worker import EXPIRED, Worker
+from holdfast.engine.claiming.launcher import EXPIRED
 from holdfast.ports import Clock, Store
 from tests.builders import a_stage
 from tests.contract.conftest import Logger
 from tests.contract.steps import LEASE, PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from holdfast.engine.worker.worker import Worker
 
 Look = Callable[[Sequence[str]], Awaitable[None]]
 

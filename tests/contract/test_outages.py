@@ -1,15 +1,14 @@
 """After an outage of the store that was longer than a lease, living workers keep their jobs, and dead ones lose theirs."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from holdfast import Status, StoreUnavailable
 from holdfast.core.jobs.job import Claim
+from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.worker.lease_keeper import LeaseKeeper
 from holdfast.engine.worker.maintenance import Maintenance
 from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
@@ -17,6 +16,7 @@ from holdfast.telemetry.metrics import MetricRegistry
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, claimed, submitted
+from tests.runtimes import a_runtime
 
 
 class Steady:
@@ -57,20 +57,16 @@ class Scene:
         self._steady = Steady()
         self._outage = Outage(store)
         self.unsettled: set[tuple[str, int]] = set()
-        options, reaches = WorkerOptions(lease=LEASE), cast("Store", self._outage)
-        logger = StructuredLogger()
-        self.keeper = LeaseKeeper(
-            "alive", reaches, {}, self.unsettled, options, clock=self._steady, logger=logger
-        )
-        self.sweeper = Maintenance(
-            reaches,
-            options,
-            asyncio.Event(),
+        options = WorkerOptions(lease=LEASE)
+        runtime = a_runtime(
+            store=self._outage,
             clock=self._steady,
             dice=self._steady,
-            logger=logger,
+            logger=StructuredLogger(),
             metrics=MetricRegistry(),
         )
+        self.keeper = LeaseKeeper("alive", runtime, options, {}, self.unsettled)
+        self.sweeper = Maintenance(runtime, options, lambda: None)
 
     async def claim(self, worker: str) -> Claim:
         await submitted(self._store, a_job())
@@ -108,7 +104,7 @@ async def test_living_workers_extend_their_leases_before_anything_is_reclaimed(s
     await scene.sweeper.run_once()
     assert await scene.status(ended) is await scene.status(lost) is Status.PROCESSING
     scene.unsettled.add((ended.id, ended.token))
-    await scene.keeper.run_once()
+    await scene.keeper.extend()
     await scene.pass_time(LEASE / 3)
     await scene.sweeper.run_once()
 

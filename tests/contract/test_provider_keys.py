@@ -6,7 +6,8 @@ import time
 from datetime import timedelta
 
 from holdfast.core.providers.limits import LimitRequest, Limits, Rate
-from holdfast.core.providers.provider import ProviderSpec, ProviderState
+from holdfast.core.providers.provider import ProviderSpec
+from holdfast.core.providers.provider_state import ProviderState
 from holdfast.engine.providers.shared_state import Announcement, swap
 from holdfast.ports import Store
 from holdfast.ports.providers import KeyWrite

@@ -10,7 +10,7 @@ from holdfast.cli.process.health import held_gauge
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import Requeue, put_aside, release
 from holdfast.core.jobs.transitions import hold as hold_back
-from holdfast.core.providers.provider import held_for_name
+from holdfast.core.providers.holder import held_for_name
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import Database, Logger

@@ -1,6 +1,5 @@
 """A sweep that has met as much as it takes at a time is followed by another at once."""
 
-import asyncio
 from datetime import timedelta
 
 import pytest
@@ -15,21 +14,15 @@ from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, a_claim, submitted
+from tests.runtimes import a_runtime
 
 SOON = timedelta(minutes=5)
 
 
 def a_sweeper(store: Store, figures: MetricRegistry) -> Maintenance:
     quiet = StructuredLogger(level="CRITICAL")
-    return Maintenance(
-        store,
-        WorkerOptions(),
-        asyncio.Event(),
-        clock=SystemClock(),
-        dice=SystemDice(),
-        logger=quiet,
-        metrics=figures,
-    )
+    runtime = a_runtime(store=store, clock=SystemClock(), dice=SystemDice(), logger=quiet, metrics=figures)
+    return Maintenance(runtime, WorkerOptions(), lambda: None)
 
 
 @pytest.mark.clause("SLA-2")

@@ -23,6 +23,7 @@ from holdfast.testing.world import Inline
 from tests.integration import crowds
 from tests.integration.plans import carry_out, connect
 from tests.integration.test_sqlite_plans import NOW, PARKED, READY, SQL, fill, steps, with_schema
+from tests.runtimes import a_runtime
 
 if TYPE_CHECKING:
     import sqlite3
@@ -197,15 +198,14 @@ async def test_a_parked_crowd_holds_no_slot_and_becomes_ready_in_one_go(
 
 async def sweep_until_it_rests(store: Store) -> int:
     """Sweep as a worker does, as long as there is no pause between two sweeps; return how often."""
-    sweeper = Maintenance(
-        store,
-        WorkerOptions(),
-        asyncio.Event(),
+    runtime = a_runtime(
+        store=store,
         clock=StillClock(NOW),
         dice=Even(),
         logger=StructuredLogger(),
         metrics=MetricRegistry(),
     )
+    sweeper = Maintenance(runtime, WorkerOptions(), lambda: None)
     sweeps = 1
     while await sweeper.run_once() == 0:
         sweeps += 1

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.transitions import Requeue, release
+from holdfast.engine.claiming.claimer import Claimer
+from holdfast.engine.claiming.launcher import Launcher
+from holdfast.engine.claiming.lost_claims import LostClaims
+from holdfast.engine.claiming.quarantine import Quarantine
 from holdfast.engine.execution import attempt
 from holdfast.engine.execution.attempt import Interruption
+from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.worker import worker
-from holdfast.engine.worker.lease_keeper import LeaseKeeper
-from holdfast.engine.worker.lost_claims import LostClaims
 from holdfast.engine.worker.maintenance import Maintenance
-from holdfast.engine.worker.quarantine import Quarantine
 from holdfast.engine.worker.settler import Settler
 from holdfast.engine.worker.worker import Worker
 from tests.planted.planting import Bug, Swap
@@ -24,30 +26,22 @@ if TYPE_CHECKING:
     from holdfast.core.jobs.job import Claim
 
 
-_START = Worker._start
+_START = Launcher.start
 
 
 async def _extend_nothing(self: Any) -> None:
     self.extended_at = self._clock.monotonic()
-    await self._read_cancel_requests()
 
 
-async def _keep_until_the_first_error(self: Any, _: Any) -> None:
-    third = self._options.lease.total_seconds() / 3
-    try:
-        while True:
-            await asyncio.sleep(third)
-            await self.run_once()
-    except StoreUnavailable:
-        await asyncio.Event().wait()
+def _until_the_first_error(run_once: Any) -> Any:
+    async def run(self: Any) -> float:
+        try:
+            pause: float = await run_once(self)
+        except StoreUnavailable:
+            await asyncio.Event().wait()
+        return pause
 
-
-async def _sweep_until_the_first_error(self: Any, _: Any) -> None:
-    try:
-        while True:
-            await self._rest(await self.run_once())
-    except StoreUnavailable:
-        await asyncio.Event().wait()
+    return run
 
 
 def _all_that_lost_a_worker(self: Any, claim: Claim) -> bool:
@@ -58,11 +52,11 @@ async def _start_suspects_later(self: Any, claims: list[Claim], asked_at: float)
     async def later() -> int:
         return 0
 
-    self._start_quarantined = later
+    self.start_quarantined = later
     try:
         await _START(self, claims, asked_at)
     finally:
-        del self._start_quarantined
+        del self.start_quarantined
 
 
 async def _sleep_for_an_hour(self: Any) -> None:
@@ -70,24 +64,24 @@ async def _sleep_for_an_hour(self: Any) -> None:
 
 
 async def _sleep_until_the_poll(self: Any) -> None:
-    await _sleep(self, self.options.poll.total_seconds())
+    await _sleep(self, self._options.poll.total_seconds())
 
 
-async def _sleep(worker: Any, seconds: float) -> None:
+async def _sleep(claimer: Any, seconds: float) -> None:
     """Hear nothing for a while; only a request to stop, or no test would ever end."""
     for _ in range(1_000):
-        if not worker._stopping:
+        if not claimer._stop.made:
             await asyncio.sleep(seconds / 1_000)
 
 
 async def _wait_for_a_hint(self: Any) -> None:
-    await self._wake.wait()
+    await self._signal._woken.wait()
 
 
 async def _lease_until_an_instant_of_mine(self: Any, queue: str, room: int) -> list[Claim]:
-    ends_at = self._clock.now() + self.options.lease
+    ends_at = self._runtime.clock.now() + self._options.lease
     lease = ends_at - datetime.fromisoformat((await self._store.facts())["now"])
-    claims: list[Claim] = await self._store.claim(self.name, queue, limit=room, lease=lease)
+    claims: list[Claim] = await self._store.claim(self._worker, queue, limit=room, lease=lease)
     return claims
 
 
@@ -102,7 +96,7 @@ class _ShutdownIsALostLease:
     REPLACED = Interruption.REPLACED
 
 
-async def _give_nothing_back(self: Any, held: Any) -> None:
+async def _give_nothing_back(self: Any) -> None:
     self._until = float("-inf")
 
 
@@ -112,7 +106,7 @@ async def _begin_what_was_read(self: Any) -> int:
     return started
 
 
-_START_SUSPECTS = Worker._start_quarantined
+_START_SUSPECTS = Launcher.start_quarantined
 
 
 def _holds_nothing_back(self: Any) -> bool:
@@ -128,19 +122,19 @@ BUGS = (
         "no-extension",
         "Ninety seconds are enough for every job.",
         ("JOB-5",),
-        (Swap(LeaseKeeper, "run_once", _extend_nothing),),
+        (Swap(LeaseKeeper, "extend", _extend_nothing),),
     ),
     Bug(
         "workers-clock-decides",
         "A lease ends at an instant, and the worker knows what time it is.",
         ("JOB-4",),
-        (Swap(Worker, "_claim", _lease_until_an_instant_of_mine),),
+        (Swap(Claimer, "_claim", _lease_until_an_instant_of_mine),),
     ),
     Bug(
         "keeper-gives-up",
         "If the store is away, there is nothing to extend.",
         ("JOB-5",),
-        (Swap(LeaseKeeper, "run", _keep_until_the_first_error),),
+        (Swap(LeaseKeeper, "run_once", _until_the_first_error(LeaseKeeper.run_once)),),
     ),
     Bug(
         "lost-claims-run-out",
@@ -153,7 +147,7 @@ BUGS = (
         "sweeper-gives-up",
         "An error ends the sweep.",
         ("JOB-4",),
-        (Swap(Maintenance, "run", _sweep_until_the_first_error),),
+        (Swap(Maintenance, "run_once", _until_the_first_error(Maintenance.run_once)),),
     ),
     Bug(
         "reclaim-at-once-after-an-outage",
@@ -166,19 +160,19 @@ BUGS = (
         "worker-sleeps-for-an-hour",
         "When there is nothing to claim, be kind to the database.",
         ("JOB-8",),
-        (Swap(Worker, "_rest", _sleep_for_an_hour),),
+        (Swap(Claimer, "_rest", _sleep_for_an_hour),),
     ),
     Bug(
         "worker-trusts-hints",
         "Every submission sends a hint, so polling is a waste.",
         ("JOB-8",),
-        (Swap(Worker, "_rest", _wait_for_a_hint),),
+        (Swap(Claimer, "_rest", _wait_for_a_hint),),
     ),
     Bug(
         "worker-deaf-to-hints",
         "It polls every second anyway.",
         ("JOB-8",),
-        (Swap(Worker, "_rest", _sleep_until_the_poll),),
+        (Swap(Claimer, "_rest", _sleep_until_the_poll),),
         simulated=False,
     ),
     Bug(
@@ -215,13 +209,13 @@ BUGS = (
         "suspects-wait-for-the-poll",
         "The next round starts them.",
         ("JOB-10",),
-        (Swap(Worker, "_start", _start_suspects_later),),
+        (Swap(Launcher, "start", _start_suspects_later),),
     ),
     Bug(
         "suspects-read-before-they-begin",
         "What a job needs is read when it is claimed; then it waits for its turn.",
         ("JOB-10",),
-        (Swap(Worker, "_start_quarantined", _begin_what_was_read),),
+        (Swap(Launcher, "start_quarantined", _begin_what_was_read),),
     ),
     Bug(
         "crashes-for-ever",

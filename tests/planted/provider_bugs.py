@@ -7,21 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.jobs.transitions import Requeue, hold
-from holdfast.core.providers import breaker as breakers
-from holdfast.core.providers import limits, provider
-from holdfast.core.providers.breaker import (
-    Breaker,
+from holdfast.core.providers import call_reports, limits, permission, provider, provider_state
+from holdfast.core.providers.breaker_state import (
     BreakerState,
-    CallOutcome,
-    CallReport,
     OpenCause,
     RecordedCall,
-    apply_reports,
     calls_for_backup,
     lets_through,
-    release,
 )
+from holdfast.core.providers.call_reports import CallOutcome, CallReport, apply_reports
 from holdfast.core.providers.limits import LEASE, Quota, Rate, Share
+from holdfast.core.providers.ramp import FIRST_RELEASE
+from holdfast.core.providers.recovery import release
 from holdfast.engine.execution import provider_calls
 from holdfast.engine.execution.provider_calls import ProviderCalls
 from holdfast.engine.providers import admission, link
@@ -32,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from holdfast.core.jobs.job import Claim
-    from holdfast.core.providers.breaker import BreakerChange
+    from holdfast.core.providers.breaker import Breaker
+    from holdfast.core.providers.call_reports import BreakerChange
 
 _ASK = Admission.acquire
 _AN_HOUR = 3_600.0
@@ -49,7 +47,7 @@ def _open_for_the_late(
         report.outcome is CallOutcome.SUCCESS and report.generation < state.generation for report in listed
     )
     if late and state.open_period is not None:
-        state = breakers._closed(state, now)
+        state = call_reports._closed(state, now)
     return apply_reports(state, breaker, listed, now)
 
 
@@ -103,7 +101,7 @@ def _release_all(
 def _release_a_few(
     state: BreakerState, breaker: Breaker, now: float, *, elsewhere: bool = False
 ) -> tuple[BreakerState, int]:
-    if state.ramp is not None and state.ramp.size > breakers.FIRST_RELEASE:
+    if state.ramp is not None and state.ramp.size > FIRST_RELEASE:
         return state, 0
     return release(state, breaker, now, elsewhere=elsewhere)
 
@@ -159,13 +157,13 @@ BUGS = (
         "old-outcomes-counted",
         "The last six calls are the last six calls.",
         ("BRK-1",),
-        (Swap(breakers, "_record_call", _remember_all),),
+        (Swap(call_reports, "_record_call", _remember_all),),
     ),
     Bug(
         "trial-slot-never-returned",
         "Whoever took a slot gives it back.",
         ("BRK-3",),
-        (Swap(breakers, "TRIAL_LEASE", _AN_HOUR),),
+        (Swap(permission, "TRIAL_LEASE", _AN_HOUR),),
     ),
     Bug(
         "trial-costs-an-attempt",
@@ -195,13 +193,13 @@ BUGS = (
         "stampede-on-closing",
         "It is back: everybody out.",
         ("BRK-5",),
-        (Swap(provider, "release", _release_all),),
+        (Swap(provider_state, "release", _release_all),),
     ),
     Bug(
         "held-forgotten-after-the-first-step",
         "Those who are out bring the others along.",
         ("BRK-5",),
-        (Swap(provider, "release", _release_a_few),),
+        (Swap(provider_state, "release", _release_a_few),),
     ),
     Bug(
         "rate-granted-twice",

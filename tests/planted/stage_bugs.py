@@ -9,7 +9,7 @@ from holdfast.core.jobs import transitions
 from holdfast.engine.execution import stages
 from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.stages import Stages
-from holdfast.engine.worker.settler import AttemptOutcome
+from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from tests.planted.planting import Bug, Sql, Swap
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.engine.claiming.claimer import Claimer
 from holdfast.engine.worker.worker import Worker
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.submitting import SQL
@@ -118,7 +119,7 @@ def whole_engine(name: str) -> list[Any]:
         Sql("claimable", "a text that is not there", ""),
         Schema("a text that is not there", ""),
         Swap(Worker, "a_method_that_is_not_there", None),
-        Swap(Worker, "run_once", lambda self, an_argument_that_nobody_gives: None),
+        Swap(Claimer, "run_once", lambda self, an_argument_that_nobody_gives: None),
     ],
 )
 def test_a_patch_that_does_not_fit_the_code_is_refused(patch: Sql | Swap | Schema) -> None:

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.jobs.transitions import Finish, time_out
+from holdfast.engine.claiming.claimer import Claimer
 from holdfast.engine.execution import attempt
 from holdfast.engine.worker.maintenance import Maintenance
-from holdfast.engine.worker.worker import Worker
 from holdfast.stores.sqlite import schema
 from tests.planted.planting import Bug, Sql, Swap
 
@@ -31,12 +31,12 @@ def _without_notices() -> list[tuple[int, str]]:
 async def _hear_pauses_once(self: Any) -> None:
     if self.paused is None:
         self.paused = frozenset(pause.queue for pause in await self._store.paused_queues())
-        self._wake_worker.set()
+        self._wake_worker()
 
 
 async def _count_by_my_clock(self: Any, queue: str, room: int) -> list[Claim]:
-    ahead = self._clock.now() - datetime.fromisoformat((await self._store.facts())["now"])
-    claims = await self._store.claim(self.name, queue, limit=room, lease=self.options.lease)
+    ahead = self._runtime.clock.now() - datetime.fromisoformat((await self._store.facts())["now"])
+    claims = await self._store.claim(self._worker, queue, limit=room, lease=self._options.lease)
     left = [None if each.time_left is None else each.time_left - ahead.total_seconds() for each in claims]
     return [each._replace(time_left=seconds) for each, seconds in zip(claims, left, strict=True)]
 
@@ -80,7 +80,7 @@ BUGS = (
         "workers-clock-ends-it",
         "The worker knows how late it is, so nobody else needs to be asked.",
         ("SLA-2",),
-        (Swap(Worker, "_claim", _count_by_my_clock), Swap(attempt, "time_out", _end_at_once)),
+        (Swap(Claimer, "_claim", _count_by_my_clock), Swap(attempt, "time_out", _end_at_once)),
     ),
     Bug(
         "sweep-keeps-the-token",

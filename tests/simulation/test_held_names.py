@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast, Status
 from holdfast.core.jobs.transitions import hold as hold_back
-from holdfast.core.providers.provider import held_for_name
+from holdfast.core.providers.holder import held_for_name
 from tests.crashpoints.planned_fault import NoFaults
 from tests.simulation.world import World
 

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.jobs.job import Claim, Event, Job, Signal
 from holdfast.core.jobs.stages import StageRow
-from holdfast.core.providers.provider import holder_label
+from holdfast.core.providers.holder import holder_label
 from holdfast.ports.store import Pause, SubmissionRefusal
 from tests.stateful.short_repr import short_repr
 

@@ -22,7 +22,7 @@ from holdfast.core.jobs.job import Claim, Event, EventKind, Job, JobFilter, Rece
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status, allowed
 from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
-from holdfast.core.providers.provider import holder_label
+from holdfast.core.providers.holder import holder_label
 from holdfast.ports.store import Extension, Pause, Promotion, Settled, SubmissionRefusal
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

@@ -9,43 +9,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.providers.breaker import (
-    LARGEST_RELEASE,
-    LONGEST_PAUSE,
-    SHORTEST_PAUSE,
+from holdfast.core.providers.breaker import LONGEST_PAUSE, Breaker
+from holdfast.core.providers.breaker_state import (
     STATES,
-    Breaker,
-    BreakerChange,
     BreakerState,
-    CallOutcome,
-    CallPermission,
-    CallReport,
     OpenCause,
     OpenPeriod,
-    Override,
-    OverrideKind,
-    Ramp,
     RecordedCall,
     Trial,
-    all_released,
-    apply_reports,
-    call_permission,
     calls_for_backup,
-    event_details,
-    exceeds_threshold,
-    extend_trials,
     failure_rate,
     failures,
     lets_through,
-    needs_no_write,
     open_seconds,
     overridden,
-    release,
-    seconds_to_next_release,
     state_name,
-    take_trial,
     with_probe,
 )
+from holdfast.core.providers.call_reports import (
+    SHORTEST_PAUSE,
+    BreakerChange,
+    CallOutcome,
+    CallReport,
+    apply_reports,
+    event_details,
+    exceeds_threshold,
+    needs_no_write,
+)
+from holdfast.core.providers.override import Override, OverrideKind
+from holdfast.core.providers.permission import CallPermission, call_permission, extend_trials, take_trial
+from holdfast.core.providers.ramp import LARGEST_RELEASE, Ramp
+from holdfast.core.providers.recovery import all_released, release, seconds_to_next_release
 
 NOW = 1_000.0
 LEASE = 10.0

@@ -23,7 +23,7 @@ from holdfast import (
 from holdfast.core.failures.failure import MEANINGS, Failure, Meaning
 from holdfast.core.jobs.states import ENDED, GRAPH
 from holdfast.core.jobs.transitions import AttemptEnd
-from holdfast.core.providers.breaker import STATES
+from holdfast.core.providers.breaker_state import STATES
 from holdfast.telemetry.metric_catalog import COUNTERS
 from tests.pages import DOCS, ROOT, read, table, words
 

@@ -17,9 +17,10 @@ from holdfast.cli.process.health import (
     held_gauge,
     queue_gauges,
 )
-from holdfast.core.providers import breaker
-from holdfast.core.providers.breaker import BreakerState, OpenCause, OpenPeriod, Override, OverrideKind
-from holdfast.core.providers.provider import held_for_limit
+from holdfast.core.providers import breaker_state
+from holdfast.core.providers.breaker_state import BreakerState, OpenCause, OpenPeriod
+from holdfast.core.providers.holder import held_for_limit
+from holdfast.core.providers.override import Override, OverrideKind
 from holdfast.ports import Depth
 
 
@@ -91,7 +92,7 @@ OPEN = BreakerState(open_period=OpenPeriod(OpenCause.FAILURES, since=10.0, until
 def test_a_provider_is_in_one_state_and_in_no_other(gate: BreakerState, state: str) -> None:
     readings = dict(breaker_gauges({"llm": ProviderReading(gate, 30.0)})["provider_state"])
 
-    assert readings == {("llm", each): float(each == state) for each in breaker.STATES}
+    assert readings == {("llm", each): float(each == state) for each in breaker_state.STATES}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,9 @@ def test_a_provider_is_shut_for_as_long_as_calls_have_been_turned_away(
 
 
 def test_the_failure_rate_is_of_the_window_or_of_the_calls_that_shut_it() -> None:
-    calls = tuple(breaker.RecordedCall(0.0, failed, slow=False) for failed in (True, False, False, False))
+    calls = tuple(
+        breaker_state.RecordedCall(0.0, failed, slow=False) for failed in (True, False, False, False)
+    )
     gates = {"fresh": BreakerState(), "closed": BreakerState(seen=calls), "open": OPEN}
 
     gauges = breaker_gauges({name: ProviderReading(gate, 30.0) for name, gate in gates.items()})

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.execution.attempt import Attempt
-from holdfast.engine.worker.lease_guard import MOST_LEASES, LeaseGuard
+from holdfast.engine.leases.lease_guard import MOST_LEASES, LeaseGuard
 
 if TYPE_CHECKING:
-    from holdfast.engine.worker.lease_keeper import LeaseKeeper
+    from holdfast.engine.leases.lease_keeper import LeaseKeeper
     from holdfast.ports import Clock, Logger
 
 LEASE = 6.0

@@ -7,16 +7,18 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.errors import StoreUnavailable
+from holdfast.engine.leases.cancel_watcher import CancelWatcher
+from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.store_availability import StoreAvailability
-from holdfast.engine.worker.lease_keeper import LeaseKeeper
 from holdfast.ports.store import Extension
 from holdfast.testing.virtual_loop import VirtualLoop
 from holdfast.testing.world import VirtualClock
+from tests.runtimes import a_runtime
 
 if TYPE_CHECKING:
     from holdfast.engine.execution.attempt import Attempt
-    from holdfast.ports import Logger, Store
+    from holdfast.ports import Logger
 
 NOTHING_NEW = Extension(frozenset(), frozenset())
 
@@ -84,20 +86,15 @@ def kept(
     async def run() -> None:
         claim = SimpleNamespace(id="job", token=1, name="work", queue="default")
         attempt = SimpleNamespace(claim=claim, deadline_due=lambda: False, trace=None)
-        keeper = LeaseKeeper(
-            "worker",
-            cast("Store", slow),
-            {"job": cast("Attempt", attempt)},
-            {("ended", 7)},
-            WorkerOptions(lease=timedelta(seconds=lease)),
-            clock=VirtualClock(loop),
-            logger=cast("Logger", logger),
-        )
-        availability = StoreAvailability("worker", VirtualClock(loop), cast("Logger", logger))
-        tasks = [
-            asyncio.create_task(keeper.run(availability)),
-            asyncio.create_task(keeper.watch_cancellations(availability)),
+        runtime = a_runtime(store=slow, clock=VirtualClock(loop), logger=logger)
+        options = WorkerOptions(lease=timedelta(seconds=lease))
+        held = {"job": cast("Attempt", attempt)}
+        services = [
+            LeaseKeeper("worker", runtime, options, held, {("ended", 7)}),
+            CancelWatcher("worker", runtime, options, held),
         ]
+        availability = StoreAvailability("worker", VirtualClock(loop), cast("Logger", logger))
+        tasks = [service.start("worker", availability) for service in services]
         if beside is not None:
             tasks.append(asyncio.create_task(beside(loop)))
         await asyncio.sleep(seconds)

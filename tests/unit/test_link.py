@@ -10,11 +10,15 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from holdfast.core.providers.breaker import Breaker, BreakerState, CallOutcome
+from holdfast.core.providers.breaker import Breaker
+from holdfast.core.providers.breaker_state import BreakerState
+from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.core.providers.limits import SLACK, Grant, Limits, Rate
-from holdfast.core.providers.provider import ProviderSpec, ProviderState
+from holdfast.core.providers.provider import ProviderSpec
+from holdfast.core.providers.provider_state import ProviderState
 from holdfast.engine.providers.limiter import Limiter
-from holdfast.engine.providers.link import CallToken, LinkRuntime, ProviderLink
+from holdfast.engine.providers.link import LinkRuntime, ProviderLink
+from holdfast.engine.providers.provider_cache import CallToken
 from holdfast.engine.providers.shared_state import LONGEST_REST, Announcement, SharedState, swap
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.ports import Store
@@ -227,10 +231,10 @@ def may_retry_after_ten_calls(*, retry: bool, refused: bool = False) -> bool:
     async def main() -> bool:
         spec = ProviderSpec("llm", limits=Limits(concurrency=20), retry_budget=0.5)
         line = a_line(Shelf(ProviderRow(1, spent.dump())), spec)
-        line.held_keys = {""} if refused else set()
+        line.limits.set_held({""} if refused else set())
         made = [await line.enter("", released=False, retry=retry) for _ in range(10)]
         assert made == [not refused] * 10
-        return await line.may_retry()
+        return await line.limits.may_retry()
 
     return run(main())
 

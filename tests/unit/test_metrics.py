@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import ConfigError, PublicCode
 from holdfast.cli.process.health import OTHER_QUEUES, STATES
-from holdfast.core.providers.breaker import STATES as PROVIDER_STATES
+from holdfast.core.providers.breaker_state import STATES as PROVIDER_STATES
 from holdfast.telemetry.metric_catalog import CALLS, COUNTERS, GAUGES, HISTOGRAMS, OUTCOMES
 from holdfast.telemetry.metrics import BOUNDS, MetricRegistry
 from holdfast.telemetry.prometheus import MetricsPage, PrometheusMetrics, merged

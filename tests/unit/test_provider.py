@@ -9,19 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.failures.failure import ErrorClass, Failure, Scope, Verdict
-from holdfast.core.providers.breaker import (
+from holdfast.core.providers.breaker_state import (
     BreakerState,
-    CallOutcome,
     OpenCause,
     OpenPeriod,
-    Override,
-    OverrideKind,
-    Ramp,
     RecordedCall,
     Trial,
     overridden,
     state_name,
     with_probe,
+)
+from holdfast.core.providers.call_reports import CallOutcome
+from holdfast.core.providers.holder import (
+    checked_key,
+    held_for_limit,
+    held_for_retries,
+    holder_label,
+    limited_key,
+    provider_of,
 )
 from holdfast.core.providers.limits import (
     LEASE,
@@ -33,22 +38,16 @@ from holdfast.core.providers.limits import (
     Rate,
     Share,
 )
-from holdfast.core.providers.provider import (
+from holdfast.core.providers.override import Override, OverrideKind
+from holdfast.core.providers.provider import ProviderSpec, hold_reason, outcome_of
+from holdfast.core.providers.provider_state import (
     MAX_KEYS_PER_RELEASE,
     MAX_SAVED_RETRIES,
     ORPHANED_AFTER,
-    ProviderSpec,
     ProviderState,
-    checked_key,
     dump_quota,
-    held_for_limit,
-    held_for_retries,
-    hold_reason,
-    holder_label,
-    limited_key,
-    outcome_of,
-    provider_of,
 )
+from holdfast.core.providers.ramp import Ramp
 from tests.builders import a_failure
 
 NOW = 1_000.0

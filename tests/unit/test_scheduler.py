@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
@@ -42,9 +43,8 @@ def pause_after(*, seconds: float, every: str) -> float:
     @hold.job("tidy")
     async def tidy() -> None: ...
 
-    parts = hold.runtime
     store = cast("Store", SlowStore(seconds))
-    ticker = Scheduler(store, parts.registry, ids=parts.ids, logger=parts.logger, metrics=MetricRegistry())
+    ticker = Scheduler(replace(hold.runtime, store=store, metrics=MetricRegistry()))
     loop = VirtualLoop(random.Random(0))
     try:
         return loop.run_until_complete(ticker.run_once())

@@ -2,21 +2,20 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import StageWrite, Transition, complete
 from holdfast.engine.store_retry import StoreRetry
-from holdfast.engine.worker.settler import AttemptOutcome, Settler
+from holdfast.engine.worker.attempt_outcome import AttemptOutcome
+from holdfast.engine.worker.settler import Settler
 from holdfast.ports.store import Settled
 from holdfast.telemetry.metrics import MetricRegistry
 from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_stage
-
-if TYPE_CHECKING:
-    from holdfast.ports import Logger, Store
+from tests.runtimes import a_runtime
 
 
 class LockedStore:
@@ -42,16 +41,15 @@ class Scene:
         self.store = LockedStore(*locked)
         self.lines: list[str] = []
         logger = SimpleNamespace(verbose=False, warning=self._log, info=self._log, debug=self._log)
-        self.settler = Settler(
-            cast("Store", self.store),
-            "worker",
-            StoreRetry(SystemClock(), SystemDice()),
-            written=lambda: None,
-            parked=lambda: None,
+        runtime = a_runtime(
+            store=self.store,
+            store_retry=StoreRetry(SystemClock(), SystemDice()),
             describe=str,
-            logger=cast("Logger", logger),
+            logger=logger,
             metrics=MetricRegistry(),
+            development=False,
         )
+        self.settler = Settler("worker", runtime)
 
     def _log(self, event: str, **_: Any) -> None:
         self.lines.append(event)

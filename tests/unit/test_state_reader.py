@@ -4,17 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.job import Claim
+from holdfast.engine.claiming.state_reader import FIRST_DELAY, LONGEST_DELAY, REMEMBERED, StateReader
 from holdfast.engine.store_retry import StoreRetry
-from holdfast.engine.worker.state_reader import FIRST_DELAY, LONGEST_DELAY, REMEMBERED, StateReader
 from holdfast.testing.virtual_loop import VirtualLoop
 from holdfast.testing.world import SeededDice, VirtualClock
-
-if TYPE_CHECKING:
-    from holdfast.ports import Logger, Store
+from tests.runtimes import a_runtime
 
 WITHIN = timedelta(seconds=10)
 
@@ -53,15 +51,14 @@ class Scene:
         self.loop = VirtualLoop()
         clock = VirtualClock(self.loop)
         self.logger = Lines()
-        self.reader = StateReader(
-            "worker",
-            cast("Store", store),
-            StoreRetry(clock, SeededDice(Random(1))),
-            within=WITHIN,
+        runtime = a_runtime(
+            store=store,
+            store_retry=StoreRetry(clock, SeededDice(Random(1))),
             clock=clock,
-            logger=cast("Logger", self.logger),
+            logger=self.logger,
             describe=str,
         )
+        self.reader = StateReader("worker", runtime, within=WITHIN)
 
     def read(self, *job_ids: str, signals: int = 0) -> tuple[set[str], float]:
         """Read these jobs; say which were found, and how many seconds it took."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.jobs.job import Claim, EventKind
-from holdfast.core.providers.provider import awaited_name, awaited_queue
+from holdfast.core.providers.holder import awaited_name, awaited_queue
 from holdfast.engine.worker.unrunnable import Unrunnable
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.wiring.system import SystemClock

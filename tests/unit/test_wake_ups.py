@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.engine.worker.wake_ups import FORGET_AFTER, LONGEST, SHORTEST, WakeUps
+from holdfast.engine.claiming.wake_ups import FORGET_AFTER, LONGEST, SHORTEST, WakeUps
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.postgres.notify import Sender
 from holdfast.testing.virtual_loop import VirtualLoop

@@ -4,21 +4,25 @@ The path of a job:
 
     declare   registry (what this process can run), signature (arguments and result as JSON)
     submit    submitter, which shares inserts through batcher; recurring jobs: worker/scheduler
-    claim     worker/worker (the loop), worker/wake_ups (which worker reacts to a notification)
-    prepare   worker/state_reader (stored stages and signals), worker/quarantine (suspected of crashing workers),
-              worker/unrunnable (name unknown or not decodable here), worker/lost_claims (answer of a claim lost)
+    claim     claiming/claimer (the loop), claiming/slots (attempts held, free slots), claiming/claim_signal (when to
+              claim again), claiming/wake_ups (which worker reacts to a notification), claiming/lost_claims
+    start     claiming/launcher, claiming/state_reader (stored stages and signals), claiming/quarantine (suspected of
+              crashing workers), worker/unrunnable (name unknown or not decodable here)
     run       execution/attempt (one attempt, from claim to transition), execution/invoke (the call, thread, timeout),
               execution/stages, execution/suspension (sleep, signals, children), execution/provider_calls (permits),
               execution/in_flight (may the job be parked?), execution/context (current attempt, stage and calls),
               execution/interrupts (exceptions that unwind the function), execution/failure_texts (redacted messages)
-    lease     worker/lease_keeper (extends, cancels, stops at deadlines), worker/lease_guard (a thread: the loop blocks)
-    settle    worker/settler, which writes transitions in batches, fenced by their lease tokens; logs and metrics
+    lease     leases/lease_keeper (extends, stops at deadlines), leases/cancel_watcher (requests to cancel),
+              leases/lease_guard (a thread: the loop blocks)
+    settle    worker/settler, which writes transitions in batches, fenced by their lease tokens;
+              worker/attempt_reporter (logs and metrics), worker/attempt_outcome (what is written and reported)
     requeue   worker/maintenance (due, woken, expired and reclaimed jobs), providers/releaser (held jobs)
     result    result_waiter (a caller outside the job waits for its end)
 
-Calls to providers, `providers/`: admission (permit or refusal), limiter (rate limits of this process), link (a provider
-as this worker knows it), shared_state (the row that all workers share), availability (which providers refuse calls),
-releaser (releases held jobs as fast as the provider accepts calls).
+Calls to providers, `providers/`: admission (permit or refusal), link (a worker's link to a provider), which consists of
+provider_cache (the shared state as last read), outcome_buffer (outcomes to report), local_limits and limiter (what this
+worker has of the limits) and exchanger (when it exchanges with the store); shared_state (the row that all workers
+share), availability (which providers refuse calls), releaser (releases held jobs as fast as the provider accepts calls).
 
 Dead letters, `dead_letters/`: service (operations of an operator), preflight (can it be replayed?), replayer (carries
 out replay plans), auto_replayer (plans without an operator), ticket_notifier (log and hooks), archiver (archive and
@@ -27,6 +31,7 @@ retention), restorer (back from the archive).
 Shared by all: runtime (the dependencies), options, service (the loop of a background service), store_retry and
 store_availability (outages of the store), naming (log fields), worker/garbage_collector (tunes Python's).
 
-The worker starts the services of `worker/`, the releaser, and the replayers, notifier and archiver of `dead_letters/`.
+`worker/worker` puts these parts together, starts the services beside the claimer (lease keeper, cancel watcher,
+maintenance, releaser, scheduler, replayers, notifier, archiver) and shuts down (worker/stop_request).
 What a decision is (a retry, a breaker, a deadline) is in `core`; how rows are written is in `stores`.
 """

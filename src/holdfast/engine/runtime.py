@@ -9,6 +9,7 @@ from holdfast.core.redaction import Redactor
 from holdfast.core.strict_json import fingerprint
 from holdfast.engine.options import LetterOptions
 from holdfast.engine.registry import Registry
+from holdfast.engine.store_retry import StoreRetry
 from holdfast.ports import Clock, Dice, Executor, Ids, Logger, Metrics, Store, Tracer, Watchdog
 
 
@@ -36,6 +37,11 @@ class Runtime:
     """Called before the function of a job, in its context: it binds the job to the log context."""
     development: bool = False
     """Development mode: each completed job is logged at info, and each failure with its stack."""
+
+    @property
+    def store_retry(self) -> StoreRetry:
+        """Retries calls while the store is unavailable, by this clock and these dice."""
+        return StoreRetry(self.clock, self.dice)
 
     def describe(self, error: BaseException) -> str:
         """Return the message of an error, with secrets redacted."""

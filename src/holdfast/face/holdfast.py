@@ -22,7 +22,7 @@ from holdfast.core.jobs.job import End, Event, Job, JobFilter, Receipt, Submissi
 from holdfast.core.jobs.schedules import Missed, Schedule, Ticks, every
 from holdfast.core.jobs.states import Status
 from holdfast.core.providers.breaker import Breaker
-from holdfast.core.providers.provider import ProviderState
+from holdfast.core.providers.provider_state import ProviderState
 from holdfast.core.redaction import Redactor
 from holdfast.core.strict_json import encode, ensure_storable
 from holdfast.core.within import kind_of

@@ -7,18 +7,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from holdfast.core.errors import ConfigError, StateRefused
-from holdfast.core.providers.breaker import (
-    Override,
-    OverrideKind,
+from holdfast.core.providers.breaker_state import (
     failure_rate,
     failures,
     lets_through,
-    live_trials,
     overridden,
     state_name,
     with_probe,
 )
-from holdfast.core.providers.provider import ProviderSpec, ProviderState, checked_key, provider_of
+from holdfast.core.providers.holder import checked_key, provider_of
+from holdfast.core.providers.override import Override, OverrideKind
+from holdfast.core.providers.permission import live_trials
+from holdfast.core.providers.provider import ProviderSpec
+from holdfast.core.providers.provider_state import ProviderState
 from holdfast.core.strict_json import ensure_storable
 from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.context import CALLING, CURRENT

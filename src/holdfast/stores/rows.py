@@ -9,7 +9,7 @@ from holdfast.core.jobs.job import MOST_SIGNALS, End, EventKind, Job
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status
 from holdfast.core.jobs.transitions import Finish, Requeue, Transition, has_result, held_by_provider
-from holdfast.core.providers.provider import holder_label
+from holdfast.core.providers.holder import holder_label
 from holdfast.ports.store import Settled
 
 Lease = tuple[str, int]

@@ -8,7 +8,7 @@ from holdfast.core.dead_letters.letter import LetterState
 from holdfast.core.failures.escalation import LEVELS
 from holdfast.core.failures.failure import PublicCode
 from holdfast.core.jobs.transitions import AttemptEnd
-from holdfast.core.providers.breaker import CallOutcome
+from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.telemetry.metrics import Labels
 
 PROVIDER = "provider"

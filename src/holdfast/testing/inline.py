@@ -19,9 +19,9 @@ from holdfast.engine.execution.attempt import Attempt, AttemptRuntime
 from holdfast.engine.execution.failure_texts import FailureTexts
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.runtime import Runtime
-from holdfast.engine.store_retry import StoreRetry
+from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from holdfast.engine.worker.scheduler import Scheduler
-from holdfast.engine.worker.settler import AttemptOutcome, Settler
+from holdfast.engine.worker.settler import Settler
 from holdfast.engine.worker.unrunnable import Unrunnable
 from holdfast.engine.worker.worker import Worker
 from holdfast.face import Holdfast
@@ -61,6 +61,7 @@ def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Jo
             dice=SeededDice(random.Random(0)),
             executor=functions,
             watchdog=None,
+            development=False,
             letters=letters_here(hold.runtime.letters, FleetingArchive()),
         )
         inliner = _Inliner(runtime, clock, functions)
@@ -126,9 +127,7 @@ class _Inliner:
         self._store = runtime.store
         self._clock = clock
         self._functions = functions
-        self._scheduler = Scheduler(
-            runtime.store, runtime.registry, ids=runtime.ids, logger=runtime.logger, metrics=runtime.metrics
-        )
+        self._scheduler = Scheduler(runtime)
         self._underway: dict[str, asyncio.Task[None]] = {}
         self._claiming: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -195,7 +194,7 @@ class _Inliner:
         _DEPTH.set(_DEPTH.get() + 1)
         spec, settler, began = (
             self._runtime.registry.get(claim.name),
-            self._settler(),
+            Settler(NAME, self._runtime),
             self._clock.monotonic(),
         )
         rows = await self._store.stages([claim.id]) if claim.stages else []
@@ -225,24 +224,12 @@ class _Inliner:
             executor=thread or self._functions,
             logger=self._runtime.logger,
             store=self._store,
-            store_retry=StoreRetry(self._clock, self._runtime.dice),
+            store_retry=self._runtime.store_retry,
             loop=thread or loop,  # type: ignore[arg-type]  # as much of a loop as a thread needs
             closing=_cancelled,
             code_version=self._runtime.letters.code_version,
             allowed=self._runtime.redactor.context,
             bind_job=self._runtime.bind_job,
-        )
-
-    def _settler(self) -> Settler:
-        return Settler(
-            self._store,
-            NAME,
-            StoreRetry(self._clock, self._runtime.dice),
-            written=lambda: None,
-            parked=lambda: None,
-            describe=self._runtime.describe,
-            logger=self._runtime.logger,
-            metrics=self._runtime.metrics,
         )
 
 

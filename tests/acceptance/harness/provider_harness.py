@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.providers.provider import ProviderState
+from holdfast.core.providers.provider_state import ProviderState
 from tests.acceptance.harness.callers import Callers, build
 from tests.acceptance.harness.polling import throttled, until
 from tests.acceptance.harness.processes import HARNESS, Place, Process, Service, WorkerPool

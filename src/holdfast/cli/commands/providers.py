@@ -12,7 +12,7 @@ from holdfast.cli.views import providers as view
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.providers import ProviderDetails, ProviderListing
 from holdfast.cli.views.table import Column, Fit, show_table
-from holdfast.core.providers.provider import holder_label, provider_of
+from holdfast.core.providers.holder import holder_label, provider_of
 from holdfast.face import Holdfast, Providers, ProviderStatus
 
 EVENTS = 20

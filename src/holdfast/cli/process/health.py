@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from holdfast.core.dead_letters.letter import LetterState
 from holdfast.core.errors import HoldfastError
-from holdfast.core.providers.breaker import STATES as PROVIDER_STATES
-from holdfast.core.providers.breaker import BreakerState, failure_rate, open_seconds, state_name
-from holdfast.core.providers.provider import awaited_name, provider_of
+from holdfast.core.providers.breaker_state import STATES as PROVIDER_STATES
+from holdfast.core.providers.breaker_state import BreakerState, failure_rate, open_seconds, state_name
+from holdfast.core.providers.holder import awaited_name, provider_of
 from holdfast.core.redaction import printable
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.worker import Worker

@@ -14,7 +14,7 @@ from holdfast.core.failures.failure import Failure, deadline_passed
 from holdfast.core.jobs.job import Claim, EventKind
 from holdfast.core.jobs.stages import StageKey, StageStatus
 from holdfast.core.jobs.states import Status
-from holdfast.core.providers.provider import awaited_name
+from holdfast.core.providers.holder import awaited_name
 
 FOR_EVER = LONGEST
 """Longer than any wait: how long a job is parked whose wait has no end of its own."""

@@ -19,6 +19,7 @@ from holdfast.core.dead_letters.ticket import TicketKind
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.failures.escalation import Follow
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.service import OptionalService
 from holdfast.ports.archive import Archive, Sealer
 from holdfast.ports.letters import Seen
 
@@ -43,13 +44,13 @@ PAUSE = 0.05
 DAY = timedelta(days=1)
 
 
-class Archiver:
+class Archiver(OptionalService):
     """Archives and deletes by the retention options. Workers take turns at it."""
 
+    name = "archiver"
+
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._store = runtime.store
-        self._logger = runtime.logger
+        super().__init__(runtime)
         self._metrics = runtime.metrics
         self._options = runtime.letters
 
@@ -60,7 +61,7 @@ class Archiver:
             if self._options.archive is not None:
                 await self._archive_in_turn()
             await self._purge()
-        return EVERY.total_seconds() * (0.5 + self._runtime.dice.roll())
+        return self._jittered(EVERY.total_seconds())
 
     async def _archive_in_turn(self) -> None:
         """Archive what is due. If that fails, the other records are still deleted."""

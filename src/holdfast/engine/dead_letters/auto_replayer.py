@@ -16,7 +16,7 @@ from holdfast.core.dead_letters.replay_plan import (
 from holdfast.core.durations import duration
 from holdfast.engine.dead_letters.preflight import read_jobs
 from holdfast.engine.providers.availability import unavailable_providers
-from holdfast.engine.runtime import Runtime
+from holdfast.engine.service import OptionalService
 
 EVERY = 10.0
 """Average seconds between two runs."""
@@ -25,12 +25,10 @@ PAGE = 100
 """Letters that are read together."""
 
 
-class AutoReplayer:
+class AutoReplayer(OptionalService):
     """Makes replay plans for letters whose job allows automatic replay; the replayer carries them out."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._store = runtime.store
+    name = "automatic replayer"
 
     async def run_once(self) -> float:
         """Plan the replay of new letters that are due; return the seconds until the next run."""
@@ -40,14 +38,13 @@ class AutoReplayer:
             if spec.auto_replay is not None
             for name in (spec.name, *spec.aliases)
         }
-        if policies and not await self._is_replaying():
+        # While an earlier automatic plan is running there is no other: each would have a pace of its own.
+        if policies and all(
+            Plan.load(row.state).actor != AUTOMATIC for row in await self._store.running_plans()
+        ):
             for name, policy in policies.items():
                 await self._look(name, policy)
-        return EVERY * (0.5 + self._runtime.dice.roll())
-
-    async def _is_replaying(self) -> bool:
-        """Whether an earlier automatic plan is running: concurrent plans would each have a pace of their own."""
-        return any(Plan.load(row.state).actor == AUTOMATIC for row in await self._store.running_plans())
+        return self._jittered(EVERY)
 
     async def _look(self, name: str, policy: AutoReplay) -> None:
         """Plan the replay of the first letters that are due; the others follow when that plan has ended."""

@@ -1,20 +1,21 @@
 """The replayer: it carries out replay plans, the canary first and the others at the plan's pace."""
 
-import asyncio
+from collections.abc import Callable
 
 from holdfast.core.dead_letters.replay_plan import BEAT, Phase, Plan, next_move
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.service import OptionalService
 from holdfast.ports.letters import PlanRow
 
 
-class Replayer:
+class Replayer(OptionalService):
     """Advances replay plans. Every worker runs one; the first to write the next step takes it."""
 
-    def __init__(self, runtime: Runtime, wake_worker: asyncio.Event) -> None:
-        self._store = runtime.store
-        self._logger = runtime.logger
+    name = "replayer"
+
+    def __init__(self, runtime: Runtime, wake_worker: Callable[[], None]) -> None:
+        super().__init__(runtime)
         self._metrics = runtime.metrics
-        self._dice = runtime.dice
         self._idle = runtime.letters.poll_interval.total_seconds()
         self._wake_worker = wake_worker
 
@@ -23,7 +24,7 @@ class Replayer:
         rows = await self._store.running_plans()
         for row in rows:
             await self._advance(row)
-        return min(BEAT, self._idle) if rows else self._idle * (0.5 + self._dice.roll())
+        return min(BEAT, self._idle) if rows else self._jittered(self._idle)
 
     async def _advance(self, row: PlanRow) -> None:
         try:
@@ -43,7 +44,7 @@ class Replayer:
     def _report(self, before: Plan, after: Plan, jobs: int) -> None:
         fields = {"plan": after.token, "actor": after.actor}
         if jobs:
-            self._wake_worker.set()
+            self._wake_worker()
             self._metrics.count("letters_replayed", jobs)
             self._logger.info("dead letters replayed", jobs=jobs, **fields)
         if after.phase is Phase.STOPPED:

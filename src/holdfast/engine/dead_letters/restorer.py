@@ -140,7 +140,8 @@ class Restorer:
     ) -> None:
         """Restore those of *page* that are not in the database, and add the results to *outcome*."""
         done, refused = outcome
-        in_database = await self._in_database(page)
+        found = await self._store.letters(LetterFilter(job_ids=tuple(page), limit=len(page)))
+        in_database = {letter.job_id for letter in found}
         if letter_filter.job_ids is not None:
             refused.update((job_id, _is_here(job_id)) for job_id in in_database)
         away = dict(islice(((job_id, page[job_id]) for job_id in page if job_id not in in_database), room))
@@ -154,11 +155,6 @@ class Restorer:
         back = list(records) if dry_run else await self._put_back(list(records.values()))
         refused.update((job_id, _is_here(job_id)) for job_id in records if job_id not in back)
         done.extend(back)
-
-    async def _in_database(self, page: CopiesByJob) -> set[str]:
-        """Return the job ids of the letters that are in the database."""
-        found = await self._store.letters(LetterFilter(job_ids=tuple(page), limit=len(page)))
-        return {letter.job_id for letter in found}
 
     async def _read(self, page: CopiesByJob) -> dict[str, list[Found | Unread]]:
         """Read all copies; a file that cannot be read is logged, and does not hide the others."""
@@ -217,7 +213,7 @@ def _newest(copies: Sequence[Found | Unread]) -> Mapping[str, Any] | HoldfastErr
     would be done again.
     """
     unread = [copy for copy in copies if isinstance(copy, Unread)]
-    newest = max((copy for copy in copies if isinstance(copy, Found)), key=_found_age, default=None)
+    newest = max((copy for copy in copies if isinstance(copy, Found)), key=_age, default=None)
     if newest is None:
         return unread[-1].error
     for copy in unread:
@@ -226,16 +222,13 @@ def _newest(copies: Sequence[Found | Unread]) -> Mapping[str, Any] | HoldfastErr
     return newest.record
 
 
-def _found_age(copy: Found) -> tuple[int, int]:
-    return _age(copy.record)
-
-
-def _age(record: Mapping[str, Any]) -> tuple[int, int]:
-    """Return a key that orders the records of a job by age.
+def _age(copy: Found) -> tuple[int, int]:
+    """Return a key that orders the copies of a letter by age.
 
     Not the names of their files: clocks are set back, and a worker may write late what it read long before.
     """
-    return record["letter"]["generation"], record["letter"]["version"]
+    letter = copy.record["letter"]
+    return letter["generation"], letter["version"]
 
 
 def _spelled(letter_filter: LetterFilter) -> LetterFilter:

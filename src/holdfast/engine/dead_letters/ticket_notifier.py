@@ -5,11 +5,12 @@ import inspect
 from collections.abc import Awaitable, Iterable, Sequence, Set
 from datetime import datetime, timedelta
 
-from holdfast.core.dead_letters.letter import LetterFilter
+from holdfast.core.dead_letters.letter import Letter, LetterFilter
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind, of_letter
-from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS, Follow, Table
+from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS, Follow
 from holdfast.engine.options import Hook
 from holdfast.engine.runtime import Runtime
+from holdfast.engine.service import OptionalService
 from holdfast.ports.letters import TicketRow
 
 BATCH = 10
@@ -55,14 +56,14 @@ class HookDeliveries:
             self._by_ticket.pop((ticket.id, ticket.raised_at), None)
 
 
-class TicketNotifier:
+class TicketNotifier(OptionalService):
     """Delivers tickets. Every worker runs one; one at a time leases a ticket, and it is delivered at least once."""
 
+    name = "notifier"
+
     def __init__(self, runtime: Runtime, *, hook_timeout: float = HOOK_TIMEOUT) -> None:
-        self._store = runtime.store
-        self._logger = runtime.logger
+        super().__init__(runtime)
         self._metrics = runtime.metrics
-        self._dice = runtime.dice
         self._clock = runtime.clock
         self._executor = runtime.executor
         self._options = runtime.letters
@@ -81,7 +82,7 @@ class TicketNotifier:
             await self._notify_all(await self._render_tickets(rows), logged, until=until)
         if len(rows) == BATCH:
             return 0
-        return self._options.poll_interval.total_seconds() * (0.5 + self._dice.roll())
+        return self._jittered(self._options.poll_interval.total_seconds())
 
     async def _notify_all(self, tickets: Sequence[Ticket], logged: Set[str], *, until: float) -> None:
         """Deliver tickets, and store that; those not started in time are due again when their lease expires."""
@@ -110,16 +111,14 @@ class TicketNotifier:
         ids = tuple(row.job_id for row in rows if row.job_id is not None)
         found = await self._store.letters(LetterFilter(job_ids=ids, limit=len(ids))) if ids else []
         letters = {letter.job_id: letter for letter in found}
-        return [
-            _plain(row)
-            if row.job_id not in letters
-            else of_letter(row.id, row.raised_at, letters[row.job_id], self._table(letters[row.job_id].name))
-            for row in rows
-        ]
+        return [self._render(row, letters.get(row.job_id or "")) for row in rows]
 
-    def _table(self, name: str) -> Table:
-        spec = self._registry.get(name)
-        return DEFAULT_TABLE if spec is None else spec.exhaustion
+    def _render(self, row: TicketRow, letter: Letter | None) -> Ticket:
+        if letter is None:
+            return _plain(row)
+        spec = self._registry.get(letter.name)
+        table = DEFAULT_TABLE if spec is None else spec.exhaustion
+        return of_letter(row.id, row.raised_at, letter, table)
 
     async def _covered_by_group(self, tickets: Sequence[Ticket]) -> set[str]:
         """Return the ids of tickets that another one of their group covers; an escalated ticket is always delivered."""

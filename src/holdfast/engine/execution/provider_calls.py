@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from holdfast.core.failures.escalation import Follow
 from holdfast.core.failures.failure import Failure
 from holdfast.core.jobs.transitions import hold
-from holdfast.core.providers.breaker import CallOutcome
-from holdfast.core.providers.provider import ProviderSpec, outcome_of, provider_of
+from holdfast.core.providers.call_reports import CallOutcome
+from holdfast.core.providers.holder import provider_of
+from holdfast.core.providers.provider import ProviderSpec, outcome_of
 from holdfast.engine.execution.context import CALLING
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost
 from holdfast.engine.providers.admission import BAD_OUTCOMES, Admission, Permit, PermitRefusal, PermitRequest

@@ -15,7 +15,7 @@ from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.failures.failure import Failure, worker_lost
 from holdfast.core.jobs.stages import CallHash, StageKey, StageRow, StageStatus, ensure_same
 from holdfast.core.jobs.transitions import Requeue, StageWrite, Transition, exhausted, fail
-from holdfast.core.providers.breaker import CallOutcome
+from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.engine.execution.context import CALLING, STAGE, RunningStage
 from holdfast.engine.execution.in_flight import InFlight
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost

@@ -4,20 +4,13 @@ import asyncio
 from typing import NamedTuple
 
 from holdfast.core.errors import ConfigError
-from holdfast.core.providers.breaker import (
-    BreakerState,
-    CallOutcome,
-    CallPermission,
-    call_permission,
-    calls_for_backup,
-)
-from holdfast.core.providers.provider import (
-    ProviderSpec,
-    held_for_limit,
-    held_for_retries,
-    hold_reason,
-)
-from holdfast.engine.providers.link import CallToken, LinkRuntime, ProviderLink
+from holdfast.core.providers.breaker_state import BreakerState, calls_for_backup
+from holdfast.core.providers.call_reports import CallOutcome
+from holdfast.core.providers.holder import held_for_limit, held_for_retries
+from holdfast.core.providers.permission import CallPermission, call_permission
+from holdfast.core.providers.provider import ProviderSpec, hold_reason
+from holdfast.engine.providers.link import LinkRuntime, ProviderLink
+from holdfast.engine.providers.provider_cache import CallToken
 from holdfast.engine.registry import Registry
 
 BAD_OUTCOMES = frozenset(
@@ -171,7 +164,7 @@ class Admission:
         breaker, checked_at = await link.breaker_state(), link.clock()
         if call_permission(breaker, link.spec.breaker, link.now, released=released) is CallPermission.NONE:
             return _breaker_refusal(link, breaker)
-        if request.retry and not await link.may_retry():
+        if request.retry and not await link.limits.may_retry():
             return PermitRefusal(held_for_retries(link.name), f"{link.name} has no retries to spare")
         if not await link.enter(request.key, released=released, retry=request.retry):
             return PermitRefusal(

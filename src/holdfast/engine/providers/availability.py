@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from holdfast.core.providers.breaker import BreakerState, lets_through, state_name
-from holdfast.core.providers.provider import ProviderState
+from holdfast.core.providers.breaker_state import BreakerState, lets_through, state_name
+from holdfast.core.providers.provider_state import ProviderState
 from holdfast.ports import Store
 
 

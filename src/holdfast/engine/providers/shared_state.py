@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from holdfast.core.providers.provider import ProviderState, dump_quota
+from holdfast.core.providers.provider_state import ProviderState, dump_quota
 from holdfast.ports import Dice, Store
 from holdfast.ports.providers import KeyWrite
 

@@ -2,13 +2,13 @@
 and reclaims those of dead workers."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Callable
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.naming import name_and_queue
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.store_availability import StoreAvailability
-from holdfast.ports import Clock, Dice, Logger, Metrics, Store
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.service import Service
 
 BATCH = 1_000
 
@@ -16,28 +16,17 @@ FORGET_KEYS_EVERY = 10.0
 """Seconds between two deletions of provider keys that are not in use any more."""
 
 
-class Maintenance:
+class Maintenance(Service):
     """Makes due jobs ready. Every worker runs one; the store keeps them from doing the same work twice."""
 
-    def __init__(
-        self,
-        store: Store,
-        options: WorkerOptions,
-        wake_worker: asyncio.Event,
-        *,
-        clock: Clock,
-        dice: Dice,
-        logger: Logger,
-        metrics: Metrics,
-    ) -> None:
-        self._store = store
-        self._options = options
+    name = "maintenance"
+
+    def __init__(self, runtime: Runtime, options: WorkerOptions, wake_worker: Callable[[], None]) -> None:
+        self._poll = options.poll.total_seconds()
+        super().__init__(runtime, store_pause=self._poll)
         self._wake_worker = wake_worker
-        self._clock = clock
-        self._dice = dice
-        self._logger = logger
-        self._metrics = metrics
-        self._woken = asyncio.Event()
+        self._clock = runtime.clock
+        self._metrics = runtime.metrics
         self._forget_keys_at = 0.0
         self._third = options.lease.total_seconds() / 3
         self._unavailable_since: float | None = None
@@ -46,20 +35,8 @@ class Maintenance:
         self.paused: frozenset[str] | None = None
         """The paused queues as of the last run; `None` before the first."""
 
-    async def run(self, availability: StoreAvailability) -> None:
-        """Run when the next job is due, and at every poll."""
-        while True:
-            try:
-                pause = await self.run_once()
-                availability.answered("maintenance")
-            except StoreUnavailable as error:
-                availability.failed("maintenance", error)
-                pause = self._options.poll.total_seconds()
-            await self._rest(pause)
-
     async def run_once(self) -> float:
         """Do all that is due, once; return the seconds until the next run is worthwhile."""
-        self._woken.clear()
         began = self._clock.monotonic()
         try:
             return await self._sweep()
@@ -76,10 +53,10 @@ class Maintenance:
         reclaimed = await self._reclaim()
         forgotten = await self._forget_keys()
         if promotion.promoted or reclaimed:
-            self._wake_worker.set()
+            self._wake_worker()
         if BATCH in (promotion.promoted, expired, woken, reclaimed, forgotten):
             return 0  # there may be more
-        pause = self._options.poll.total_seconds() * (0.5 + self._dice.roll())
+        pause = self._jittered(self._poll)
         return pause if promotion.next_due is None else min(pause, promotion.next_due.total_seconds())
 
     async def _expire(self) -> int:
@@ -126,14 +103,5 @@ class Maintenance:
     async def _read_paused_queues(self) -> None:
         paused = frozenset(pause.queue for pause in await self._store.paused_queues())
         if self.paused is None or self.paused - paused:
-            self._wake_worker.set()
+            self._wake_worker()
         self.paused = paused
-
-    def wake(self) -> None:
-        """Run again now: a job was requeued that may be due before the next run."""
-        self._woken.set()
-
-    async def _rest(self, pause: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await self._woken.wait()

@@ -4,42 +4,22 @@ import asyncio
 import math
 from datetime import datetime
 
-from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.job import Submission
-from holdfast.engine.registry import Recurring, Registry
-from holdfast.engine.store_availability import StoreAvailability
-from holdfast.ports import Ids, Logger, Metrics, Store
+from holdfast.engine.registry import Recurring
+from holdfast.engine.service import Service
 
 LONGEST_REST = 1.0
 """Longest rest in seconds, however far the next tick is: the store's clock may be set forward."""
 
 
-class Scheduler:
+class Scheduler(Service):
     """Submits the recurring jobs that this process declares when their next tick is due."""
 
-    def __init__(
-        self, store: Store, registry: Registry, *, ids: Ids, logger: Logger, metrics: Metrics
-    ) -> None:
-        self._store = store
-        self._registry = registry
-        self._ids = ids
-        self._logger = logger
-        self._metrics = metrics
-
-    async def run(self, availability: StoreAvailability) -> None:
-        """Submit what is due, and rest until the next tick."""
-        while True:
-            try:
-                pause = await self.run_once()
-                availability.answered("scheduler")
-            except StoreUnavailable as error:
-                availability.failed("scheduler", error)
-                pause = 1.0
-            await asyncio.sleep(pause)
+    name = "scheduler"
 
     async def run_once(self) -> float:
         """Submit what is due; return the seconds until the next tick, by the store's clock."""
-        recurring = {each.schedule.name: each for each in self._registry.recurring}
+        recurring = {each.schedule.name: each for each in self._runtime.registry.recurring}
         if not recurring:
             return LONGEST_REST
         steady = asyncio.get_running_loop().time
@@ -63,7 +43,7 @@ class Scheduler:
         if due.mark != mark:
             batch = [self._submission(recurring) for _ in due.ticks]
             if await self._store.advance_schedule(recurring.schedule.name, mark, due.mark, batch):
-                self._metrics.count("jobs_created", len(batch))
+                self._runtime.metrics.count("jobs_created", len(batch))
                 self._logger.info("schedule submitted", schedule=recurring.schedule.name, jobs=len(batch))
         return due.upcoming
 
@@ -71,5 +51,5 @@ class Scheduler:
         spec = recurring.job
         args = spec.signature.dump_args((), {})
         return Submission(
-            self._ids.job_id(), spec.name, spec.queue, "", args, spec.priority, deadline=spec.deadline
+            self._runtime.ids.job_id(), spec.name, spec.queue, "", args, spec.priority, deadline=spec.deadline
         )

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import Requeue, hold, put_aside
-from holdfast.core.providers.provider import held_for_name
+from holdfast.core.providers.holder import held_for_name
 from holdfast.ports import Clock, Logger
 
 FIRST = timedelta(seconds=30)

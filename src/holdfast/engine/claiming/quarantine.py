@@ -11,9 +11,7 @@ from typing import NamedTuple
 from holdfast.core.jobs.crashes import company
 from holdfast.core.jobs.job import Claim
 from holdfast.engine.execution.attempt import Attempt, Interruption
-from holdfast.engine.registry import Registry
-from holdfast.engine.store_retry import StoreRetry
-from holdfast.ports import Clock, Store
+from holdfast.engine.runtime import Runtime
 
 FEW = 4
 """One slot in this many may be taken by quarantined jobs that wait, and as many by those that run."""
@@ -36,14 +34,13 @@ class _Quarantined(NamedTuple):
 class Quarantine:
     """The quarantined jobs of a worker: those that wait, in order of arrival, and those that run."""
 
-    def __init__(
-        self, store: Store, registry: Registry, store_retry: StoreRetry, *, clock: Clock, slots: int
-    ) -> None:
-        self._store = store
-        self._registry = registry
-        self._store_retry = store_retry
-        self._clock = clock
+    def __init__(self, runtime: Runtime, *, slots: int, within: timedelta) -> None:
+        self._store = runtime.store
+        self._registry = runtime.registry
+        self._store_retry = runtime.store_retry
+        self._clock = runtime.clock
         self._slots = slots
+        self._within = within
         self._waiting: deque[_Quarantined] = deque()
         self._running: dict[Attempt, _Quarantined] = {}
 
@@ -64,14 +61,17 @@ class Quarantine:
         most = company(attempt.claim, budget, self._slots)
         self._waiting.append(_Quarantined(attempt, most, self._clock.monotonic()))
 
-    async def begin(self, *, within: timedelta) -> list[Attempt]:
-        """Return the attempts that may run now, recorded as spent in the store. Raises `StoreUnavailable`."""
+    async def begin(self) -> list[Attempt]:
+        """Return the attempts that may run now, recorded as spent in the store.
+
+        Raises `StoreUnavailable` after retrying for as long as it may: then all of them still wait.
+        """
         ready = self._take_ready()
         if not ready:
             return []
         leases = [(entry.attempt.claim.id, entry.attempt.claim.token) for entry in ready]
         try:
-            held = await self._store_retry.call(lambda _: self._store.begin(leases), within=within)
+            held = await self._store_retry.call(lambda _: self._store.begin(leases), within=self._within)
         except BaseException:
             self._waiting.extendleft(reversed(ready))
             raise

@@ -5,15 +5,14 @@ it from running, nor let the job be claimed again at once.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
 from holdfast.core.jobs.job import Claim, Signal
 from holdfast.core.jobs.stages import StageKey, StageRow
-from holdfast.engine.store_retry import StoreRetry
-from holdfast.ports import Clock, Logger, Store
+from holdfast.engine.runtime import Runtime
 
 FIRST_DELAY = timedelta(seconds=1)
 LONGEST_DELAY = timedelta(minutes=5)
@@ -31,24 +30,14 @@ class StoredState(NamedTuple):
 class StateReader:
     """Reads the state of jobs together, and if that fails, of each alone; each read takes *within* at most."""
 
-    def __init__(
-        self,
-        worker: str,
-        store: Store,
-        store_retry: StoreRetry,
-        *,
-        within: timedelta,
-        clock: Clock,
-        logger: Logger,
-        describe: Callable[[BaseException], str],
-    ) -> None:
+    def __init__(self, worker: str, runtime: Runtime, *, within: timedelta) -> None:
         self._worker = worker
-        self._store = store
-        self._store_retry = store_retry
+        self._store = runtime.store
+        self._store_retry = runtime.store_retry
+        self._clock = runtime.clock
+        self._logger = runtime.logger
+        self._describe = runtime.describe
         self._within = within
-        self._clock = clock
-        self._logger = logger
-        self._describe = describe
         self._failing: dict[str, float] = {}
         """The jobs that could not be read, and since when."""
 

@@ -13,14 +13,16 @@ import asyncio
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.execution.attempt import Attempt
-from holdfast.engine.worker.lease_keeper import LeaseKeeper
+from holdfast.engine.leases.lease_keeper import LeaseKeeper
+from holdfast.engine.runtime import Runtime
 from holdfast.ports import Clock, LeaseExtender, Logger
 
 MOST_LEASES = 10
@@ -189,3 +191,43 @@ class LeaseGuard:
                 "leases abandoned", worker=self._worker, seconds=round(unextended), **self._blocking_code()
             )
             self._extender.close()
+
+
+def guard_leases(
+    worker: str,
+    runtime: Runtime,
+    *,
+    lease: timedelta,
+    lease_keeper: LeaseKeeper,
+    held: Mapping[str, Attempt],
+) -> Callable[[], Awaitable[None]]:
+    """Have leases extended while the event loop is blocked, until the returned function is called."""
+    if runtime.watchdog is None:
+        return _not_started
+    guard = LeaseGuard(
+        worker,
+        lease_keeper,
+        runtime.store.lease_extender(),
+        held,
+        lease=lease,
+        clock=runtime.clock,
+        logger=runtime.logger,
+    )
+    threads = AsyncExitStack()  # the log is closed last: it records how the guard ended
+
+    async def stop() -> None:
+        guard.stop_beating()
+        await threads.aclose()
+
+    try:
+        threads.push_async_callback(runtime.watchdog.start(guard.write_log, close=guard.write_log))
+        threads.push_async_callback(runtime.watchdog.start(guard.check, close=guard.close))
+    except RuntimeError as error:  # no thread is available: the loop still extends its leases
+        runtime.logger.warning("lease guard not started", worker=worker, message=str(error))
+        return stop
+    guard.beat()
+    return stop
+
+
+async def _not_started() -> None:
+    """Stop a guard that was not started."""

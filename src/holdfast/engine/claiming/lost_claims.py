@@ -4,13 +4,13 @@ Their leases would expire, and the attempt would be spent: a job with a single a
 without having run. So the worker reads what is leased to it, and releases what it does not know.
 """
 
-from collections.abc import Set
-from datetime import timedelta
-
 from holdfast.core.jobs.job import EventKind
 from holdfast.core.jobs.transitions import Requeue
-from holdfast.engine.worker.settler import AttemptOutcome, Settler
-from holdfast.ports import Clock, Logger, Store
+from holdfast.engine.claiming.slots import Slots
+from holdfast.engine.options import WorkerOptions
+from holdfast.engine.runtime import Runtime
+from holdfast.engine.worker.attempt_outcome import AttemptOutcome
+from holdfast.engine.worker.settler import Settler
 
 WHY = "the answer to its claim was lost"
 
@@ -22,23 +22,16 @@ class LostClaims:
     """
 
     def __init__(
-        self,
-        worker: str,
-        store: Store,
-        settler: Settler,
-        *,
-        lease: timedelta,
-        poll: timedelta,
-        clock: Clock,
-        logger: Logger,
+        self, worker: str, runtime: Runtime, options: WorkerOptions, *, slots: Slots, settler: Settler
     ) -> None:
         self._worker = worker
-        self._store = store
+        self._store = runtime.store
+        self._clock = runtime.clock
+        self._logger = runtime.logger
+        self._lease = options.lease.total_seconds()
+        self._poll = options.poll.total_seconds()
+        self._slots = slots
         self._settler = settler
-        self._lease = lease.total_seconds()
-        self._poll = poll.total_seconds()
-        self._clock = clock
-        self._logger = logger
         self._until = self._next_look = float("-inf")
 
     def expect(self) -> None:
@@ -54,11 +47,12 @@ class LostClaims:
         """Whether the next check for them is due."""
         return self.expected() and self._clock.monotonic() >= self._next_look
 
-    async def give_back(self, held: Set[tuple[str, int]]) -> None:
-        """Release what is leased to this worker and is neither among *held* nor about to be settled.
+    async def give_back(self) -> None:
+        """Release what is leased to this worker and is neither held by it nor about to be settled.
 
         No claim of this worker may be under way meanwhile. Raises `StoreUnavailable`: then call it again.
         """
+        held = {(attempt.claim.id, attempt.claim.token) for attempt in self._slots.held.values()}
         known = held | self._settler.leases
         lost = [job for job in await self._store.leased_to(self._worker) if (job.id, job.token) not in known]
         self._next_look = self._clock.monotonic() + self._poll
