@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.transitions import Requeue, release
 from holdfast.engine.execution import attempt
-from holdfast.engine.execution.attempt import Interruption
+from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.worker import worker
 from holdfast.engine.worker.lease_keeper import LeaseKeeper

@@ -20,8 +20,8 @@ from holdfast.core.providers.breaker import (
 )
 from holdfast.core.providers.provider import ProviderSpec, ProviderState, checked_key, provider_of
 from holdfast.core.strict_json import ensure_storable
-from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.context import CALLING, CURRENT
+from holdfast.engine.execution.job_context import JobContext
 from holdfast.engine.execution.provider_calls import ProviderCall
 from holdfast.engine.providers.shared_state import Announcement
 from holdfast.face.sync import Portal, in_sync
@@ -72,7 +72,7 @@ class PermitBlock:
         self._spec = spec
         self._key = key
         self._calling: AbstractAsyncContextManager[ProviderCall] | None = None
-        self._attempt: Attempt | None = None
+        self._job: JobContext | None = None
         self._outer: Token[tuple[ProviderCall, ...]] | None = None
         self._used = False
 
@@ -83,10 +83,10 @@ class PermitBlock:
 
     async def __aenter__(self) -> str:
         self._use()
-        attempt = CURRENT.get()
-        if attempt is None:
+        job = CURRENT.get()
+        if job is None:
             return self._spec.name
-        call = await self._entered(attempt)
+        call = await self._entered(job)
         self._outer = CALLING.set((*CALLING.get(), call))
         return call.called
 
@@ -101,10 +101,10 @@ class PermitBlock:
 
     def __enter__(self) -> str:
         self._use()
-        self._attempt = CURRENT.get()
-        if self._attempt is None:
+        self._job = CURRENT.get()
+        if self._job is None:
             return self._spec.name
-        call = self._on_loop(self._attempt, self._entered(self._attempt))
+        call = self._on_loop(self._job, self._entered(self._job))
         self._outer = CALLING.set((*CALLING.get(), call))
         return call.called
 
@@ -115,9 +115,9 @@ class PermitBlock:
         trace: "TracebackType | None",
     ) -> bool | None:
         self._reset()
-        if self._attempt is None or self._calling is None:
+        if self._job is None or self._calling is None:
             return None
-        return self._on_loop(self._attempt, self._left(self._calling, kind, error, trace))
+        return self._on_loop(self._job, self._left(self._calling, kind, error, trace))
 
     def _use(self) -> None:
         """Mark it as used: it is for one call."""
@@ -127,8 +127,8 @@ class PermitBlock:
             )
         self._used = True
 
-    async def _entered(self, attempt: Attempt) -> ProviderCall:
-        self._calling = attempt.calling(self._spec, self._key)
+    async def _entered(self, job: JobContext) -> ProviderCall:
+        self._calling = job.calling(self._spec, self._key)
         return await self._calling.__aenter__()
 
     async def _left(
@@ -145,12 +145,12 @@ class PermitBlock:
             CALLING.reset(self._outer)
             self._outer = None
 
-    def _on_loop(self, attempt: Attempt, work: Coroutine[Any, Any, T]) -> T:
+    def _on_loop(self, job: JobContext, work: Coroutine[Any, Any, T]) -> T:
         """Run *work* on the worker's loop, from the thread of a plain function."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(work, attempt.loop).result()
+            return asyncio.run_coroutine_threadsafe(work, job.loop).result()
         work.close()
         raise TypeError(
             f"a permit of {self._spec.name!r} was taken with `with` in async code; write `async with`"

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from holdfast.core.durations import LONGEST
 from holdfast.core.failures.backoff import RetryPolicy
-from holdfast.core.failures.failure import Failure, deadline_passed
+from holdfast.core.failures.failure import Failure, deadline_passed, worker_lost
+from holdfast.core.jobs.crashes import lost_too_often, out_of_runs
 from holdfast.core.jobs.job import Claim, EventKind
 from holdfast.core.jobs.stages import StageKey, StageStatus
 from holdfast.core.jobs.states import Status
@@ -140,10 +141,10 @@ def fail(
     roll: float,
     attempt: int,
     stage: str | None = None,
-) -> Transition:
-    """Decide what a failed attempt leads to: another attempt, or the end."""
+) -> Finish | Requeue:
+    """Decide what follows *failure* in attempt number *attempt*, at a stage or at the job: another attempt, or the end."""
     if exhausted(failure, policy, attempt=attempt):
-        return Finish(claim.id, claim.token, Status.FAILED, failure=failure, stage=stage)
+        return end_failed(claim, failure, stage)
 
     delay = policy.delay(attempt, failure, roll=roll)
     return Requeue(claim.id, claim.token, EventKind.RETRY, delay=delay, failure=failure, stage=stage)
@@ -154,6 +155,40 @@ def exhausted(failure: Failure, policy: RetryPolicy, *, attempt: int) -> bool:
     if not failure.retryable or attempt >= policy.attempts:
         return True
     return failure.retries is not None and attempt > failure.retries
+
+
+def end_failed(claim: Claim, failure: Failure, stage: str | None = None) -> Finish:
+    """End the job as failed."""
+    return Finish(claim.id, claim.token, Status.FAILED, failure=failure, stage=stage)
+
+
+def end_before_run(claim: Claim, *, crash_budget: int, run_limit: int) -> Finish | None:
+    """End a job that has lost its worker or failed too often to be run once more; `None` if it is to be run."""
+    if lost_too_often(claim, crash_budget):
+        return end_failed(claim, worker_lost())
+    if claim.failed_runs >= run_limit:
+        return end_failed(claim, out_of_runs(worker_lost(), run_limit))
+    return None
+
+
+def limit_runs(claim: Claim, change: Finish | Requeue, limit: int) -> Finish | Requeue:
+    """Return how a run ends: with *change*, unless that is a retry and *limit* runs have failed or lost their worker."""
+    if isinstance(change, Finish) or change.failure is None or claim.failed_runs + 1 < limit:
+        return change
+    return end_failed(claim, out_of_runs(change.failure, limit), change.stage)
+
+
+def prevailing(earlier: Requeue | None, later: Requeue) -> Requeue:
+    """Return which of two changes requeues a job whose stages and waits run concurrently.
+
+    A retry prevails over a hold, and of two retries the one with the longer delay; else the earlier change.
+    """
+    if earlier is None:
+        return later
+    if later.failure is None:
+        return earlier
+    longer = (later.delay or timedelta(0)) > (earlier.delay or timedelta(0))
+    return later if longer or earlier.held_by is not None else earlier
 
 
 def park(claim: Claim, reason: str, *, delay: timedelta, seen: int, awaits: bool) -> Requeue:

@@ -12,7 +12,8 @@ from typing import Any
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.traces import ids
-from holdfast.engine.execution.attempt import Attempt, Interruption
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.store_availability import StoreAvailability
 from holdfast.ports import Clock, Logger, Store
@@ -119,7 +120,7 @@ class LeaseKeeper:
         self._reported = locked & (self._reported | self._locked)
         self._locked = locked
 
-    def wake(self, _: Attempt) -> None:
+    def wake(self) -> None:
         """Ask the store now: by the worker's clock, a deadline has passed."""
         self._woken.set()
 

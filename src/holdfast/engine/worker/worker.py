@@ -22,8 +22,10 @@ from holdfast.engine.dead_letters.archiver import Archiver
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
 from holdfast.engine.dead_letters.replayer import Replayer
 from holdfast.engine.dead_letters.ticket_notifier import TicketNotifier
-from holdfast.engine.execution.attempt import Attempt, AttemptRuntime, Interruption
-from holdfast.engine.execution.failure_texts import FailureTexts
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.attempt_failures import FailureTexts
+from holdfast.engine.execution.attempt_runtime import AttemptRuntime
+from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.providers.admission import Admission
 from holdfast.engine.providers.link import LinkRuntime
@@ -460,7 +462,7 @@ class Worker:
 
     def _hold(self, claim: Claim) -> Attempt:
         """Register a claimed job: its lease is extended from now on."""
-        attempt = Attempt(claim, self._registry.get(claim.name), None, self._attempt_runtime)
+        attempt = Attempt(claim, self._registry.get(claim.name), self._attempt_runtime)
         older = self._held.get(claim.id)
         if older is not None:
             older.interrupt(
@@ -503,7 +505,7 @@ class Worker:
         claim = attempt.claim
         context = self._contexts.get((claim.name, claim.queue)) or self._new_context(claim)
         # The attempt holds its task while it runs, and the worker holds the attempt.
-        attempt.task = self._loop.create_task(self._run(attempt), context=context.copy())
+        attempt.runs_in(self._loop.create_task(self._run(attempt), context=context.copy()))
 
     def _new_context(self, claim: Claim) -> Context:
         """Make the context in which attempts at jobs of one name and queue start: what they share is bound in it."""
