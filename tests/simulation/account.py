@@ -26,7 +26,7 @@ class News(NamedTuple):
     @property
     def gives_back(self) -> bool:
         """Whether it tells of a job that went back untouched."""
-        return self.kind == "held" or (self.kind == "queued" and self.reason != LOST)
+        return self.kind in ("parked", "held") or (self.kind == "queued" and self.reason != LOST)
 
 
 class Account:

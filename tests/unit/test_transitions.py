@@ -190,7 +190,7 @@ def test_a_parked_job_waits_without_a_worker_and_gets_its_attempt_back() -> None
     assert transition == Requeue(
         "j1",
         7,
-        EventKind.HELD,
+        EventKind.PARKED,
         delay=timedelta(hours=1),
         gives_back=True,
         reason="sleeps",
@@ -215,7 +215,7 @@ def test_a_job_that_is_put_aside_gets_its_attempt_back_and_waits_for_nothing_but
     assert put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)) == Requeue(
         "j1",
         7,
-        EventKind.HELD,
+        EventKind.PARKED,
         delay=timedelta(seconds=30),
         gives_back=True,
         reason="unknown",

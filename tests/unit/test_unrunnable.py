@@ -48,7 +48,7 @@ def test_the_longer_a_name_cannot_be_decoded_the_longer_its_jobs_wait(later: flo
     change = unrunnable.undecodable(a_claim("new"))
 
     assert change.delay == timedelta(seconds=delay)
-    assert (change.event, change.gives_back, change.token) == (EventKind.HELD, True, 7)
+    assert (change.event, change.gives_back, change.token) == (EventKind.PARKED, True, 7)
 
 
 def test_each_name_is_counted_by_itself() -> None:

@@ -178,7 +178,13 @@ class EventKind(StrEnum):
     PROCESSING = "processing"
     STAGE = "stage"
     RETRY = "retry"
+    PARKED = "parked"
+    """It waits for a time, a signal or other jobs."""
     HELD = "held"
+    """It waits until its provider can be called, or for a worker that knows its name.
+
+    Earlier versions wrote this for parked jobs, too.
+    """
     COMPLETED = "completed"
     FAILED = "failed"
     EXPIRED = "expired"

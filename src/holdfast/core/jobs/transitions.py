@@ -96,7 +96,8 @@ class AttemptEnd(StrEnum):
 
 _GIVEN_BACK = {
     EventKind.RETRY: AttemptEnd.RETRY,
-    EventKind.HELD: AttemptEnd.PARKED,
+    EventKind.PARKED: AttemptEnd.PARKED,
+    EventKind.HELD: AttemptEnd.PARKED,  # for a worker that knows the job's name
     EventKind.QUEUED: AttemptEnd.RELEASED,
 }
 
@@ -196,7 +197,7 @@ def park(claim: Claim, reason: str, *, delay: timedelta, seen: int, awaits: bool
     return Requeue(
         claim.id,
         claim.token,
-        EventKind.HELD,
+        EventKind.PARKED,
         delay=delay,
         gives_back=True,
         reason=reason,
@@ -246,7 +247,7 @@ def put_aside(claim: Claim, reason: str, *, delay: timedelta) -> Requeue:
     return Requeue(
         claim.id,
         claim.token,
-        EventKind.HELD,
+        EventKind.PARKED,
         delay=delay,
         gives_back=True,
         reason=reason,
