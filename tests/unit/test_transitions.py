@@ -31,6 +31,7 @@ from holdfast.core.jobs.transitions import (
     time_out,
     too_early,
 )
+from holdfast.core.providers.holder import Holder
 from tests.builders import a_failure
 
 CLAIM = Claim(
@@ -160,7 +161,10 @@ def test_the_limit_of_runs_ends_retries_only(change: Finish | Requeue, failed_ru
 
 
 def test_of_concurrent_changes_a_retry_prevails_over_a_hold_and_the_longer_over_the_shorter() -> None:
-    held, waits = hold(CLAIM, "open", held_by="llm"), park(CLAIM, "sleeps", delay=HOUR, seen=0, awaits=False)
+    held, waits = (
+        hold(CLAIM, "open", held_by=Holder("llm")),
+        park(CLAIM, "sleeps", delay=HOUR, seen=0, awaits=False),
+    )
     soon, later = (fail(CLAIM, a_failure(), THREE, roll=0.5, attempt=attempt) for attempt in (1, 2))
     assert isinstance(soon, Requeue)
     assert isinstance(later, Requeue)
@@ -200,14 +204,14 @@ def test_a_parked_job_waits_without_a_worker_and_gets_its_attempt_back() -> None
 
 
 def test_a_held_job_gets_its_attempt_back_and_waits_for_whoever_holds_it() -> None:
-    assert hold(CLAIM, "its breaker is open", held_by="llm") == Requeue(
+    assert hold(CLAIM, "its breaker is open", held_by=Holder("llm")) == Requeue(
         "j1",
         7,
         EventKind.HELD,
         delay=timedelta(days=36_500),
         gives_back=True,
         reason="its breaker is open",
-        held_by="llm",
+        held_by=Holder("llm"),
     )
 
 
@@ -249,7 +253,7 @@ def test_a_job_that_was_timed_out_too_early_gets_its_attempt_back_and_may_run_at
         (time_out(CLAIM), AttemptEnd.TIMED_OUT),
         (Requeue("j1", 7, EventKind.RETRY), AttemptEnd.RETRY),
         (put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)), AttemptEnd.PARKED),
-        (hold(CLAIM, "its breaker is open", held_by="llm"), AttemptEnd.HELD),
+        (hold(CLAIM, "its breaker is open", held_by=Holder("llm")), AttemptEnd.HELD),
         (release(CLAIM, "worker shut down"), AttemptEnd.RELEASED),
     ],
 )

@@ -18,7 +18,7 @@ from holdfast.core.providers.breaker import (
     state_name,
     with_probe,
 )
-from holdfast.core.providers.provider import ProviderSpec, ProviderState, checked_key, provider_of
+from holdfast.core.providers.provider import ProviderSpec, ProviderState, checked_key
 from holdfast.core.strict_json import ensure_storable
 from holdfast.engine.execution.context import CALLING, CURRENT
 from holdfast.engine.execution.job_context import JobContext
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from contextvars import Token
     from types import TracebackType
 
+    from holdfast.core.providers.holder import Holder
     from holdfast.face.holdfast import Holdfast
     from holdfast.ports.providers import ProviderEvent
 
@@ -277,7 +278,7 @@ class Providers:
 def statuses(
     names: Sequence[str],
     states: "dict[str, ProviderState]",
-    held: "dict[str, int]",
+    held: "dict[Holder, int]",
     declared: "dict[str, ProviderSpec]",
     now: float,
 ) -> "builtins.list[ProviderStatus]":
@@ -288,8 +289,8 @@ def statuses(
     ]
 
 
-def _held(name: str, held: "dict[str, int]") -> int:
-    return sum(count for holder, count in held.items() if provider_of(holder) == name)
+def _held(name: str, held: "dict[Holder, int]") -> int:
+    return sum(count for holder, count in held.items() if holder.provider == name)
 
 
 def _status(

@@ -15,7 +15,7 @@ from holdfast.core.jobs.crashes import lost_too_often, out_of_runs
 from holdfast.core.jobs.job import Claim, EventKind
 from holdfast.core.jobs.stages import StageKey, StageStatus
 from holdfast.core.jobs.states import Status
-from holdfast.core.providers.provider import awaited_name
+from holdfast.core.providers.holder import Holder
 
 FOR_EVER = LONGEST
 """Longer than any wait: how long a job is parked whose wait has no end of its own."""
@@ -49,7 +49,7 @@ class Requeue(NamedTuple):
     """Set if the job waits: how many signals it has seen. One more wakes it."""
     awaits: bool = False
     """Whether it waits for other jobs: when none is pending, it is woken."""
-    held_by: str | None = None
+    held_by: Holder | None = None
     """The holder of the job, if there is one: the job is not claimed until the holder releases it."""
 
     @property
@@ -105,13 +105,9 @@ _GIVEN_BACK = {
 def end_of(change: Finish | Requeue) -> AttemptEnd:
     """Return the outcome of an attempt, as far as its worker knows."""
     if isinstance(change, Requeue):
-        return AttemptEnd.HELD if held_by_provider(change) else _GIVEN_BACK[change.event]
+        by_provider = change.held_by is not None and change.held_by.provider is not None
+        return AttemptEnd.HELD if by_provider else _GIVEN_BACK[change.event]
     return AttemptEnd.TIMED_OUT if change.if_overdue else AttemptEnd(change.status.value)
-
-
-def held_by_provider(change: Requeue) -> bool:
-    """Whether a provider holds the job, and not the lack of a worker that knows it."""
-    return change.held_by is not None and awaited_name(change.held_by) is None
 
 
 def has_result(change: Transition) -> bool:
@@ -206,7 +202,7 @@ def park(claim: Claim, reason: str, *, delay: timedelta, seen: int, awaits: bool
     )
 
 
-def hold(claim: Claim, reason: str, *, held_by: str) -> Requeue:
+def hold(claim: Claim, reason: str, *, held_by: Holder) -> Requeue:
     """Keep the job from being claimed until *held_by* releases it; its attempt is given back."""
     return Requeue(
         claim.id,

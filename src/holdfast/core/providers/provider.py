@@ -22,6 +22,7 @@ from holdfast.core.providers.breaker import (
     release,
     state_name,
 )
+from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.limits import (
     Grant,
     LimitAllocator,
@@ -33,8 +34,8 @@ from holdfast.core.providers.limits import (
     releasable,
 )
 
-_SEPARATOR = "\n"
-"""Separates a provider's name from a key in the name of a holder; no name contains it."""
+_RETRIES = "\n"
+"""The key of the quota of retries, beside those of customers; no customer's key contains it."""
 
 MAX_KEY_LENGTH = 200
 
@@ -51,11 +52,6 @@ ORPHANED = Limits(rate=Rate(1, timedelta(seconds=1)))
 """The limits under which jobs are released that are held for the limits of a provider which is not declared here."""
 
 
-def held_for_limit(name: str, key: str) -> str:
-    """Name the holder of jobs that wait for a limit; jobs that wait for the breaker are held by the provider's name."""
-    return f"{name}{_SEPARATOR}{key}"
-
-
 def checked_key(key: object) -> str:
     """Return a key as text. Raises `ValueError` for one that cannot be stored and displayed."""
     if key is None:
@@ -66,79 +62,6 @@ def checked_key(key: object) -> str:
             f"Not a key: {key[:20]!r}. Use printable text of at most {MAX_KEY_LENGTH} characters"
         )
     return key
-
-
-def held_for_retries(name: str) -> str:
-    """Name the holder of jobs whose next call would exceed the retry budget."""
-    return f"{name}{_SEPARATOR}{_SEPARATOR}"
-
-
-def held_for_name(job: str, queue: str) -> str:
-    """Name the holder of jobs that wait for a worker which knows their name and serves their queue.
-
-    It begins with the separator: no provider has an empty name.
-    """
-    return f"{_SEPARATOR}{job}{_SEPARATOR}{queue}"
-
-
-def awaited_name(holder: str) -> str | None:
-    """Return the name of the jobs that wait for a worker which knows it; `None` if a provider holds them.
-
-    >>> awaited_name(held_for_name("send", "mail")), awaited_name("llm"), awaited_name(held_for_limit("llm", "ann"))
-    ('send', None, None)
-    """
-    provider, _, awaited = holder.partition(_SEPARATOR)
-    return None if provider else awaited.partition(_SEPARATOR)[0]
-
-
-def awaited_queue(holder: str) -> str | None:
-    """Return the queue of the jobs that wait for a worker which knows their name.
-
-    `None` if a provider holds them, or if an earlier version did not store the queue.
-
-    >>> awaited_queue(held_for_name("send", "mail")), awaited_queue("\\nsend"), awaited_queue("llm")
-    ('mail', None, None)
-    """
-    provider, _, awaited = holder.partition(_SEPARATOR)
-    return None if provider else awaited.partition(_SEPARATOR)[2] or None
-
-
-def provider_of(holder: str) -> str:
-    """Name the provider that holds a job; it is empty if the job waits for a worker that knows its name.
-
-    >>> provider_of(held_for_limit("llm", "customer-7")), provider_of("llm"), provider_of(held_for_name("send", "mail"))
-    ('llm', 'llm', '')
-    """
-    return holder.partition(_SEPARATOR)[0]
-
-
-def limited_key(holder: str) -> str | None:
-    """Return the key for whose limit a job is held; `None` if it is held for something else.
-
-    >>> limited_key("llm"), limited_key(held_for_limit("llm", "")), limited_key(held_for_limit("llm", "ann"))
-    (None, '', 'ann')
-    """
-    _, separator, key = holder.partition(_SEPARATOR)
-    return key if separator and key != _SEPARATOR else None
-
-
-def holder_label(holder: str) -> str:
-    """Describe a holder for display.
-
-    >>> holder_label("llm"), holder_label(held_for_limit("llm", "")), holder_label(held_for_limit("llm", "customer-7"))
-    ('llm', 'llm (limit)', 'llm (limit of customer-7)')
-    >>> holder_label(held_for_name("send", "mail"))
-    "no worker knows 'send'"
-    """
-    unknown = awaited_name(holder)
-    if unknown is not None:
-        return f"no worker knows {unknown!r}"
-    name, separator, key = holder.partition(_SEPARATOR)
-    if not separator:
-        return name
-    if key == _SEPARATOR:
-        return f"{name} (retry budget)"
-    return f"{name} (limit of {key})" if key else f"{name} (limit)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,19 +186,19 @@ class ProviderState:
         self,
         name: str,
         spec: ProviderSpec | None,
-        holders: Sequence[str],
+        holders: Sequence[Holder],
         now: float,
         *,
         limit: int,
         elsewhere: bool = False,
-    ) -> tuple["ProviderState", dict[str, int]]:
+    ) -> tuple["ProviderState", dict[Holder, int]]:
         """Return the new state, and how many jobs to release of each holder, all of them of this provider.
 
         *spec* is `None` if the provider is not declared here. While the breaker is open, jobs held for a limit stay,
         unless they can go *elsewhere*, to a backup. If no job is held for the breaker, they are the trials.
         """
-        state, counts = self, dict[str, int]()
-        for_breaker = [name] if name in holders else []
+        state, counts = self, dict[Holder, int]()
+        for_breaker = [Holder(name)] if Holder(name) in holders else []
         if not (for_breaker or elsewhere or lets_through(self.breaker)):
             for_breaker = list(holders)
         if for_breaker:
@@ -284,23 +207,24 @@ class ProviderState:
             state, counts = replace(self, breaker=breaker), {for_breaker[0]: size}
         if not (elsewhere or lets_through(state.breaker)):
             return state, counts
-        if held_for_retries(name) in holders:
-            state, counts[held_for_retries(name)] = state._release_for_retries(now)
-        limited = self._next_in_turn(name, holders)
+        for_retries = Holder(name, for_retries=True)
+        if for_retries in holders:
+            state, counts[for_retries] = state._release_for_retries(now)
+        limited = self._next_in_turn(holders)
         if limited:
             state, more = state._release_for_limits(spec, limited, now, limit)
             counts |= more
         return state, counts
 
-    def keys_to_release(self, name: str, spec: ProviderSpec | None, holders: Sequence[str]) -> list[str]:
+    def keys_to_release(self, spec: ProviderSpec | None, holders: Sequence[Holder]) -> list[str]:
         """Return the keys whose limits decide about the next jobs to release."""
         if spec is None or not spec.key_limits.any:
             return []
-        return [holder.partition(_SEPARATOR)[2] for holder in self._next_in_turn(name, holders)]
+        return [holder.key or "" for holder in self._next_in_turn(holders)]
 
-    def _next_in_turn(self, name: str, holders: Sequence[str]) -> list[str]:
+    def _next_in_turn(self, holders: Sequence[Holder]) -> list[Holder]:
         """Return the next holders for limits, at most `MAX_KEYS_PER_RELEASE`, in rotation."""
-        limited = [holder for holder in holders if holder not in (name, held_for_retries(name))]
+        limited = [holder for holder in holders if holder.key is not None]
         first = self.turn % len(limited) if limited else 0
         return [
             *limited[first : first + MAX_KEYS_PER_RELEASE],
@@ -309,12 +233,12 @@ class ProviderState:
 
     def _release_for_retries(self, now: float) -> tuple["ProviderState", int]:
         saved = int(self._saved(now))
-        quota, count = releasable(Limits(), self.inline.get(_SEPARATOR, Quota()), now, limit=saved)
-        return (replace(self, inline={**self.inline, _SEPARATOR: quota}) if count else self), count
+        quota, count = releasable(Limits(), self.inline.get(_RETRIES, Quota()), now, limit=saved)
+        return (replace(self, inline={**self.inline, _RETRIES: quota}) if count else self), count
 
     def _release_for_limits(
-        self, spec: ProviderSpec | None, holders: Sequence[str], now: float, limit: int
-    ) -> tuple["ProviderState", dict[str, int]]:
+        self, spec: ProviderSpec | None, holders: Sequence[Holder], now: float, limit: int
+    ) -> tuple["ProviderState", dict[Holder, int]]:
         if spec is None and now < self.quota.release_at + ORPHANED_AFTER:
             return self, dict.fromkeys(holders, 0)  # a worker that knows the limits releases them
         limits = ORPHANED if spec is None else spec.limits
@@ -324,7 +248,7 @@ class ProviderState:
             return self, dict.fromkeys(holders, 0)
         keys, counts = dict(self.keys), {}
         for number, holder in enumerate(holders):
-            key = holder.partition(_SEPARATOR)[2]
+            key = holder.key or ""
             part = -(-left // (len(holders) - number))
             if key_limits.any and part:
                 keys[key], part = releasable(key_limits, keys.get(key, Quota()), now, limit=part)

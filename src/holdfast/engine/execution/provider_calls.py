@@ -8,7 +8,7 @@ from holdfast.core.failures.escalation import Follow, Table
 from holdfast.core.failures.failure import Failure
 from holdfast.core.jobs.transitions import hold
 from holdfast.core.providers.breaker import CallOutcome
-from holdfast.core.providers.provider import ProviderSpec, outcome_of, provider_of
+from holdfast.core.providers.provider import ProviderSpec, outcome_of
 from holdfast.engine.execution.attempt_failures import AttemptFailures
 from holdfast.engine.execution.context import CALLING
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost
@@ -53,7 +53,7 @@ class ProviderCalls:
         call = ProviderCall(provider.name)
         self._under_way.add(call)
         held_by = self._state.claim.held_by
-        released_by = None if held_by is None else provider_of(held_by) or None
+        released_by = None if held_by is None else held_by.provider
         try:
             answer = await self._admission.acquire(provider, PermitRequest(key, retry, released_by))
         except BaseException:

@@ -8,14 +8,9 @@ from contextlib import suppress
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.providers.breaker import calls_for_backup, lets_through, seconds_to_next_release
+from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.limits import LIMIT_RELEASE_EVERY
-from holdfast.core.providers.provider import (
-    ProviderState,
-    awaited_name,
-    awaited_queue,
-    limited_key,
-    provider_of,
-)
+from holdfast.core.providers.provider import ProviderState
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.providers.admission import Admission
 from holdfast.engine.providers.link import ProviderLink
@@ -76,12 +71,11 @@ class Releaser:
         self._woken.clear()
         self.lacks_slots = False
         pauses = [self._options.poll.total_seconds() * (0.5 + self._dice.roll())]
-        holders: defaultdict[str, list[str]] = defaultdict(list)
+        holders: defaultdict[str, list[Holder]] = defaultdict(list)
         for holder in await self._store.holders():
-            name = awaited_name(holder)
-            if name is None:
-                holders[provider_of(holder)].append(holder)
-            elif self._can_run(name, awaited_queue(holder)) and await self._release_known(name, holder):
+            if holder.provider is not None:
+                holders[holder.provider].append(holder)
+            elif self._can_run(holder.job, holder.queue) and await self._release_known(holder):
                 pauses.append(SHORTEST_REST)
         links = await self._refresh_links({*holders, *self._registry.providers})
         for link in links:
@@ -94,9 +88,9 @@ class Releaser:
 
     def _can_run(self, name: str, queue: str | None) -> bool:
         """Whether this worker knows the name and serves the queue; if not, released jobs would wait, or be held again."""
-        return self._registry.get(name) is not None and (queue is None or queue in self._options.queues)
+        return self._registry.get(name) is not None and (not queue or queue in self._options.queues)
 
-    async def _release_known(self, name: str, holder: str) -> bool:
+    async def _release_known(self, holder: Holder) -> bool:
         """Release jobs that waited for a worker which knows their name; return whether more may be released now.
 
         Only workers that know the name claim them from now on. The others skip them in the queue, so no more are
@@ -108,7 +102,7 @@ class Releaser:
         jobs = await self._store.let_out(holder, limit=limit)
         if jobs:
             self._wake_worker.set()
-            self._logger.info("jobs released", name=name, queue=awaited_queue(holder), jobs=jobs)
+            self._logger.info("jobs released", name=holder.job, queue=holder.queue or None, jobs=jobs)
         if free < 1:
             self.lacks_slots = True
             return False
@@ -129,7 +123,7 @@ class Releaser:
                 link.update(SharedState(ProviderState.load(row.state), row.version, now, asked_at))
         return links
 
-    async def _release_held(self, link: ProviderLink, holders: Sequence[str]) -> float:
+    async def _release_held(self, link: ProviderLink, holders: Sequence[Holder]) -> float:
         """Take the next step of a release, if it is time for it; return the seconds until there may be another."""
         spec = self._registry.providers.get(link.name)
 
@@ -137,29 +131,30 @@ class Releaser:
 
         def step(
             state: ProviderState, now: float
-        ) -> tuple[ProviderState, dict[str, int], Sequence[Announcement]]:
+        ) -> tuple[ProviderState, dict[Holder, int], Sequence[Announcement]]:
             elsewhere = calls_for_backup(state.breaker) and has_backup
             after, counts = state.plan_release(
                 link.name, spec, holders, now, limit=BATCH, elsewhere=elsewhere
             )
             return after, counts, ()
 
-        counts = await link.change(step, keys=lambda state: state.keys_to_release(link.name, spec, holders))
+        counts = await link.change(step, keys=lambda state: state.keys_to_release(spec, holders))
         jobs = {holder: await self._release_batches(holder, size) for holder, size in counts.items()}
         # Where all held jobs are released, new jobs need not wait behind them.
         link.held_keys -= _keys(holder for holder, size in counts.items() if jobs[holder] < size)
         if any(jobs.values()):
             self._wake_worker.set()
             self._logger.info("held jobs released", provider=link.name, jobs=sum(jobs.values()))
-        if jobs.get(link.name, 0) < counts.get(link.name, 0) and lets_through(link.state.breaker):
+        breaker = Holder(link.name)
+        if jobs.get(breaker, 0) < counts.get(breaker, 0) and lets_through(link.state.breaker):
             # All are released. Jobs that came meanwhile, and were held, would otherwise prolong it without end.
             await link.end_release()
-        if holders != [link.name] or has_backup:
+        if holders != [breaker] or has_backup:
             return LIMIT_RELEASE_EVERY
         soon = seconds_to_next_release(link.state.breaker, link.now)
         return self._options.poll.total_seconds() if soon is None else max(soon, LIMIT_RELEASE_EVERY)
 
-    async def _release_batches(self, holder: str, size: int) -> int:
+    async def _release_batches(self, holder: Holder, size: int) -> int:
         """Release up to *size* jobs, a batch at a time; return how many there were."""
         released = 0
         while released < size:
@@ -185,6 +180,6 @@ class Releaser:
                 await self._woken.wait()
 
 
-def _keys(holders: Iterable[str]) -> set[str]:
+def _keys(holders: Iterable[Holder]) -> set[str]:
     """Return the keys for whose limits jobs are held."""
-    return {key for holder in holders if (key := limited_key(holder)) is not None}
+    return {holder.key for holder in holders if holder.key is not None}

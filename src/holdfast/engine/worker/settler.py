@@ -17,10 +17,8 @@ from holdfast.core.jobs.transitions import (
     Transition,
     end_of,
     has_result,
-    held_by_provider,
     too_early,
 )
-from holdfast.core.providers.provider import provider_of
 from holdfast.engine.batcher import Batcher
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.ports import Logger, Metrics, Store
@@ -279,8 +277,8 @@ class _Tally:
         self.put_back = self.put_back or (isinstance(change, Requeue) and change.held_by is None)
         if end is AttemptEnd.TIMED_OUT:
             return  # counted by the service that ends the job by its deadline, which may be maintenance
-        if isinstance(change, Requeue) and change.held_by and held_by_provider(change):
-            self._labelled[_COUNTERS[end], "provider", provider_of(change.held_by)] += 1
+        if isinstance(change, Requeue) and change.held_by and change.held_by.provider:
+            self._labelled[_COUNTERS[end], "provider", change.held_by.provider] += 1
         elif change.failure is None:
             self.counts[_COUNTERS[end]] += 1
         else:
@@ -343,7 +341,7 @@ def _reason(change: Finish | Requeue, *, with_stack: bool) -> dict[str, object]:
     if isinstance(change, Requeue):
         fields["reason"] = change.reason
         if change.held_by is not None:
-            fields["provider"] = provider_of(change.held_by) or None
+            fields["provider"] = change.held_by.provider
         elif change.delay is not None:
             fields["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return {name: value for name, value in fields.items() if value is not None}
