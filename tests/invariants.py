@@ -47,6 +47,7 @@ _LEADS_TO = {
     "queued": Status.QUEUED,
     "retry": Status.QUEUED,
     "replayed": Status.QUEUED,
+    "parked": Status.QUEUED,
     "held": Status.QUEUED,
     "processing": Status.PROCESSING,
     "completed": Status.COMPLETED,

@@ -158,7 +158,7 @@ async def test_a_worker_without_the_key_puts_the_job_aside_for_one_that_has_it(
     assert {(job.status, job.attempt) for job in parked} == {(Status.QUEUED, 0)}
     assert [line["name"] for line in logger.lines("job not decodable")] == ["double"]
     assert results == [42, 44]
-    reasons = [event.meta["reason"] for event in await store.events(jobs[0].id) if event.kind == "held"]
+    reasons = [event.meta["reason"] for event in await store.events(jobs[0].id) if event.kind == "parked"]
     assert reasons == [f"{worker.name} cannot decode it"]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import Status
 from holdfast.core.jobs.transitions import hold, park
+from holdfast.core.providers.holder import Holder
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
@@ -35,7 +36,7 @@ async def test_live_jobs_are_counted_by_queue_and_state(store: Store) -> None:
     claim = await a_claim(store)
     waiting = park(claim, "sleeps", delay=timedelta(hours=1), seen=0, awaits=False)
     await store.settle("worker", [waiting])
-    held = hold(await a_claim(store), "its breaker is open", held_by="llm")
+    held = hold(await a_claim(store), "its breaker is open", held_by=Holder("llm"))
     await store.settle("worker", [held])
     await submitted(store, a_job(), a_job(queue="slow"))
     await claimed(store, queue="slow")

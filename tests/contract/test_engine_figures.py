@@ -22,6 +22,7 @@ from holdfast.core.jobs.transitions import (
     time_out,
 )
 from holdfast.core.jobs.transitions import hold as hold_back
+from holdfast.core.providers.holder import Holder
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.engine.submitter import Submitter
@@ -245,7 +246,7 @@ async def test_everything_that_is_listed_is_counted(
         Requeue(again.id, again.token, EventKind.RETRY, delay=HOUR, failure=a_failure()),
         cancel(cancelled),
         park(parked, "asleep", delay=2 * HOUR, seen=0, awaits=False),
-        hold_back(held, "llm is open", held_by="llm"),
+        hold_back(held, "llm is open", held_by=Holder("llm")),
         release(released, "worker shut down"),
         complete(lost._replace(token=lost.token - 1), "1"),
     )

@@ -11,6 +11,7 @@ from holdfast.core.failures.failure import ErrorClass
 from holdfast.core.jobs.job import Claim, Event
 from holdfast.core.jobs.stages import StageRow, StageStatus
 from holdfast.core.jobs.transitions import Transition, cancel, complete, fail, hold, release
+from holdfast.core.providers.holder import Holder
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_stage
@@ -34,7 +35,7 @@ WRITES: dict[str, Callable[[Claim], Transition]] = {
     "retry": a_retry,
     "release": lambda claim: release(claim, "worker shut down"),
     "release-parked": lambda claim: release(claim, "held", delay=timedelta(seconds=30)),
-    "hold": lambda claim: hold(claim, "its breaker is open", held_by="llm"),
+    "hold": lambda claim: hold(claim, "its breaker is open", held_by=Holder("llm")),
     "cancel": cancel,
     "stage-done": a_stage,
     "stage-started": lambda claim: a_stage(claim, status=StageStatus.STARTED),

@@ -186,6 +186,6 @@ async def test_a_clock_that_is_set_back_does_not_change_the_order(store: Store, 
 
 def test_every_kind_of_event_is_known() -> None:
     assert [kind.value for kind in EventKind] == words(
-        "queued processing stage retry held completed failed expired replayed cancelled warning accepted signalled "
+        "queued processing stage retry parked held completed failed expired replayed cancelled warning accepted signalled "
         "purged"
     )

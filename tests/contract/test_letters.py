@@ -23,6 +23,7 @@ from holdfast.core.failures.backoff import RetryPolicy
 from holdfast.core.failures.failure import deadline_passed
 from holdfast.core.jobs.stages import StageStatus
 from holdfast.core.jobs.transitions import Finish, cancel, complete, fail, hold, park
+from holdfast.core.providers.holder import Holder
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_failure, a_job, a_stage
@@ -197,8 +198,8 @@ async def test_the_first_failure_is_that_of_the_first_attempt(store: Store, cloc
 async def test_it_counts_how_often_its_job_was_held_but_not_how_often_it_waited(store: Store) -> None:
     claim = await a_claim(store)
     for _ in range(2):
-        await store.settle("worker", [hold(claim, "its breaker is open", held_by="llm")])
-        assert await store.let_out("llm", limit=9) == 1
+        await store.settle("worker", [hold(claim, "its breaker is open", held_by=Holder("llm"))])
+        assert await store.let_out(Holder("llm"), limit=9) == 1
         claim = await claimed(store)
     waits = park(claim, "sleeps", delay=timedelta(0), seen=-1, awaits=False)
     await store.settle("worker", [waits])

@@ -10,7 +10,7 @@ from holdfast.cli.process.health import held_gauge
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import Requeue, put_aside, release
 from holdfast.core.jobs.transitions import hold as hold_back
-from holdfast.core.providers.holder import held_for_name
+from holdfast.core.providers.holder import Holder
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import Database, Logger
@@ -22,7 +22,7 @@ async def double(n: int) -> int:
 
 
 def held_for_its_name(claim: Claim) -> Requeue:
-    return hold_back(claim, "nobody knows it here", held_by=held_for_name(claim.name, claim.queue))
+    return hold_back(claim, "nobody knows it here", held_by=Holder(job=claim.name, queue=claim.queue))
 
 
 async def test_a_job_of_an_unknown_name_is_held_with_its_attempt(hold: Holdfast, store: Store) -> None:
@@ -77,7 +77,7 @@ async def test_jobs_held_for_their_name_all_go_to_the_worker_that_knows_it_and_t
 async def test_a_job_let_out_for_those_who_know_its_name_is_left_to_them(store: Store) -> None:
     held = await a_claim(store, a_job(name="double"))
     await store.settle("worker", [held_for_its_name(held)])
-    assert await store.let_out(held_for_name("double", "default"), limit=9) == 1
+    assert await store.let_out(Holder(job="double", queue="default"), limit=9) == 1
     [fresh] = await submitted(store, a_job(name="double"))
 
     [taken] = await store.claim("old", "default", limit=9, lease=LEASE, knows=["other"])
@@ -99,7 +99,7 @@ async def test_jobs_held_for_their_name_are_released_by_a_worker_that_serves_the
         assert (await hold.wait(mail.id, timeout=PATIENCE)).result == "42"
 
     # Holders are looked at in order, so that of the queue "default" was passed over.
-    assert await store.holders() == [held_for_name("double", "default")]
+    assert await store.holders() == [Holder(job="double", queue="default")]
     assert [(line["queue"], line["jobs"]) for line in logger.lines("jobs released")] == [("mail", 1)]
 
 
@@ -107,7 +107,7 @@ async def test_jobs_that_an_earlier_version_held_without_their_queue_are_release
     hold: Holdfast, store: Store
 ) -> None:
     held = await a_claim(store, a_job(name="double", args='{"n":21}'))
-    await store.settle("old", [hold_back(held, "nobody knows it here", held_by="\ndouble")])
+    await store.settle("old", [hold_back(held, "nobody knows it here", held_by=Holder(job="double"))])
     hold.job("double")(double)
 
     async with hold.worker(poll=0.05):

@@ -46,7 +46,7 @@ async def test_a_parked_job_holds_no_lease_and_no_attempt(store: Store) -> None:
     job = await store.get(claim.id)
     assert (job.status, job.waiting, job.attempt, job.leased_by) == (Status.QUEUED, True, 0, None)
     assert await ready(store) == []
-    assert (await store.events(claim.id))[-1].kind is EventKind.HELD
+    assert (await store.events(claim.id))[-1].kind is EventKind.PARKED
 
 
 async def test_a_signal_wakes_a_job_that_waits(store: Store) -> None:

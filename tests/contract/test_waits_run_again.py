@@ -443,7 +443,7 @@ async def test_what_a_branch_does_beside_a_wait_is_done_first_and_once(hold: Hol
         assert await job.result(timeout=PATIENCE) == "done"
 
     assert set(runs.values()) == {1}
-    assert [event.kind for event in await job.events()].count(EventKind.HELD) == 1
+    assert [event.kind for event in await job.events()].count(EventKind.PARKED) == 1
 
 
 async def test_a_sleep_that_begins_beside_an_older_wait_ends_in_its_time(hold: Holdfast) -> None:
@@ -487,7 +487,7 @@ async def test_a_wait_that_its_own_code_gave_up_parks_nobody(hold: Holdfast) -> 
         job = await impatient.submit()
         assert await job.result(timeout=PATIENCE) == "gave up"
 
-    assert EventKind.HELD not in [event.kind for event in await job.events()]
+    assert EventKind.PARKED not in [event.kind for event in await job.events()]
 
 
 # Attempts.

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Holdfast, Status
 from holdfast.core.jobs import transitions
+from holdfast.core.providers.holder import Holder
 from tests.integration.cli_process import a_worker, an_application, apply_schema, holdfast, read, submit, wait
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ async def hold_one(url: str, queue: str) -> None:
     async with Holdfast(url) as hold:
         store = hold.runtime.store
         [claim] = await store.claim("worker", queue, limit=1, lease=timedelta(minutes=1))
-        await store.settle("worker", [transitions.hold(claim, "its breaker is open", held_by="llm")])
+        await store.settle("worker", [transitions.hold(claim, "its breaker is open", held_by=Holder("llm"))])
 
 
 async def test_a_paused_queue_rests_until_it_is_resumed(url: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from holdfast import Holdfast, Status
 from holdfast.core.jobs import transitions
+from holdfast.core.providers.holder import Holder
 from tests.acceptance.harness.polling import until
 from tests.migration.conftest import Place, PostgresPlace, SqlitePlace
 from tests.migration.earlier_code import ROOT, NoHistoryError, code_before
@@ -307,7 +308,7 @@ async def a_held_order(url: str) -> str:
 
         job, store = await order.submit(HELD), hold.runtime.store
         [claim] = await store.claim("tester", "new", limit=1, lease=timedelta(minutes=1))
-        await store.settle("tester", [transitions.hold(claim, "its breaker is open", held_by="llm")])
+        await store.settle("tester", [transitions.hold(claim, "its breaker is open", held_by=Holder("llm"))])
         return job.id
 
 
@@ -315,7 +316,7 @@ async def let_out(url: str, job_id: str) -> bool:
     """Release a job that must still be held; return whether it was."""
     async with Holdfast(url) as hold:
         held_by = (await hold.read(job_id)).held_by
-        return held_by == "llm" and await hold.runtime.store.let_out("llm", limit=1) == 1
+        return held_by == "llm" and await hold.runtime.store.let_out(Holder("llm"), limit=1) == 1
 
 
 async def left_by_old_workers(url: str) -> str:

@@ -13,7 +13,7 @@ from holdfast.engine.claiming.launcher import Launcher
 from holdfast.engine.claiming.lost_claims import LostClaims
 from holdfast.engine.claiming.quarantine import Quarantine
 from holdfast.engine.execution import attempt
-from holdfast.engine.execution.attempt import Interruption
+from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.worker import worker

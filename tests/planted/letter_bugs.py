@@ -21,7 +21,7 @@ from holdfast.engine.dead_letters import archiver, auto_replayer, restorer, serv
 from holdfast.engine.dead_letters.archiver import Archiver
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
 from holdfast.engine.dead_letters.ticket_notifier import BATCH, LEASE, TicketNotifier
-from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.job_context import JobContext
 from holdfast.stores.sqlite import letters
 from holdfast.stores.sqlite.replaying import bring_back
 from tests.planted.planting import Bug, Schema, Sql, Swap
@@ -244,7 +244,7 @@ BUGS = (
         "children-again-with-every-generation",
         "A new generation is a new job, and submits what a job submits.",
         ("OPS-2",),
-        (Swap(Attempt, "origin", property(lambda self: self.claim.generation)),),
+        (Swap(JobContext, "origin", property(lambda self: self.claim.generation)),),
     ),
     Bug(
         "told-to-the-deaf",

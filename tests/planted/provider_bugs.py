@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.core.jobs.job import Claim
     from holdfast.core.providers.breaker import Breaker
     from holdfast.core.providers.call_reports import BreakerChange
+    from holdfast.core.providers.holder import Holder
 
 _ASK = Admission.acquire
 _AN_HOUR = 3_600.0
@@ -79,7 +80,7 @@ async def _wait_for_nobody(self: Any) -> None:
 # Held jobs.
 
 
-def _hold_spent(claim: Claim, reason: str, *, held_by: str) -> Requeue:
+def _hold_spent(claim: Claim, reason: str, *, held_by: Holder) -> Requeue:
     return hold(claim, reason, held_by=held_by)._replace(gives_back=False)
 
 

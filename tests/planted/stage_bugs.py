@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import StageFailed
 from holdfast.core.jobs import transitions
-from holdfast.engine.execution import stages
 from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.stage_writer import StageWriter
 from holdfast.engine.execution.stages import Stages
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from tests.planted.planting import Bug, Sql, Swap
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 async def _write_later(self: Any, change: StageWrite) -> None:
-    self._runtime.settler._batcher.post(AttemptOutcome(change, change.attempt, 0.0))
+    self._settler._batcher.post(AttemptOutcome(change, change.attempt, 0.0))
 
 
 def _remember_nothing(self: Any, stages: Any, signals: Any) -> None:
-    self._stored, self._signals = {}, signals
+    self._state.load({}, signals)
 
 
 async def _give_up_without_a_word(self: Any, now: Any, failure: Failure) -> StageFailed:
@@ -33,7 +33,7 @@ async def _give_up_without_a_word(self: Any, now: Any, failure: Failure) -> Stag
 
 
 async def _count_with_the_job(self: Any, stage: StageSpec, place: StageKey, mark: str) -> int:
-    attempt: int = self._attempt.claim.attempt
+    attempt: int = self._state.claim.attempt
     return attempt
 
 
@@ -48,7 +48,7 @@ BUGS = (
         "stage-answered-before-written",
         "The write is on its way; the job need not wait for it.",
         ("STG-1",),
-        (Swap(Stages, "write", _write_later),),
+        (Swap(StageWriter, "write", _write_later),),
     ),
     Bug(
         "stages-not-read",
@@ -90,9 +90,6 @@ BUGS = (
         "one-attempt-too-many",
         "Three attempts are three retries.",
         ("STG-2", "STG-3"),
-        (
-            Swap(transitions, "exhausted", _exhausted_one_later),
-            Swap(stages, "exhausted", _exhausted_one_later),
-        ),
+        (Swap(transitions, "exhausted", _exhausted_one_later),),
     ),
 )

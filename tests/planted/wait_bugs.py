@@ -35,7 +35,7 @@ async def _leave_the_signal(self: Any, place: StageKey, name: str, timeout: time
     """Hear what no wait has written down so far."""
     taken = {
         json.loads(row.result or "{}").get("number")
-        for row in self._stages.stored.values()
+        for row in self._state.rows.values()
         if row.key.name == f"@signal {name}"
     }
     self._untaken_signals = _Left(signal for signal in self._untaken_signals if signal.number not in taken)
@@ -44,7 +44,7 @@ async def _leave_the_signal(self: Any, place: StageKey, name: str, timeout: time
 
 async def _say_that_the_time_is_over(self: Any, place: StageKey, message: str) -> StageRow:
     failure = Failure.of(ErrorClass.TIMEOUT, message)
-    return StageRow(self._attempt.claim.id, place, StageStatus.FAILED, 1, "", TIMED_OUT, failure)
+    return StageRow(self._state.claim.id, place, StageStatus.FAILED, 1, "", TIMED_OUT, failure)
 
 
 BUGS = (

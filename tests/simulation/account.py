@@ -26,7 +26,7 @@ class NewEvent(NamedTuple):
     @property
     def gives_back(self) -> bool:
         """Whether it records a job that was released untouched."""
-        return self.kind == "held" or (self.kind == "queued" and self.reason != LOST)
+        return self.kind in ("parked", "held") or (self.kind == "queued" and self.reason != LOST)
 
 
 class Account:

@@ -34,7 +34,7 @@ def trials_cost_no_attempt(world: World, calls: Sequence[Call]) -> None:
 def calls_were_paid_by_their_jobs(world: World, calls: Sequence[Call]) -> None:
     """A call that failed, and was no trial, cost its job an attempt."""
     for call, run in _only_failures(world, calls):
-        wrong = call.free and call.ended is Ended.BAD and run.kind == "held"
+        wrong = call.free and call.ended is Ended.BAD and run.kind in ("parked", "held")
         assert not wrong, f"job {call.caller.job_id} did not pay for its call of {call.provider}: {run}"
 
 

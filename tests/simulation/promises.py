@@ -238,7 +238,7 @@ def _given_back(world: World) -> Counter[str]:
     return Counter(
         event["id"]
         for event in world.events
-        if event["kind"] == "held"
+        if event["kind"] in ("parked", "held")
         or (event["kind"] == "queued" and (_reason(event) != LOST or _is_excused(event)))
     )
 

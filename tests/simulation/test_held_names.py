@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast, Status
 from holdfast.core.jobs.transitions import hold as hold_back
-from holdfast.core.providers.holder import held_for_name
+from holdfast.core.providers.holder import Holder
 from tests.crashpoints.planned_fault import NoFaults
 from tests.simulation.world import World
 
@@ -34,7 +34,7 @@ async def seconds_until_it_runs(world: World, *, after: float) -> float:
         store = hold.runtime.store
         handle = await from_tomorrow.submit()
         [claim] = await store.claim("old", "mail", limit=1, lease=timedelta(seconds=90))
-        await store.settle("old", [hold_back(claim, "unknown", held_by=held_for_name(claim.name, "mail"))])
+        await store.settle("old", [hold_back(claim, "unknown", held_by=Holder(job=claim.name, queue="mail"))])
         held_at = world.loop.time()
         await begun.wait()
         seconds = world.loop.time() - held_at

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Skipped = Callable[[float, float], float]
 
-_ENDS = {"retry", "queued", "held", "failed", "expired"}
+_ENDS = {"retry", "queued", "parked", "held", "failed", "expired"}
 ROUNDED = 0.001
 """Seconds by which a history, which is in milliseconds, may be wrong."""
 

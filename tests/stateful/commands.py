@@ -28,6 +28,7 @@ from holdfast.core.jobs.transitions import (
     release,
     time_out,
 )
+from holdfast.core.providers.holder import Holder
 from holdfast.core.strict_json import fingerprint
 from tests.builders import STAGE_ARGS, a_failure
 from tests.stateful.model import START
@@ -41,7 +42,7 @@ UNKNOWN_ID = "00000000-0000-7000-8000-ffffffffffff"
 
 WORKERS = ("host:1:a", "host:2:b", "host:3:c")
 QUEUES = ("default", "slow")
-HOLDERS = ("llm", "llm\nada")
+HOLDERS = (Holder("llm"), Holder("llm", "ada"))
 OWNERS = ("", "ada")
 LEASES = (timedelta(seconds=10), timedelta(seconds=90))
 DELAYS = (None, timedelta(0), timedelta(seconds=5), timedelta(minutes=1))

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.jobs.job import Claim, Event, Job, Signal
 from holdfast.core.jobs.stages import StageRow
-from holdfast.core.providers.holder import holder_label
+from holdfast.core.providers.holder import Holder
 from holdfast.ports.store import Pause, SubmissionRefusal
 from tests.stateful.short_repr import short_repr
 
@@ -39,14 +39,14 @@ def _readable(answer: Job | StageRow) -> Job | StageRow:
     """Return a job with its holder's label, and a stage without its age, which is by a clock that the model lacks."""
     if isinstance(answer, StageRow):
         return answer._replace(age=0.0)
-    return answer if answer.held_by is None else replace(answer, held_by=holder_label(answer.held_by))
+    return answer if answer.held_by is None else replace(answer, held_by=Holder.parse(answer.held_by).label)
 
 
 def _comparable_list(answers: list[Any]) -> list[Any]:
     match answers:
         case [Event(), *_]:
             return _in_order(answers)
-        case [str() | Claim() | StageRow() | Pause() | Signal(), *_]:
+        case [str() | Holder() | Claim() | StageRow() | Pause() | Signal(), *_]:
             return sorted(map(comparable, answers), key=repr)
         case _:
             return list(map(comparable, answers))

@@ -22,7 +22,7 @@ from holdfast.core.jobs.job import Claim, Event, EventKind, Job, JobFilter, Rece
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status, allowed
 from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
-from holdfast.core.providers.holder import holder_label
+from holdfast.core.providers.holder import Holder
 from holdfast.ports.store import Extension, Pause, Promotion, Settled, SubmissionRefusal
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -47,7 +47,7 @@ class Model:
     """The lease that a job's deadline ended."""
     sent_signals: defaultdict[str, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     pauses: dict[str, Pause] = field(default_factory=dict)
-    released_by: dict[str, str] = field(default_factory=dict)
+    released_by: dict[str, Holder] = field(default_factory=dict)
     """The former holder of a job, from its release until it is requeued."""
     quarantine: Counter[str] = field(default_factory=Counter)
     """1 for a job that was leased after a loss and has not begun, 2 for one that has begun."""
@@ -320,7 +320,7 @@ class Model:
             losses=job.losses if keeps_losses else 0,
             retry_after=self.now + (change.delay or timedelta(0)) if waits else None,
             waiting=waits and change.seen is not None,
-            held_by=change.held_by if waits else None,
+            held_by=change.held_by.text if waits and change.held_by else None,
         )
         self._record(job.id, change.event, **_why(change))
 
@@ -388,7 +388,7 @@ class Model:
         due = sorted((at, job.id) for at, job in parked if at <= self.now)
         return [self.jobs[job_id] for _, job_id in due], [job for at, job in parked if at > self.now]
 
-    def let_out(self, holder: str, *, limit: int) -> int:
+    def let_out(self, holder: Holder, *, limit: int) -> int:
         """Make ready the jobs of *holder*; the next claim names the former holder."""
         out = self.held_by(holder)[:limit]
         for job in out:
@@ -396,18 +396,20 @@ class Model:
             self._change(job, held_by=None, retry_after=None)
         return len(out)
 
-    def held_by(self, holder: str) -> list[Job]:
+    def held_by(self, holder: Holder) -> list[Job]:
         """Return the jobs of *holder*, the longest held first: all are held for the same duration."""
-        held = [(job.retry_after, job.id) for job in self.jobs.values() if job.held_by == holder]
+        held = [(job.retry_after, job.id) for job in self.jobs.values() if job.held_by == holder.text]
         return [self.jobs[job_id] for _, job_id in sorted((at, job_id) for at, job_id in held if at)]
 
-    def holders(self) -> list[str]:
+    def holders(self) -> list[Holder]:
         """List the holders."""
         return list(self.held())
 
-    def held(self) -> dict[str, int]:
+    def held(self) -> dict[Holder, int]:
         """Count the jobs of each holder."""
-        return dict(Counter(job.held_by for job in self.jobs.values() if job.held_by is not None))
+        return dict(
+            Counter(Holder.parse(job.held_by) for job in self.jobs.values() if job.held_by is not None)
+        )
 
     def reclaim(self, *, limit: int) -> list[str]:
         """Requeue jobs that lost their worker. The attempt stays spent: whatever happened, it happened in it.
@@ -566,7 +568,7 @@ def _why(change: Requeue) -> dict[str, Any]:
     if change.reason is not None:
         meta["reason"] = change.reason
     if change.held_by is not None:
-        meta["held_by"] = holder_label(change.held_by)
+        meta["held_by"] = change.held_by.label
     if change.event is EventKind.RETRY and change.delay is not None:
         meta["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return meta

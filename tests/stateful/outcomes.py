@@ -79,8 +79,10 @@ def _kind(change: Transition) -> str:
             return change.status.value
         case Requeue(event=EventKind.RETRY):
             return "requeued for a retry"
+        case Requeue(event=EventKind.PARKED):
+            return "parked"
         case Requeue(event=EventKind.HELD):
-            return "parked" if change.held_by is None else "held"
+            return "held"
         case Requeue():
             return "released"
         case StageWrite():

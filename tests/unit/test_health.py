@@ -19,7 +19,7 @@ from holdfast.cli.process.health import (
 )
 from holdfast.core.providers import breaker_state
 from holdfast.core.providers.breaker_state import BreakerState, OpenCause, OpenPeriod
-from holdfast.core.providers.holder import held_for_limit
+from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.override import Override, OverrideKind
 from holdfast.ports import Depth
 
@@ -126,7 +126,7 @@ def test_the_failure_rate_is_of_the_window_or_of_the_calls_that_shut_it() -> Non
 
 
 def test_held_jobs_are_counted_for_their_provider_whichever_limit_it_is() -> None:
-    held = {"llm": 3, held_for_limit("llm", "customer-7"): 4, "elsewhere": 1}
+    held = {Holder("llm"): 3, Holder("llm", "customer-7"): 4, Holder("elsewhere"): 1}
 
     readings = held_gauge(held, ["llm", "speech"])["provider_held"]
 

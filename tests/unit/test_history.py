@@ -156,7 +156,15 @@ def test_on_a_clock_that_stands_still_events_are_told_in_the_order_of_a_life() -
 
 
 @pytest.mark.parametrize(
-    "end", [EventKind.QUEUED, EventKind.RETRY, EventKind.HELD, EventKind.FAILED, EventKind.EXPIRED]
+    "end",
+    [
+        EventKind.QUEUED,
+        EventKind.RETRY,
+        EventKind.PARKED,
+        EventKind.HELD,
+        EventKind.FAILED,
+        EventKind.EXPIRED,
+    ],
 )
 def test_stages_written_together_with_the_end_of_their_lap_are_told_before_it(end: EventKind) -> None:
     stages = [StageMark(at(9), StageKey(name, "#1"), 1, StageStatus.DONE) for name in ("fetch", "llm")]

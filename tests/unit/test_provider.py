@@ -20,14 +20,7 @@ from holdfast.core.providers.breaker_state import (
     with_probe,
 )
 from holdfast.core.providers.call_reports import CallOutcome
-from holdfast.core.providers.holder import (
-    checked_key,
-    held_for_limit,
-    held_for_retries,
-    holder_label,
-    limited_key,
-    provider_of,
-)
+from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.limits import (
     LEASE,
     LIMIT_RELEASE_EVERY,
@@ -53,7 +46,7 @@ from tests.builders import a_failure
 NOW = 1_000.0
 LLM = ProviderSpec("llm")
 OPEN = BreakerState(open_period=OpenPeriod(OpenCause.FAILURES, NOW, NOW + 30, failed=11, seen=20))
-LIMIT, RETRIES = held_for_limit("llm", ""), held_for_retries("llm")
+BREAKER, LIMIT, RETRIES = Holder("llm"), Holder("llm", ""), Holder("llm", for_retries=True)
 
 NUMBERS = st.integers(0, 2**40)
 TIMES = st.floats(0, 1e10)
@@ -132,16 +125,16 @@ def test_a_cause_or_a_command_that_is_not_known_here_still_keeps_calls_back() ->
 
 
 def test_holders_tell_what_a_job_waits_for() -> None:
-    holders = ["llm", LIMIT, held_for_limit("llm", "customer 7"), RETRIES]
+    holders = [BREAKER, LIMIT, Holder("llm", "customer 7"), RETRIES]
 
-    assert {provider_of(holder) for holder in holders} == {"llm"}
-    assert [holder_label(holder) for holder in holders] == [
+    assert {holder.provider for holder in holders} == {"llm"}
+    assert [holder.label for holder in holders] == [
         "llm",
         "llm (limit)",
         "llm (limit of customer 7)",
         "llm (retry budget)",
     ]
-    assert [limited_key(holder) for holder in holders] == [None, "", "customer 7", None]
+    assert [holder.key for holder in holders] == [None, "", "customer 7", None]
 
 
 def test_places_are_counted_where_calls_at_a_time_are_limited() -> None:
@@ -240,25 +233,25 @@ def test_what_an_older_worker_has_taken_of_a_key_counts_and_stays_in_the_provide
 def test_of_very_many_keys_some_are_let_out_at_a_time_and_then_the_next() -> None:
     spec = replace(LLM, key_limits=Limits(concurrency=1))
     holders = [
-        "llm",
-        *(held_for_limit("llm", f"{number:04}") for number in range(2 * MAX_KEYS_PER_RELEASE + 50)),
+        BREAKER,
+        *(Holder("llm", f"{number:04}") for number in range(2 * MAX_KEYS_PER_RELEASE + 50)),
     ]
-    state, went = ProviderState(), set[str]()
+    state, went = ProviderState(), set[Holder]()
 
     for step in range(4):
-        wanted = state.keys_to_release("llm", spec, holders)
+        wanted = state.keys_to_release(spec, holders)
         state, out = state.plan_release("llm", spec, holders, NOW + step, limit=1_000)
-        assert set(wanted) == {holder.partition("\n")[2] for holder in out} - {""}
+        assert set(wanted) == {holder.key for holder in out if holder.key}
         assert len(wanted) == MAX_KEYS_PER_RELEASE
         went.update(holder for holder, jobs in out.items() if jobs)
 
-    assert went >= set(holders) - {"llm"}
+    assert went >= set(holders) - {BREAKER}
 
 
 def test_keys_without_limits_of_their_own_need_not_be_read_to_let_jobs_out() -> None:
-    assert ProviderState().keys_to_release("llm", None, [LIMIT]) == []
-    assert ProviderState().keys_to_release("llm", LLM, [LIMIT]) == []
-    assert ProviderState().keys_to_release("llm", replace(LLM, key_limits=Limits(concurrency=1)), []) == []
+    assert ProviderState().keys_to_release(None, [LIMIT]) == []
+    assert ProviderState().keys_to_release(LLM, [LIMIT]) == []
+    assert ProviderState().keys_to_release(replace(LLM, key_limits=Limits(concurrency=1)), []) == []
 
 
 def test_without_a_budget_every_call_may_be_a_retry() -> None:
@@ -309,10 +302,10 @@ def test_a_clock_that_was_set_back_takes_no_retries_away() -> None:
 def test_jobs_held_at_the_gate_go_out_as_it_says_and_the_state_notes_it() -> None:
     state = ProviderState(BreakerState(ramp=Ramp(NOW, 3)))
 
-    state, out = state.plan_release("llm", LLM, ["llm"], NOW, limit=1_000)
+    state, out = state.plan_release("llm", LLM, [BREAKER], NOW, limit=1_000)
 
-    assert out == {"llm": 3}
-    assert state.plan_release("llm", LLM, ["llm"], NOW + 1, limit=1_000) == (state, {"llm": 0})
+    assert out == {BREAKER: 3}
+    assert state.plan_release("llm", LLM, [BREAKER], NOW + 1, limit=1_000) == (state, {BREAKER: 0})
 
 
 @pytest.mark.clause("BRK-2")
@@ -330,8 +323,8 @@ def test_jobs_that_wait_for_a_limit_stay_while_the_gate_is_shut(gate: BreakerSta
     spec = replace(LLM, limits=Limits(concurrency=8), retry_budget=0.2)
 
     for now in (NOW, NOW + 3_600):
-        _, out = ProviderState(gate).plan_release("llm", spec, ["llm", LIMIT, RETRIES], now, limit=1_000)
-        assert list(out) == ["llm"]
+        _, out = ProviderState(gate).plan_release("llm", spec, [BREAKER, LIMIT, RETRIES], now, limit=1_000)
+        assert list(out) == [BREAKER]
 
 
 @pytest.mark.parametrize(
@@ -368,9 +361,9 @@ def test_jobs_that_wait_for_a_limit_go_where_calls_go_through(gate: BreakerState
 def test_jobs_that_wait_for_a_limit_go_past_a_shut_gate_to_a_backup() -> None:
     spec = replace(LLM, limits=Limits(concurrency=8))
 
-    _, out = ProviderState(OPEN).plan_release("llm", spec, ["llm", LIMIT], NOW, limit=1_000, elsewhere=True)
+    _, out = ProviderState(OPEN).plan_release("llm", spec, [BREAKER, LIMIT], NOW, limit=1_000, elsewhere=True)
 
-    assert out == {"llm": 3, LIMIT: 16}
+    assert out == {BREAKER: 3, LIMIT: 16}
 
 
 def test_jobs_that_wait_for_retries_go_as_there_are_retries_and_not_again_and_again() -> None:
@@ -392,8 +385,8 @@ def test_jobs_that_wait_for_retries_go_as_there_are_retries_and_not_again_and_ag
 @pytest.mark.parametrize("every", [0.25, 0.5, 0.75, 1.0])
 def test_keys_take_turns_in_being_let_out_however_often_somebody_looks(every: float) -> None:
     spec = replace(LLM, limits=Limits(rate=Rate.of("1/min")))
-    holders = [held_for_limit("llm", key) for key in "abc"]
-    state, went = ProviderState(), Counter[str]()
+    holders = [Holder("llm", key) for key in "abc"]
+    state, went = ProviderState(), Counter[Holder]()
     for number in range(30):
         state, out = state.plan_release("llm", spec, holders, NOW + number * every, limit=1_000)
         went.update(out)
@@ -406,7 +399,7 @@ def test_no_more_are_let_out_of_all_keys_than_the_provider_has_room_for(
     concurrency: int, keys: int, turn: int
 ) -> None:
     spec = replace(LLM, limits=Limits(concurrency=concurrency))
-    holders = [held_for_limit("llm", f"{key}") for key in range(keys)]
+    holders = [Holder("llm", f"{key}") for key in range(keys)]
 
     _, out = ProviderState(turn=turn).plan_release("llm", spec, holders, NOW, limit=1_000)
 
@@ -417,7 +410,7 @@ def test_no_more_are_let_out_of_all_keys_than_the_provider_has_room_for(
 def test_a_key_at_its_own_limit_leaves_its_part_to_the_others() -> None:
     spec = replace(LLM, limits=Limits(concurrency=5), key_limits=Limits(concurrency=2))
     busy = Quota(shares={"a": Share(2, 4, NOW + LEASE)})
-    holders = [held_for_limit("llm", key) for key in ("busy", "x", "y", "z")]
+    holders = [Holder("llm", key) for key in ("busy", "x", "y", "z")]
 
     state, out = ProviderState(keys={"busy": busy}).plan_release("llm", spec, holders, NOW, limit=1_000)
 
@@ -434,7 +427,7 @@ def test_while_nobody_may_go_nothing_is_written() -> None:
 
 def test_fewer_moments_than_keys_leave_the_last_keys_without() -> None:
     spec = replace(LLM, limits=Limits(rate=Rate.of("1/min")), key_limits=Limits(concurrency=2))
-    holders = [held_for_limit("llm", key) for key in "abc"]
+    holders = [Holder("llm", key) for key in "abc"]
 
     state, out = ProviderState().plan_release("llm", spec, holders, NOW, limit=1_000)
 
@@ -443,10 +436,10 @@ def test_fewer_moments_than_keys_leave_the_last_keys_without() -> None:
 
 
 def test_the_jobs_of_a_provider_that_is_not_declared_here_get_out_slowly() -> None:
-    _, at_the_gate = ProviderState(OPEN).plan_release("llm", None, ["llm"], NOW + 30, limit=1_000)
+    _, at_the_gate = ProviderState(OPEN).plan_release("llm", None, [BREAKER], NOW + 30, limit=1_000)
     _, at_a_limit = ProviderState().plan_release("llm", None, [LIMIT], NOW, limit=1_000)
 
-    assert (at_the_gate, at_a_limit) == ({"llm": 3}, {LIMIT: 2})
+    assert (at_the_gate, at_a_limit) == ({BREAKER: 3}, {LIMIT: 2})
 
 
 def test_nobody_who_does_not_know_the_limits_lets_jobs_out_while_somebody_does_who_knows_them() -> None:

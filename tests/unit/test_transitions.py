@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
-from holdfast.core.failures.failure import ErrorClass, Failure, deadline_passed
+from holdfast.core.failures.failure import ErrorClass, Failure, deadline_passed, worker_lost
+from holdfast.core.jobs.crashes import out_of_runs
 from holdfast.core.jobs.job import Claim, EventKind
 from holdfast.core.jobs.states import Status
 from holdfast.core.jobs.transitions import (
@@ -15,17 +16,22 @@ from holdfast.core.jobs.transitions import (
     Requeue,
     cancel,
     complete,
+    end_before_run,
+    end_failed,
     end_of,
     exhausted,
     fail,
     has_result,
     hold,
+    limit_runs,
     park,
+    prevailing,
     put_aside,
     release,
     time_out,
     too_early,
 )
+from holdfast.core.providers.holder import Holder
 from tests.builders import a_failure
 
 CLAIM = Claim(
@@ -44,6 +50,7 @@ CLAIM = Claim(
 )
 THREE = RetryPolicy(3, Backoff.exponential())
 FINAL = a_failure(ErrorClass.AUTH_DENIED)
+HOUR = timedelta(hours=1)
 
 
 def limited(retries: int) -> Failure:
@@ -115,6 +122,62 @@ def test_the_smaller_of_both_budgets_decides_which_attempt_is_the_last(
     assert exhausted(failure, THREE, attempt=attempt) is last
 
 
+@pytest.mark.parametrize("claim", [CLAIM, CLAIM._replace(failed_runs=4), CLAIM._replace(losses=1)])
+def test_a_job_within_its_budgets_is_run(claim: Claim) -> None:
+    assert end_before_run(claim, crash_budget=3, run_limit=5) is None
+
+
+def test_a_job_that_has_lost_its_workers_too_often_ends_before_it_is_run() -> None:
+    claim = CLAIM._replace(losses=1, attempt=4)
+
+    assert end_before_run(claim, crash_budget=3, run_limit=5) == end_failed(claim, worker_lost())
+
+
+def test_a_job_that_has_failed_in_as_many_runs_as_it_may_ends_before_it_is_run() -> None:
+    claim = CLAIM._replace(failed_runs=5)
+
+    end = end_before_run(claim, crash_budget=3, run_limit=5)
+
+    assert end == end_failed(claim, out_of_runs(worker_lost(), 5))
+
+
+def test_the_last_run_that_may_fail_ends_the_job_instead_of_retrying_it() -> None:
+    claim, failure = CLAIM._replace(failed_runs=4), a_failure()
+    retry = fail(claim, failure, THREE, roll=0.5, attempt=1, stage="fetch")
+
+    assert limit_runs(claim, retry, 5) == end_failed(claim, out_of_runs(failure, 5), "fetch")
+
+
+@pytest.mark.parametrize(
+    ("change", "failed_runs"),
+    [
+        (fail(CLAIM, a_failure(), THREE, roll=0.5, attempt=1), 3),
+        (release(CLAIM, "worker shut down"), 4),
+        (complete(CLAIM, "42"), 4),
+    ],
+)
+def test_the_limit_of_runs_ends_retries_only(change: Finish | Requeue, failed_runs: int) -> None:
+    assert limit_runs(CLAIM._replace(failed_runs=failed_runs), change, 5) == change
+
+
+def test_of_concurrent_changes_a_retry_prevails_over_a_hold_and_the_longer_over_the_shorter() -> None:
+    held, waits = (
+        hold(CLAIM, "open", held_by=Holder("llm")),
+        park(CLAIM, "sleeps", delay=HOUR, seen=0, awaits=False),
+    )
+    soon, later = (fail(CLAIM, a_failure(), THREE, roll=0.5, attempt=attempt) for attempt in (1, 2))
+    assert isinstance(soon, Requeue)
+    assert isinstance(later, Requeue)
+
+    assert prevailing(None, held) == held
+    assert prevailing(held, soon) == soon
+    assert prevailing(soon, held) == soon
+    assert prevailing(soon, later) == later
+    assert prevailing(later, soon) == later
+    assert prevailing(held, waits) == held
+    assert prevailing(waits, held) == waits
+
+
 def test_a_released_job_gets_its_attempt_back_and_says_why() -> None:
     assert release(CLAIM, "shutting down") == Requeue(
         "j1", 7, EventKind.QUEUED, gives_back=True, reason="shutting down"
@@ -131,7 +194,7 @@ def test_a_parked_job_waits_without_a_worker_and_gets_its_attempt_back() -> None
     assert transition == Requeue(
         "j1",
         7,
-        EventKind.HELD,
+        EventKind.PARKED,
         delay=timedelta(hours=1),
         gives_back=True,
         reason="sleeps",
@@ -141,14 +204,14 @@ def test_a_parked_job_waits_without_a_worker_and_gets_its_attempt_back() -> None
 
 
 def test_a_held_job_gets_its_attempt_back_and_waits_for_whoever_holds_it() -> None:
-    assert hold(CLAIM, "its breaker is open", held_by="llm") == Requeue(
+    assert hold(CLAIM, "its breaker is open", held_by=Holder("llm")) == Requeue(
         "j1",
         7,
         EventKind.HELD,
         delay=timedelta(days=36_500),
         gives_back=True,
         reason="its breaker is open",
-        held_by="llm",
+        held_by=Holder("llm"),
     )
 
 
@@ -156,7 +219,7 @@ def test_a_job_that_is_put_aside_gets_its_attempt_back_and_waits_for_nothing_but
     assert put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)) == Requeue(
         "j1",
         7,
-        EventKind.HELD,
+        EventKind.PARKED,
         delay=timedelta(seconds=30),
         gives_back=True,
         reason="unknown",
@@ -190,7 +253,7 @@ def test_a_job_that_was_timed_out_too_early_gets_its_attempt_back_and_may_run_at
         (time_out(CLAIM), AttemptEnd.TIMED_OUT),
         (Requeue("j1", 7, EventKind.RETRY), AttemptEnd.RETRY),
         (put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)), AttemptEnd.PARKED),
-        (hold(CLAIM, "its breaker is open", held_by="llm"), AttemptEnd.HELD),
+        (hold(CLAIM, "its breaker is open", held_by=Holder("llm")), AttemptEnd.HELD),
         (release(CLAIM, "worker shut down"), AttemptEnd.RELEASED),
     ],
 )

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.core.jobs.job import Claim, EventKind
-from holdfast.core.providers.holder import awaited_name, awaited_queue
+from holdfast.core.providers.holder import Holder
 from holdfast.engine.worker.unrunnable import Unrunnable
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.wiring.system import SystemClock
@@ -30,8 +30,7 @@ def test_a_job_of_an_unknown_name_is_held_for_that_name_and_its_queue() -> None:
 
     change = unrunnable.unknown(a_claim("new"))
 
-    assert change.held_by is not None
-    assert (awaited_name(change.held_by), awaited_queue(change.held_by)) == ("new", "default")
+    assert change.held_by == Holder(job="new", queue="default")
     assert (change.event, change.gives_back, change.token) == (EventKind.HELD, True, 7)
 
 
@@ -48,7 +47,7 @@ def test_the_longer_a_name_cannot_be_decoded_the_longer_its_jobs_wait(later: flo
     change = unrunnable.undecodable(a_claim("new"))
 
     assert change.delay == timedelta(seconds=delay)
-    assert (change.event, change.gives_back, change.token) == (EventKind.HELD, True, 7)
+    assert (change.event, change.gives_back, change.token) == (EventKind.PARKED, True, 7)
 
 
 def test_each_name_is_counted_by_itself() -> None:

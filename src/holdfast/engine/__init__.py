@@ -8,10 +8,11 @@ The path of a job:
               claim again), claiming/wake_ups (which worker reacts to a notification), claiming/lost_claims
     start     claiming/launcher, claiming/state_reader (stored stages and signals), claiming/quarantine (suspected of
               crashing workers), worker/unrunnable (name unknown or not decodable here)
-    run       execution/attempt (one attempt, from claim to transition), execution/invoke (the call, thread, timeout),
-              execution/stages, execution/suspension (sleep, signals, children), execution/provider_calls (permits),
-              execution/in_flight (may the job be parked?), execution/context (current attempt, stage and calls),
-              execution/interrupts (exceptions that unwind the function), execution/failure_texts (redacted messages)
+    run       execution/attempt (one attempt, from claim to transition), execution/state (what its parts share and who may
+              change it), execution/job_context (what the job's code reaches), execution/stages, execution/stage_writer,
+              execution/suspension (sleep, signals, children), execution/provider_calls (permits), execution/invoke (the
+              call, thread, timeout), execution/context (current job, stage and calls), execution/interrupts (exceptions
+              that unwind the function), execution/attempt_failures (errors as redacted failures)
     lease     leases/lease_keeper (extends, stops at deadlines), leases/cancel_watcher (requests to cancel),
               leases/lease_guard (a thread: the loop blocks)
     settle    worker/settler, which writes transitions in batches, fenced by their lease tokens;

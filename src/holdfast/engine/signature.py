@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from holdfast.core.envelope import ensure_open
 from holdfast.core.errors import ConfigError, PayloadInvalid, PayloadTooLarge
-from holdfast.core.providers.holder import checked_key
+from holdfast.core.providers.provider import checked_key
 from holdfast.core.strict_json import DEFAULT_LIMIT, encode
 
 _PLAIN = (int, str, float, bool, type(None))

@@ -28,7 +28,7 @@ class Current:
 
 
 def current() -> Current:
-    """Tell which job, attempt and generation the running code belongs to.
+    """Return which job, attempt and generation the running code belongs to.
 
     Send `current().key` along with a call that must not take effect twice: a retry, or another worker
     that takes over after a crash, sends the same one. Raises `ConfigError` outside a job.
@@ -43,14 +43,14 @@ def current() -> Current:
 
 
 def _place(job_id: str, generation: int) -> str:
-    """Name the job, or the stage of it, that the running code belongs to."""
+    """Return the key of the job, or of its stage, that the running code belongs to."""
     stage = STAGE.get()
     parts = () if stage is None else stage.place
     return ":".join([job_id, str(generation), *(quote(part, safe="#") for part in parts)])
 
 
 def note(**fields: str | float | bool | None) -> None:
-    """Have the dead letter tell these fields, if the running job is to leave one.
+    """Show these fields in the dead letter of the running job, if it leaves one.
 
     Only those that the `Redactor` allows are kept, redacted: `Redactor(allowed=["order"])`. Raises `ConfigError`
     outside a job.
@@ -62,7 +62,7 @@ def note(**fields: str | float | bool | None) -> None:
 
 
 def trace_here(tracer: Tracer | None) -> str | None:
-    """Tell where a submission stands: in the running code's trace, or else in that of the job that makes it."""
+    """Return the trace context of a submission: that of the running code, or else of the job that makes it."""
     here = None if tracer is None else tracer.here()
     if here is None:
         running = CURRENT.get()
@@ -71,7 +71,7 @@ def trace_here(tracer: Tracer | None) -> str | None:
 
 
 def next_key(name: str, owner: str, mark: str) -> str | None:
-    """Give the next submission of a job inside a job a key of its own, the same in every attempt; outside, `None`.
+    """Return a key for the next submission inside a job, the same in every attempt; outside a job, `None`.
 
     It is known by its arguments, of which *mark* is the fingerprint, and only among equal ones by their order:
     what runs side by side comes in another order the next time. A later generation that keeps its finished stages
@@ -85,7 +85,7 @@ def next_key(name: str, owner: str, mark: str) -> str | None:
 
 
 def ensure_going_on() -> None:
-    """Let nothing take effect any more that the code of a job does while the job is put back."""
+    """Raise `Interrupted` in the code of a job that is being requeued: nothing that it does may take effect."""
     running = CURRENT.get()
     if running is not None:
         running.ensure_going_on()

@@ -27,8 +27,8 @@ from holdfast.core.redaction import Redactor
 from holdfast.core.strict_json import encode, ensure_storable
 from holdfast.core.within import kind_of
 from holdfast.engine.dead_letters.service import DeadLetterService
-from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.context import CALLING, CURRENT, STAGE
+from holdfast.engine.execution.job_context import JobContext
 from holdfast.engine.naming import name_and_queue
 from holdfast.engine.options import Hook
 from holdfast.engine.providers.shared_state import Step, swap
@@ -548,7 +548,7 @@ class Holdfast:
             return await self.wait(job_id, timeout=timeout)
         return await waiting.suspension.end_of(job_id, None if timeout is None else duration(timeout))
 
-    def _waiting_job(self) -> Attempt | None:
+    def _waiting_job(self) -> JobContext | None:
         """Give the job that the running code belongs to, if it can wait without a worker; a stage cannot."""
         running = CURRENT.get()
         if running is None or not running.is_kept_by(self.runtime.store):
@@ -557,7 +557,7 @@ class Holdfast:
             return None
         return running
 
-    def _inside_a_job(self, what: str) -> Attempt:
+    def _inside_a_job(self, what: str) -> JobContext:
         running = self._waiting_job()
         if running is None:
             raise ConfigError(

@@ -15,14 +15,13 @@ from holdfast.core.providers.breaker_state import (
     state_name,
     with_probe,
 )
-from holdfast.core.providers.holder import checked_key, provider_of
 from holdfast.core.providers.override import Override, OverrideKind
 from holdfast.core.providers.permission import live_trials
-from holdfast.core.providers.provider import ProviderSpec
+from holdfast.core.providers.provider import ProviderSpec, checked_key
 from holdfast.core.providers.provider_state import ProviderState
 from holdfast.core.strict_json import ensure_storable
-from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.context import CALLING, CURRENT
+from holdfast.engine.execution.job_context import JobContext
 from holdfast.engine.execution.provider_calls import ProviderCall
 from holdfast.engine.providers.shared_state import Announcement
 from holdfast.face.sync import Portal, in_sync
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from contextvars import Token
     from types import TracebackType
 
+    from holdfast.core.providers.holder import Holder
     from holdfast.face.holdfast import Holdfast
     from holdfast.ports.providers import ProviderEvent
 
@@ -73,7 +73,7 @@ class PermitBlock:
         self._spec = spec
         self._key = key
         self._calling: AbstractAsyncContextManager[ProviderCall] | None = None
-        self._attempt: Attempt | None = None
+        self._job: JobContext | None = None
         self._outer: Token[tuple[ProviderCall, ...]] | None = None
         self._used = False
 
@@ -84,10 +84,10 @@ class PermitBlock:
 
     async def __aenter__(self) -> str:
         self._use()
-        attempt = CURRENT.get()
-        if attempt is None:
+        job = CURRENT.get()
+        if job is None:
             return self._spec.name
-        call = await self._entered(attempt)
+        call = await self._entered(job)
         self._outer = CALLING.set((*CALLING.get(), call))
         return call.called
 
@@ -102,10 +102,10 @@ class PermitBlock:
 
     def __enter__(self) -> str:
         self._use()
-        self._attempt = CURRENT.get()
-        if self._attempt is None:
+        self._job = CURRENT.get()
+        if self._job is None:
             return self._spec.name
-        call = self._on_loop(self._attempt, self._entered(self._attempt))
+        call = self._on_loop(self._job, self._entered(self._job))
         self._outer = CALLING.set((*CALLING.get(), call))
         return call.called
 
@@ -116,9 +116,9 @@ class PermitBlock:
         trace: "TracebackType | None",
     ) -> bool | None:
         self._reset()
-        if self._attempt is None or self._calling is None:
+        if self._job is None or self._calling is None:
             return None
-        return self._on_loop(self._attempt, self._left(self._calling, kind, error, trace))
+        return self._on_loop(self._job, self._left(self._calling, kind, error, trace))
 
     def _use(self) -> None:
         """Mark it as used: it is for one call."""
@@ -128,8 +128,8 @@ class PermitBlock:
             )
         self._used = True
 
-    async def _entered(self, attempt: Attempt) -> ProviderCall:
-        self._calling = attempt.calling(self._spec, self._key)
+    async def _entered(self, job: JobContext) -> ProviderCall:
+        self._calling = job.calling(self._spec, self._key)
         return await self._calling.__aenter__()
 
     async def _left(
@@ -146,12 +146,12 @@ class PermitBlock:
             CALLING.reset(self._outer)
             self._outer = None
 
-    def _on_loop(self, attempt: Attempt, work: Coroutine[Any, Any, T]) -> T:
+    def _on_loop(self, job: JobContext, work: Coroutine[Any, Any, T]) -> T:
         """Run *work* on the worker's loop, from the thread of a plain function."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(work, attempt.loop).result()
+            return asyncio.run_coroutine_threadsafe(work, job.loop).result()
         work.close()
         raise TypeError(
             f"a permit of {self._spec.name!r} was taken with `with` in async code; write `async with`"
@@ -278,7 +278,7 @@ class Providers:
 def statuses(
     names: Sequence[str],
     states: "dict[str, ProviderState]",
-    held: "dict[str, int]",
+    held: "dict[Holder, int]",
     declared: "dict[str, ProviderSpec]",
     now: float,
 ) -> "builtins.list[ProviderStatus]":
@@ -289,8 +289,8 @@ def statuses(
     ]
 
 
-def _held(name: str, held: "dict[str, int]") -> int:
-    return sum(count for holder, count in held.items() if provider_of(holder) == name)
+def _held(name: str, held: "dict[Holder, int]") -> int:
+    return sum(count for holder, count in held.items() if holder.provider == name)
 
 
 def _status(

@@ -5,8 +5,8 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from holdfast.core.errors import PayloadInvalid
-from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.context import CURRENT
+from holdfast.engine.execution.job_context import JobContext
 from holdfast.engine.registry import StageSpec
 from holdfast.face.jobs import LONGEST_WORD, is_word
 from holdfast.face.marking import mark_async
@@ -39,17 +39,17 @@ class StageFunction(Generic[P, R]):
         return StageFunction(self.spec, key=key)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        attempt = CURRENT.get()
-        if attempt is None:
+        job = CURRENT.get()
+        if job is None:
             return cast("R", self.spec.function(*args, **kwargs))
         if self.spec.is_async:
-            if _running_loop() is not attempt.loop:
+            if _running_loop() is not job.loop:
                 raise TypeError(
                     f"stage {self.spec.name!r} is async and its job is a plain function; "
                     f"call it as `{self.spec.name}.on_loop(...)`, or make the job async"
                 )
-            return cast("R", attempt.run_stage(self.spec, self._key, args, kwargs))
-        return cast("R", self._from_thread(attempt, args, kwargs))
+            return cast("R", job.run_stage(self.spec, self._key, args, kwargs))
+        return cast("R", self._from_thread(job, args, kwargs))
 
     def in_thread(self, *args: P.args, **kwargs: P.kwargs) -> "Coroutine[Any, Any, R]":
         """Run a stage that is a plain function from an async job, in a thread."""
@@ -57,10 +57,10 @@ class StageFunction(Generic[P, R]):
             raise TypeError(
                 f"stage {self.spec.name!r} is async and needs no thread; call it as `await {self.spec.name}(...)`"
             )
-        attempt = CURRENT.get()
-        if attempt is None:
+        job = CURRENT.get()
+        if job is None:
             return cast("Coroutine[Any, Any, R]", asyncio.to_thread(self.spec.function, *args, **kwargs))
-        return attempt.run_stage(self.spec, self._key, args, kwargs)
+        return job.run_stage(self.spec, self._key, args, kwargs)
 
     def on_loop(self: "StageFunction[P, Coroutine[Any, Any, T]]", *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a stage that is async from a plain job, on the worker's loop, and wait for it."""
@@ -72,20 +72,18 @@ class StageFunction(Generic[P, R]):
             raise TypeError(
                 f"stage {self.spec.name!r} is async, and so is its caller; call it as `await {self.spec.name}(...)`"
             )
-        attempt = CURRENT.get()
-        if attempt is None:
+        job = CURRENT.get()
+        if job is None:
             return cast("T", asyncio.run(self.spec.function(*args, **kwargs)))
-        return cast("T", self._from_thread(attempt, args, kwargs))
+        return cast("T", self._from_thread(job, args, kwargs))
 
-    def _from_thread(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _running_loop() is attempt.loop:
+    def _from_thread(self, job: JobContext, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _running_loop() is job.loop:
             raise TypeError(
                 f"stage {self.spec.name!r} is a plain function and its job is async; "
                 f"call it as `await {self.spec.name}.in_thread(...)`"
             )
-        future = asyncio.run_coroutine_threadsafe(
-            attempt.run_stage(self.spec, self._key, args, kwargs), attempt.loop
-        )
+        future = asyncio.run_coroutine_threadsafe(job.run_stage(self.spec, self._key, args, kwargs), job.loop)
         return future.result()
 
 

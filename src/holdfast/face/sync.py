@@ -37,10 +37,10 @@ class Portal:
     def run(self, verb: str, ask: "Callable[[Holdfast], Coroutine[Any, Any, T]]") -> T:
         """Have *ask* awaited on a loop, and wait for what it gives. Raises `ConfigError` on a loop's own thread."""
         refuse_on_a_loop(verb)
-        attempt = CURRENT.get()
-        if attempt is not None and attempt.is_kept_by(self._hold.runtime.store):
+        job = CURRENT.get()
+        if job is not None and job.is_kept_by(self._hold.runtime.store):
             # A plain job asks on its worker's loop: there, what it waits for gives its slot free.
-            return answer_of(asyncio.run_coroutine_threadsafe(ask(self._hold), attempt.loop))
+            return answer_of(asyncio.run_coroutine_threadsafe(ask(self._hold), job.loop))
         with self._lock:
             if self._room is None:
                 self._room = _Room(self._hold._twin())

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.core.providers.holder import Holder
+
 
 class ProviderRow(NamedTuple):
     """The state of a provider as stored; version 0: nothing is stored yet."""
@@ -75,14 +77,14 @@ class ProviderStore(Protocol):
         """Read what happened to a provider, the newest first."""
         ...
 
-    async def holders(self) -> list[str]:
-        """Name those who hold jobs. The cost grows with their number, and not with that of the jobs."""
+    async def holders(self) -> list[Holder]:
+        """Return what holds jobs. The cost grows with their number, and not with that of the jobs."""
         ...
 
-    async def held(self) -> dict[str, int]:
+    async def held(self) -> dict[Holder, int]:
         """Count the jobs that are held, by what holds them. The cost grows with those that are held."""
         ...
 
-    async def let_out(self, holder: str, *, limit: int) -> int:
+    async def let_out(self, holder: Holder, *, limit: int) -> int:
         """Make up to *limit* jobs ready that are held by *holder*, the longest held first; count them."""
         ...

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from holdfast.core.failures.failure import Failure, deadline_passed
-from holdfast.core.jobs.job import MOST_SIGNALS, End, EventKind, Job
+from holdfast.core.jobs.job import MOST_SIGNALS, Claim, End, EventKind, Job
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status
-from holdfast.core.jobs.transitions import Finish, Requeue, Transition, has_result, held_by_provider
-from holdfast.core.providers.holder import holder_label
+from holdfast.core.jobs.transitions import Finish, Requeue, Transition, has_result
+from holdfast.core.providers.holder import Holder
 from holdfast.ports.store import Settled
 
 Lease = tuple[str, int]
@@ -31,8 +31,18 @@ def job_from(row: Row) -> Job:
     fields["waiting"] = bool(fields["waiting"])
     fields["failure"] = failure_from(fields["failure"])
     if fields["held_by"] is not None:
-        fields["held_by"] = holder_label(fields["held_by"])
+        fields["held_by"] = Holder.parse(fields["held_by"]).label
     return Job(**fields)
+
+
+def claims_from(rows: Iterable[Iterable[Any]]) -> list[Claim]:
+    """Read claims from the columns of `claim`, which are in the order of the fields."""
+    claims = map(Claim._make, rows)
+    return [claim if claim.held_by is None else _with_holder(claim) for claim in claims]
+
+
+def _with_holder(claim: Claim) -> Claim:
+    return claim._replace(held_by=Holder.parse(cast("str", claim.held_by)))
 
 
 def stage_from(row: Row) -> StageRow:
@@ -90,10 +100,9 @@ def requeue_meta(change: Requeue) -> str:
         meta["stage"] = change.stage
     if change.reason is not None:
         meta["reason"] = change.reason
-    if change.held_by is not None and held_by_provider(
-        change
-    ):  # a dead letter counts these, and not the times that its job waited
-        meta["held_by"] = holder_label(change.held_by)
+    if change.held_by is not None and change.held_by.provider is not None:
+        # A dead letter counts these, and not the times that its job waited.
+        meta["held_by"] = change.held_by.label
     if change.event is EventKind.RETRY and change.delay is not None:
         meta["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return json.dumps(meta)

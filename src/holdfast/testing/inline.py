@@ -15,8 +15,9 @@ from weakref import WeakKeyDictionary
 
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs.job import Claim, Job, Receipt, Submission
-from holdfast.engine.execution.attempt import Attempt, AttemptRuntime
-from holdfast.engine.execution.failure_texts import FailureTexts
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.attempt_failures import FailureTexts
+from holdfast.engine.execution.attempt_runtime import AttemptRuntime
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome
@@ -199,9 +200,8 @@ class _Inliner:
         )
         rows = await self._store.stages([claim.id]) if claim.stages else []
         signals = await self._store.signals([claim.id]) if claim.signals else []
-        attempt = Attempt(
-            claim, spec, {row.key: row for row in rows}, self._attempt_runtime(spec, settler), signals
-        )
+        attempt = Attempt(claim, spec, self._attempt_runtime(spec, settler))
+        attempt.load({row.key: row for row in rows}, signals)
         change = await attempt.run()
         if change is not None:
             seconds = self._clock.monotonic() - began

@@ -80,9 +80,9 @@ class LentPortal(Portal):
         async def there() -> T:
             return await ask(self._twin_here())
 
-        attempt = CURRENT.get()
-        if attempt is not None:
-            return answer_of(asyncio.run_coroutine_threadsafe(there(), attempt.loop))
+        job = CURRENT.get()
+        if job is not None:
+            return answer_of(asyncio.run_coroutine_threadsafe(there(), job.loop))
         return _blocking(there)
 
     def submit_here(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:

@@ -260,7 +260,7 @@ async def _die() -> None:
 
 def _now() -> float:
     loop = asyncio._get_running_loop()
-    attempt = CURRENT.get()
-    if loop is None and attempt is not None:
-        loop = attempt.loop  # a plain job runs in a thread
+    job = CURRENT.get()
+    if loop is None and job is not None:
+        loop = job.loop  # a plain job runs in a thread
     return time.monotonic() if loop is None else loop.time()

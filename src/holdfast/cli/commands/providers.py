@@ -12,7 +12,6 @@ from holdfast.cli.views import providers as view
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.providers import ProviderDetails, ProviderListing
 from holdfast.cli.views.table import Column, Fit, show_table
-from holdfast.core.providers.holder import holder_label, provider_of
 from holdfast.face import Holdfast, Providers, ProviderStatus
 
 EVENTS = 20
@@ -129,7 +128,7 @@ async def _read_details(hold: Holdfast, name: str) -> ProviderDetails:
     return ProviderDetails(
         status,
         hold.runtime.registry.providers.get(name),
-        {holder_label(holder): jobs for holder, jobs in sorted(held.items()) if provider_of(holder) == name},
+        dict(sorted((holder.label, jobs) for holder, jobs in held.items() if holder.provider == name)),
         await hold.providers.events(name, limit=EVENTS),
         now,
     )

@@ -11,7 +11,7 @@ from holdfast.core.dead_letters.letter import LetterState
 from holdfast.core.errors import HoldfastError
 from holdfast.core.providers.breaker_state import STATES as PROVIDER_STATES
 from holdfast.core.providers.breaker_state import BreakerState, failure_rate, open_seconds, state_name
-from holdfast.core.providers.holder import awaited_name, provider_of
+from holdfast.core.providers.holder import Holder
 from holdfast.core.redaction import printable
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.worker import Worker
@@ -122,7 +122,7 @@ class WorkerHealth:
     async def _read_depths(self) -> list[Depth] | None:
         return await _read_or_none(self._runtime.store.depths())
 
-    async def _read_held(self) -> dict[str, int] | None:
+    async def _read_held(self) -> dict[Holder, int] | None:
         return await _read_or_none(self._runtime.store.held())
 
     async def _read_letters(self) -> dict[tuple[str, str], int] | None:
@@ -162,12 +162,12 @@ def breaker_gauges(readings: Mapping[str, ProviderReading]) -> "Gauges":
     }
 
 
-def held_gauge(held: Mapping[str, int], declared: Iterable[str]) -> "Gauges":
+def held_gauge(held: Mapping[Holder, int], declared: Iterable[str]) -> "Gauges":
     """Count the jobs that providers hold, for their breaker or a limit; a declared provider without any counts 0."""
     jobs = Counter(dict.fromkeys(declared, 0))
     for holder, count in held.items():
-        if awaited_name(holder) is None:
-            jobs[provider_of(holder)] += count
+        if holder.provider is not None:
+            jobs[holder.provider] += count
     return {"provider_held": [((name,), count) for name, count in sorted(jobs.items())]}
 
 

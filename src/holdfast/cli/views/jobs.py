@@ -275,7 +275,7 @@ def _held(job: Job, reason: str | None) -> str | None:
 
 def _last_reason(events: list[Event]) -> str | None:
     """Return the reason for which the job was last held or parked."""
-    held = [event for event in events if event.kind is EventKind.HELD]
+    held = [event for event in events if event.kind in (EventKind.HELD, EventKind.PARKED)]
     return held[-1].meta.get("reason") if held else None
 
 

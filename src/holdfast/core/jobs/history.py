@@ -16,6 +16,7 @@ from holdfast.core.jobs.states import Status
 _RUN_ENDS = {
     EventKind.QUEUED,
     EventKind.RETRY,
+    EventKind.PARKED,
     EventKind.HELD,
     EventKind.FAILED,
     EventKind.EXPIRED,

@@ -15,6 +15,7 @@ from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import JobNotFound
 from holdfast.core.failures.failure import Failure
 from holdfast.core.jobs.states import Status
+from holdfast.core.providers.holder import Holder
 from holdfast.core.strict_json import ensure_storable
 
 
@@ -74,7 +75,7 @@ class Claim(NamedTuple):
     *losses* counts leases lost in a row, and *excused* says that one more was lost, for which another job is held
     responsible. *failed_runs* counts those of this generation that failed or lost their worker.
     *time_left* is the time from the claim to the job's deadline, in seconds.
-    *held_by* names who held the job before, if it was let out since it last went back to its queue.
+    *held_by* is what held the job before, if it was released since it last went back to its queue.
     """
 
     id: str
@@ -91,7 +92,7 @@ class Claim(NamedTuple):
     trace: str | None
     time_left: float | None = None
     signals: int = 0
-    held_by: str | None = None
+    held_by: Holder | None = None
     failed_runs: int = 0
     excused: bool = False
 
@@ -178,7 +179,13 @@ class EventKind(StrEnum):
     PROCESSING = "processing"
     STAGE = "stage"
     RETRY = "retry"
+    PARKED = "parked"
+    """It waits for a time, a signal or other jobs."""
     HELD = "held"
+    """It waits until its provider can be called, or for a worker that knows its name.
+
+    Earlier versions wrote this for parked jobs, too.
+    """
     COMPLETED = "completed"
     FAILED = "failed"
     EXPIRED = "expired"

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from holdfast.core.durations import LONGEST
 from holdfast.core.failures.backoff import RetryPolicy
-from holdfast.core.failures.failure import Failure, deadline_passed
+from holdfast.core.failures.failure import Failure, deadline_passed, worker_lost
+from holdfast.core.jobs.crashes import lost_too_often, out_of_runs
 from holdfast.core.jobs.job import Claim, EventKind
 from holdfast.core.jobs.stages import StageKey, StageStatus
 from holdfast.core.jobs.states import Status
-from holdfast.core.providers.holder import awaited_name
+from holdfast.core.providers.holder import Holder
 
 FOR_EVER = LONGEST
 """Longer than any wait: how long a job is parked whose wait has no end of its own."""
@@ -48,7 +49,7 @@ class Requeue(NamedTuple):
     """Set if the job waits: how many signals it has seen. One more wakes it."""
     awaits: bool = False
     """Whether it waits for other jobs: when none is pending, it is woken."""
-    held_by: str | None = None
+    held_by: Holder | None = None
     """The holder of the job, if there is one: the job is not claimed until the holder releases it."""
 
     @property
@@ -95,7 +96,8 @@ class AttemptEnd(StrEnum):
 
 _GIVEN_BACK = {
     EventKind.RETRY: AttemptEnd.RETRY,
-    EventKind.HELD: AttemptEnd.PARKED,
+    EventKind.PARKED: AttemptEnd.PARKED,
+    EventKind.HELD: AttemptEnd.PARKED,  # for a worker that knows the job's name
     EventKind.QUEUED: AttemptEnd.RELEASED,
 }
 
@@ -103,13 +105,9 @@ _GIVEN_BACK = {
 def end_of(change: Finish | Requeue) -> AttemptEnd:
     """Return the outcome of an attempt, as far as its worker knows."""
     if isinstance(change, Requeue):
-        return AttemptEnd.HELD if held_by_provider(change) else _GIVEN_BACK[change.event]
+        by_provider = change.held_by is not None and change.held_by.provider is not None
+        return AttemptEnd.HELD if by_provider else _GIVEN_BACK[change.event]
     return AttemptEnd.TIMED_OUT if change.if_overdue else AttemptEnd(change.status.value)
-
-
-def held_by_provider(change: Requeue) -> bool:
-    """Whether a provider holds the job, and not the lack of a worker that knows it."""
-    return change.held_by is not None and awaited_name(change.held_by) is None
 
 
 def has_result(change: Transition) -> bool:
@@ -140,10 +138,10 @@ def fail(
     roll: float,
     attempt: int,
     stage: str | None = None,
-) -> Transition:
-    """Decide what a failed attempt leads to: another attempt, or the end."""
+) -> Finish | Requeue:
+    """Decide what follows *failure* in attempt number *attempt*, at a stage or at the job: another attempt, or the end."""
     if exhausted(failure, policy, attempt=attempt):
-        return Finish(claim.id, claim.token, Status.FAILED, failure=failure, stage=stage)
+        return end_failed(claim, failure, stage)
 
     delay = policy.delay(attempt, failure, roll=roll)
     return Requeue(claim.id, claim.token, EventKind.RETRY, delay=delay, failure=failure, stage=stage)
@@ -156,12 +154,46 @@ def exhausted(failure: Failure, policy: RetryPolicy, *, attempt: int) -> bool:
     return failure.retries is not None and attempt > failure.retries
 
 
+def end_failed(claim: Claim, failure: Failure, stage: str | None = None) -> Finish:
+    """End the job as failed."""
+    return Finish(claim.id, claim.token, Status.FAILED, failure=failure, stage=stage)
+
+
+def end_before_run(claim: Claim, *, crash_budget: int, run_limit: int) -> Finish | None:
+    """End a job that has lost its worker or failed too often to be run once more; `None` if it is to be run."""
+    if lost_too_often(claim, crash_budget):
+        return end_failed(claim, worker_lost())
+    if claim.failed_runs >= run_limit:
+        return end_failed(claim, out_of_runs(worker_lost(), run_limit))
+    return None
+
+
+def limit_runs(claim: Claim, change: Finish | Requeue, limit: int) -> Finish | Requeue:
+    """Return how a run ends: with *change*, unless that is a retry and *limit* runs have failed or lost their worker."""
+    if isinstance(change, Finish) or change.failure is None or claim.failed_runs + 1 < limit:
+        return change
+    return end_failed(claim, out_of_runs(change.failure, limit), change.stage)
+
+
+def prevailing(earlier: Requeue | None, later: Requeue) -> Requeue:
+    """Return which of two changes requeues a job whose stages and waits run concurrently.
+
+    A retry prevails over a hold, and of two retries the one with the longer delay; else the earlier change.
+    """
+    if earlier is None:
+        return later
+    if later.failure is None:
+        return earlier
+    longer = (later.delay or timedelta(0)) > (earlier.delay or timedelta(0))
+    return later if longer or earlier.held_by is not None else earlier
+
+
 def park(claim: Claim, reason: str, *, delay: timedelta, seen: int, awaits: bool) -> Requeue:
     """Let the job wait without a worker, for *delay* at most; its attempt is given back."""
     return Requeue(
         claim.id,
         claim.token,
-        EventKind.HELD,
+        EventKind.PARKED,
         delay=delay,
         gives_back=True,
         reason=reason,
@@ -170,7 +202,7 @@ def park(claim: Claim, reason: str, *, delay: timedelta, seen: int, awaits: bool
     )
 
 
-def hold(claim: Claim, reason: str, *, held_by: str) -> Requeue:
+def hold(claim: Claim, reason: str, *, held_by: Holder) -> Requeue:
     """Keep the job from being claimed until *held_by* releases it; its attempt is given back."""
     return Requeue(
         claim.id,
@@ -211,7 +243,7 @@ def put_aside(claim: Claim, reason: str, *, delay: timedelta) -> Requeue:
     return Requeue(
         claim.id,
         claim.token,
-        EventKind.HELD,
+        EventKind.PARKED,
         delay=delay,
         gives_back=True,
         reason=reason,

@@ -1,96 +1,67 @@
-"""Holders: what a held job waits for, as one text: a breaker, a limit, a retry budget, or a worker that knows its name."""
+"""What keeps jobs from being claimed: a provider, or the lack of a worker that knows their name."""
 
-SEPARATOR = "\n"
-"""Separates a provider's name from a key in the name of a holder; no name contains it."""
+from dataclasses import dataclass
 
-MAX_KEY_LENGTH = 200
-
-
-def held_for_limit(name: str, key: str) -> str:
-    """Name the holder of jobs that wait for a limit; jobs that wait for the breaker are held by the provider's name."""
-    return f"{name}{SEPARATOR}{key}"
+_SEPARATOR = "\n"
+"""Separates the parts of a holder as it is stored; no name and no key contains it."""
 
 
-def checked_key(key: object) -> str:
-    """Return a key as text. Raises `ValueError` for one that cannot be stored and displayed."""
-    if key is None:
-        raise ValueError("Not a key: None. Pass a text; '' is the key of calls without a customer")
-    key = str(key)
-    if len(key) > MAX_KEY_LENGTH or not key.isprintable():
-        raise ValueError(
-            f"Not a key: {key[:20]!r}. Use printable text of at most {MAX_KEY_LENGTH} characters"
-        )
-    return key
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The holder of jobs: they are not claimed until they are released in its name.
 
-
-def held_for_retries(name: str) -> str:
-    """Name the holder of jobs whose next call would exceed the retry budget."""
-    return f"{name}{SEPARATOR}{SEPARATOR}"
-
-
-def held_for_name(job: str, queue: str) -> str:
-    """Name the holder of jobs that wait for a worker which knows their name and serves their queue.
-
-    It begins with the separator: no provider has an empty name.
+    With only a *provider*, they wait for its breaker; with a *key*, for its limit of that key, '' if they have none; with
+    *for_retries*, for its retry budget. Without a provider, they wait for a worker that knows *job* and serves *queue*,
+    which is `None` if an earlier version did not store it.
     """
-    return f"{SEPARATOR}{job}{SEPARATOR}{queue}"
 
+    provider: str | None = None
+    key: str | None = None
+    for_retries: bool = False
+    job: str = ""
+    queue: str | None = None
 
-def awaited_name(holder: str) -> str | None:
-    """Return the name of the jobs that wait for a worker which knows it; `None` if a provider holds them.
+    @classmethod
+    def parse(cls, text: str) -> "Holder":
+        """Read a holder as it is stored.
 
-    >>> awaited_name(held_for_name("send", "mail")), awaited_name("llm"), awaited_name(held_for_limit("llm", "ann"))
-    ('send', None, None)
-    """
-    provider, _, awaited = holder.partition(SEPARATOR)
-    return None if provider else awaited.partition(SEPARATOR)[0]
+        >>> Holder.parse("llm").provider, Holder.parse("\\nsend\\nmail").queue
+        ('llm', 'mail')
+        """
+        provider, separator, rest = text.partition(_SEPARATOR)
+        if not provider:
+            job, separator, queue = rest.partition(_SEPARATOR)
+            return cls(job=job, queue=queue if separator else None)
+        if rest == _SEPARATOR:
+            return cls(provider, for_retries=True)
+        return cls(provider, rest if separator else None)
 
+    @property
+    def text(self) -> str:
+        """The holder as it is stored.
 
-def awaited_queue(holder: str) -> str | None:
-    """Return the queue of the jobs that wait for a worker which knows their name.
+        >>> [Holder(provider="llm").text, Holder("llm", key="ann").text, Holder(job="send", queue="mail").text]
+        ['llm', 'llm\\nann', '\\nsend\\nmail']
+        """
+        if self.provider is None:
+            return _SEPARATOR.join(["", self.job] if self.queue is None else ["", self.job, self.queue])
+        if self.for_retries:
+            return self.provider + 2 * _SEPARATOR
+        return self.provider if self.key is None else f"{self.provider}{_SEPARATOR}{self.key}"
 
-    `None` if a provider holds them, or if an earlier version did not store the queue.
+    @property
+    def label(self) -> str:
+        """The holder as it is displayed.
 
-    >>> awaited_queue(held_for_name("send", "mail")), awaited_queue("\\nsend"), awaited_queue("llm")
-    ('mail', None, None)
-    """
-    provider, _, awaited = holder.partition(SEPARATOR)
-    return None if provider else awaited.partition(SEPARATOR)[2] or None
-
-
-def provider_of(holder: str) -> str:
-    """Name the provider that holds a job; it is empty if the job waits for a worker that knows its name.
-
-    >>> provider_of(held_for_limit("llm", "customer-7")), provider_of("llm"), provider_of(held_for_name("send", "mail"))
-    ('llm', 'llm', '')
-    """
-    return holder.partition(SEPARATOR)[0]
-
-
-def limited_key(holder: str) -> str | None:
-    """Return the key for whose limit a job is held; `None` if it is held for something else.
-
-    >>> limited_key("llm"), limited_key(held_for_limit("llm", "")), limited_key(held_for_limit("llm", "ann"))
-    (None, '', 'ann')
-    """
-    _, separator, key = holder.partition(SEPARATOR)
-    return key if separator and key != SEPARATOR else None
-
-
-def holder_label(holder: str) -> str:
-    """Describe a holder for display.
-
-    >>> holder_label("llm"), holder_label(held_for_limit("llm", "")), holder_label(held_for_limit("llm", "customer-7"))
-    ('llm', 'llm (limit)', 'llm (limit of customer-7)')
-    >>> holder_label(held_for_name("send", "mail"))
-    "no worker knows 'send'"
-    """
-    unknown = awaited_name(holder)
-    if unknown is not None:
-        return f"no worker knows {unknown!r}"
-    name, separator, key = holder.partition(SEPARATOR)
-    if not separator:
-        return name
-    if key == SEPARATOR:
-        return f"{name} (retry budget)"
-    return f"{name} (limit of {key})" if key else f"{name} (limit)"
+        >>> [Holder("llm").label, Holder("llm", key="").label, Holder("llm", key="ann").label]
+        ['llm', 'llm (limit)', 'llm (limit of ann)']
+        >>> Holder("llm", for_retries=True).label, Holder(job="send", queue="mail").label
+        ('llm (retry budget)', "no worker knows 'send'")
+        """
+        if self.provider is None:
+            return f"no worker knows {self.job!r}"
+        if self.for_retries:
+            return f"{self.provider} (retry budget)"
+        if self.key is None:
+            return self.provider
+        return f"{self.provider} (limit of {self.key})" if self.key else f"{self.provider} (limit)"

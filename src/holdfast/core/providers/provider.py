@@ -11,6 +11,20 @@ from holdfast.core.providers.breaker_state import BreakerState, OpenCause, state
 from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.core.providers.limits import Limits
 
+MAX_KEY_LENGTH = 200
+
+
+def checked_key(key: object) -> str:
+    """Return a key as text. Raises `ValueError` for one that cannot be stored and displayed."""
+    if key is None:
+        raise ValueError("Not a key: None. Pass a text; '' is the key of calls without a customer")
+    key = str(key)
+    if len(key) > MAX_KEY_LENGTH or not key.isprintable():
+        raise ValueError(
+            f"Not a key: {key[:20]!r}. Use printable text of at most {MAX_KEY_LENGTH} characters"
+        )
+    return key
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderSpec:

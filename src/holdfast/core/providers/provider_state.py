@@ -15,7 +15,7 @@ from holdfast.core.providers.breaker_state import (
     Trial,
     lets_through,
 )
-from holdfast.core.providers.holder import SEPARATOR, held_for_retries
+from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.limits import (
     Grant,
     LimitAllocator,
@@ -30,6 +30,9 @@ from holdfast.core.providers.override import Override, OverrideKind
 from holdfast.core.providers.provider import ProviderSpec
 from holdfast.core.providers.ramp import Ramp
 from holdfast.core.providers.recovery import release
+
+_RETRIES = "\n"
+"""The key of the quota of retries, beside those of customers; no customer's key contains it."""
 
 MAX_SAVED_RETRIES = 10.0
 """How many unused retries a budget keeps."""
@@ -141,19 +144,19 @@ class ProviderState:
         self,
         name: str,
         spec: ProviderSpec | None,
-        holders: Sequence[str],
+        holders: Sequence[Holder],
         now: float,
         *,
         limit: int,
         elsewhere: bool = False,
-    ) -> tuple["ProviderState", dict[str, int]]:
+    ) -> tuple["ProviderState", dict[Holder, int]]:
         """Return the new state, and how many jobs to release of each holder, all of them of this provider.
 
         *spec* is `None` if the provider is not declared here. While the breaker is open, jobs held for a limit stay,
         unless they can go *elsewhere*, to a backup. If no job is held for the breaker, they are the trials.
         """
-        state, counts = self, dict[str, int]()
-        for_breaker = [name] if name in holders else []
+        state, counts = self, dict[Holder, int]()
+        for_breaker = [Holder(name)] if Holder(name) in holders else []
         if not (for_breaker or elsewhere or lets_through(self.breaker)):
             for_breaker = list(holders)
         if for_breaker:
@@ -162,23 +165,24 @@ class ProviderState:
             state, counts = replace(self, breaker=breaker), {for_breaker[0]: size}
         if not (elsewhere or lets_through(state.breaker)):
             return state, counts
-        if held_for_retries(name) in holders:
-            state, counts[held_for_retries(name)] = state._release_for_retries(now)
-        limited = self._next_in_turn(name, holders)
+        for_retries = Holder(name, for_retries=True)
+        if for_retries in holders:
+            state, counts[for_retries] = state._release_for_retries(now)
+        limited = self._next_in_turn(holders)
         if limited:
             state, more = state._release_for_limits(spec, limited, now, limit)
             counts |= more
         return state, counts
 
-    def keys_to_release(self, name: str, spec: ProviderSpec | None, holders: Sequence[str]) -> list[str]:
+    def keys_to_release(self, spec: ProviderSpec | None, holders: Sequence[Holder]) -> list[str]:
         """Return the keys whose limits decide about the next jobs to release."""
         if spec is None or not spec.key_limits.any:
             return []
-        return [holder.partition(SEPARATOR)[2] for holder in self._next_in_turn(name, holders)]
+        return [holder.key or "" for holder in self._next_in_turn(holders)]
 
-    def _next_in_turn(self, name: str, holders: Sequence[str]) -> list[str]:
+    def _next_in_turn(self, holders: Sequence[Holder]) -> list[Holder]:
         """Return the next holders for limits, at most `MAX_KEYS_PER_RELEASE`, in rotation."""
-        limited = [holder for holder in holders if holder not in (name, held_for_retries(name))]
+        limited = [holder for holder in holders if holder.key is not None]
         first = self.turn % len(limited) if limited else 0
         return [
             *limited[first : first + MAX_KEYS_PER_RELEASE],
@@ -187,12 +191,12 @@ class ProviderState:
 
     def _release_for_retries(self, now: float) -> tuple["ProviderState", int]:
         saved = int(self._saved(now))
-        quota, count = releasable(Limits(), self.inline.get(SEPARATOR, Quota()), now, limit=saved)
-        return (replace(self, inline={**self.inline, SEPARATOR: quota}) if count else self), count
+        quota, count = releasable(Limits(), self.inline.get(_RETRIES, Quota()), now, limit=saved)
+        return (replace(self, inline={**self.inline, _RETRIES: quota}) if count else self), count
 
     def _release_for_limits(
-        self, spec: ProviderSpec | None, holders: Sequence[str], now: float, limit: int
-    ) -> tuple["ProviderState", dict[str, int]]:
+        self, spec: ProviderSpec | None, holders: Sequence[Holder], now: float, limit: int
+    ) -> tuple["ProviderState", dict[Holder, int]]:
         if spec is None and now < self.quota.release_at + ORPHANED_AFTER:
             return self, dict.fromkeys(holders, 0)  # a worker that knows the limits releases them
         limits = ORPHANED if spec is None else spec.limits
@@ -202,7 +206,7 @@ class ProviderState:
             return self, dict.fromkeys(holders, 0)
         keys, counts = dict(self.keys), {}
         for number, holder in enumerate(holders):
-            key = holder.partition(SEPARATOR)[2]
+            key = holder.key or ""
             part = -(-left // (len(holders) - number))
             if key_limits.any and part:
                 keys[key], part = releasable(key_limits, keys.get(key, Quota()), now, limit=part)

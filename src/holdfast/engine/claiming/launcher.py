@@ -14,7 +14,8 @@ from holdfast.core.jobs.transitions import release
 from holdfast.engine.claiming.quarantine import Quarantine
 from holdfast.engine.claiming.slots import Slots
 from holdfast.engine.claiming.state_reader import StateReader
-from holdfast.engine.execution.attempt import Attempt, AttemptRuntime
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.attempt_runtime import AttemptRuntime
 from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.store_availability import StoreAvailability
@@ -68,7 +69,7 @@ class Launcher:
         unread: list[Attempt] = []
         quarantined = 0
         for claim in claims:
-            attempt = Attempt(claim, self._registry.get(claim.name), None, self._attempt_runtime)
+            attempt = Attempt(claim, self._registry.get(claim.name), self._attempt_runtime)
             self._slots.hold(attempt)
             if not (claim.losses or claim.excused or claim.stages or claim.signals):
                 self._launch(attempt)  # nearly every job
@@ -155,7 +156,7 @@ class Launcher:
         claim = attempt.claim
         context = self._contexts.get((claim.name, claim.queue)) or self._new_context(claim)
         # The attempt holds its task while it runs, and the slots hold the attempt.
-        attempt.task = self._loop.create_task(self._run(attempt), context=context.copy())
+        attempt.runs_in(self._loop.create_task(self._run(attempt), context=context.copy()))
 
     def _new_context(self, claim: Claim) -> Context:
         """Make the context in which attempts at jobs of one name and queue start: what they share is bound in it."""

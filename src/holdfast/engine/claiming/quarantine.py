@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from holdfast.core.jobs.crashes import company
 from holdfast.core.jobs.job import Claim
-from holdfast.engine.execution.attempt import Attempt, Interruption
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.runtime import Runtime
 
 FEW = 4

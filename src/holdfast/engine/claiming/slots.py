@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from holdfast.engine.claiming.quarantine import Quarantine
-from holdfast.engine.execution.attempt import Attempt, Interruption
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.worker.settler import Settler
 
 SHARES = 2

@@ -1,4 +1,4 @@
-"""Which attempt the running code belongs to, which stage of it, and which calls to providers."""
+"""Which job the running code belongs to, which stage of it, and which calls to providers."""
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.core.jobs.stages import StageKey
 
 if TYPE_CHECKING:
-    from holdfast.engine.execution.attempt import Attempt
+    from holdfast.engine.execution.job_context import JobContext
     from holdfast.engine.execution.provider_calls import ProviderCall
 
-CURRENT: "ContextVar[Attempt | None]" = ContextVar("holdfast_attempt", default=None)
+CURRENT: "ContextVar[JobContext | None]" = ContextVar("holdfast_job", default=None)
 
 
 class RunningStage(NamedTuple):

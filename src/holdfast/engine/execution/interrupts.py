@@ -1,6 +1,19 @@
-"""The exceptions that unwind a job's function when its attempt ends before the function does."""
+"""Why an attempt ends before its function does, and the exceptions that unwind the function then."""
+
+from enum import StrEnum
 
 from holdfast.core.failures.failure import Failure
+
+
+class Interruption(StrEnum):
+    """Why the engine stops an attempt from outside."""
+
+    SHUTDOWN = "shutdown"
+    CANCEL = "cancel"
+    LOST = "lost"
+    REPLACED = "replaced"
+    """The same worker has claimed the job again: every write of the older attempt would be fenced."""
+    DEADLINE = "deadline"
 
 
 class Interrupted(BaseException):

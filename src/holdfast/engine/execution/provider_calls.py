@@ -3,21 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
-from holdfast.core.failures.escalation import Follow
+from holdfast.core.failures.escalation import Follow, Table
 from holdfast.core.failures.failure import Failure
 from holdfast.core.jobs.transitions import hold
 from holdfast.core.providers.call_reports import CallOutcome
-from holdfast.core.providers.holder import provider_of
 from holdfast.core.providers.provider import ProviderSpec, outcome_of
+from holdfast.engine.execution.attempt_failures import AttemptFailures
 from holdfast.engine.execution.context import CALLING
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost
+from holdfast.engine.execution.state import ExecutionState
 from holdfast.engine.providers.admission import BAD_OUTCOMES, Admission, Permit, PermitRefusal, PermitRequest
-
-if TYPE_CHECKING:
-    from holdfast.engine.execution.attempt import Attempt
-    from holdfast.engine.execution.stages import Stages
 
 
 class ProviderCall:
@@ -38,10 +34,13 @@ class ProviderCall:
 class ProviderCalls:
     """Acquires permits for an attempt; when one is refused, the job is held."""
 
-    def __init__(self, attempt: "Attempt", stages: "Stages", admission: Admission) -> None:
-        self._attempt = attempt
-        self._stages = stages
+    def __init__(
+        self, state: ExecutionState, failures: AttemptFailures, admission: Admission, escalation: Table
+    ) -> None:
+        self._state = state
+        self._failures = failures
         self._admission = admission
+        self._escalation = escalation
         self._under_way: set[ProviderCall] = set()
         self._left: asyncio.Event | None = None
 
@@ -53,8 +52,10 @@ class ProviderCalls:
         """
         call = ProviderCall(provider.name)
         self._under_way.add(call)
+        held_by = self._state.claim.held_by
+        released_by = None if held_by is None else held_by.provider
         try:
-            answer = await self._admission.acquire(provider, PermitRequest(key, retry, self._released_by()))
+            answer = await self._admission.acquire(provider, PermitRequest(key, retry, released_by))
         except BaseException:
             self.leave(call)
             raise
@@ -63,18 +64,12 @@ class ProviderCalls:
             held = self._held(answer)
             await self._wait_for_other_calls()
             raise held
-        if (
-            self._attempt.is_over
-        ):  # asked by a thread whose job has ended, or belongs to another worker by now
+        if self._state.is_over:  # asked by a thread whose job has ended, or belongs to another worker by now
             self.leave(call)
             answer.drop()
             raise LeaseLost
         call.permit = answer
         return call, answer
-
-    def _released_by(self) -> str | None:
-        held_by = self._attempt.claim.held_by
-        return None if held_by is None else provider_of(held_by) or None
 
     def leave(self, call: ProviderCall) -> None:
         """Note that a call has ended."""
@@ -100,8 +95,8 @@ class ProviderCalls:
         if around is not None:
             yield around
             return
-        with self._stages.in_flight.track():
-            call, permit = await self.admit(provider, key, retry=self._attempt.number > 1)
+        with self._state.in_flight.track():
+            call, permit = await self.admit(provider, key, retry=self._state.number > 1)
             try:
                 async with asyncio.timeout(permit.provider.timeout.total_seconds()):
                     yield call
@@ -117,9 +112,9 @@ class ProviderCalls:
 
     async def _end_call(self, permit: Permit, error: BaseException) -> None:
         """Report a call whose block raised; hold the job if that is to cost no attempt."""
-        if self._stages.is_control_flow(error):
+        if self._failures.is_control_flow(error):
             permit.drop()
-        elif await self._report_failure(permit, self._attempt.judge(error).failure):
+        elif await self._report_failure(permit, self._failures.judge(error).failure):
             raise self._held(permit.refusal())
 
     async def failed(self, permit: Permit, failure: Failure, *, last: bool) -> Permit | None:
@@ -130,7 +125,7 @@ class ProviderCalls:
         held.
         """
         spared = await self._report_failure(permit, failure)
-        follows_last = last and Follow.BACKUP in self._attempt.exhaustion[failure.error_class]
+        follows_last = last and Follow.BACKUP in self._escalation[failure.error_class]
         if spared or (follows_last and outcome_of(failure) in BAD_OUTCOMES):
             backup = await self._admission.acquire_backup(permit.provider, permit.request)
             if isinstance(backup, Permit):
@@ -151,6 +146,6 @@ class ProviderCalls:
         return outcome in BAD_OUTCOMES and (permit.is_trial or not counted)
 
     def _held(self, refusal: PermitRefusal) -> Interrupted:
-        return self._stages.put_back(
-            hold(self._attempt.claim, refusal.reason, held_by=refusal.holder), refusal.reason
-        )
+        """Hold the job for what refuses the call; return what to raise."""
+        self._state.postpone(hold(self._state.claim, refusal.reason, held_by=refusal.holder))
+        return Interrupted(refusal.reason)

@@ -9,23 +9,23 @@ the function gets it.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from holdfast.core.errors import ConfigError, JobNotFound, ResultTimeout, SignalTimeout, StateRefused
 from holdfast.core.failures.failure import ErrorClass, Failure
-from holdfast.core.jobs.job import End, Job, Signal, known_id
+from holdfast.core.jobs.job import End, Job, known_id
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status
 from holdfast.core.jobs.transitions import FOR_EVER, StageWrite, park
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost
-
-if TYPE_CHECKING:
-    from holdfast.engine.execution.attempt import Attempt, AttemptRuntime
-    from holdfast.engine.execution.stages import Stages
+from holdfast.engine.execution.stage_writer import StageWriter
+from holdfast.engine.execution.state import ExecutionState
+from holdfast.engine.store_retry import StoreRetry
+from holdfast.ports import Store
 
 T = TypeVar("T")
 
@@ -44,16 +44,20 @@ class Suspension:
     """The waits of a job during one attempt: it returns their results, or parks the job."""
 
     def __init__(
-        self, attempt: "Attempt", stages: "Stages", runtime: "AttemptRuntime", signals: Sequence[Signal]
+        self, state: ExecutionState, writer: StageWriter, store: Store, store_retry: StoreRetry
     ) -> None:
-        self._attempt = attempt
-        self._stages = stages
-        self._store = runtime.store
-        self._store_retry = runtime.store_retry
+        self._state = state
+        self._writer = writer
+        self._store = store
+        self._store_retry = store_retry
         self._calls: Counter[str] = Counter()
-        self._seen = max((signal.number for signal in signals), default=0)
-        taken = {_stored_value(row).get("number") for row in stages.stored.values() if _is_of_signal(row)}
-        self._untaken_signals = [signal for signal in signals if signal.number not in taken]
+        self._seen = max((signal.number for signal in state.signals), default=0)
+        taken = {
+            _stored_value(row).get("number")
+            for row in state.rows.values()
+            if row.key.name.startswith("@signal ")
+        }
+        self._untaken_signals = [signal for signal in state.signals if signal.number not in taken]
         self._requested: set[str] = set()
         self._reading: asyncio.Task[dict[str, End]] | None = None
         self._ends: dict[str, End] = {}
@@ -76,7 +80,7 @@ class Suspension:
     async def signal(self, name: str, timeout: timedelta | None) -> Any:
         """Return the data of the next signal of that name. Raises `SignalTimeout`."""
         place = self._place(f"@signal {name}")
-        row = self._stages.stored.get(place)
+        row = self._state.rows.get(place)
         if row is None or row.status is StageStatus.STARTED:
             row = await self._take_signal(place, name, timeout)
         if row.failure is not None:
@@ -97,12 +101,12 @@ class Suspension:
     async def end_of(self, job_id: str, timeout: timedelta | None) -> End:
         """Return how another job ended. Raises `ResultTimeout`, `JobNotFound`."""
         awaited_id = known_id(job_id)
-        if awaited_id == self._attempt.claim.id:
+        if awaited_id == self._state.claim.id:
             raise ConfigError(
                 f"job {awaited_id} waits for its own end, which cannot come; wait for another job"
             )
         place = self._place(f"@job {awaited_id}")
-        row = self._stages.stored.get(place)
+        row = self._state.rows.get(place)
         if row is None or row.status is StageStatus.STARTED:
             row = await self._await_end(place, awaited_id, timeout)
         if row is None:
@@ -123,7 +127,7 @@ class Suspension:
             FOR_EVER.total_seconds() if timeout is None else _until(await self._start_wait(place), timeout)
         )
         end = await self._require_end(job_id)
-        if end.status is Status.FAILED and self._attempt.has_child(job_id):
+        if end.status is Status.FAILED and job_id in self._state.reused_children:
             end = await self._retry_child(end)
         if end.status is Status.FAILED:
             return await self._end(place, StageStatus.FAILED, failure=end.failure)
@@ -140,15 +144,15 @@ class Suspension:
         The generation of it that failed is stored first: after a crash in between, the next run knows whether it was
         retried.
         """
-        claim = self._attempt.claim
+        claim = self._state.claim
         place = StageKey(f"@again {end.id}", f"#{claim.generation}")
-        with self._stages.in_flight.track():
+        with self._state.in_flight.track():
             child, own = [
                 await self._store_retry.call(partial(self._read, each)) for each in (end.id, claim.id)
             ]
             if child.created_at >= own.queued_at:
                 return end  # it was submitted by this generation
-            row = self._stages.stored.get(place)
+            row = self._state.rows.get(place)
             if row is None:
                 row = await self._end(place, StageStatus.DONE, result=str(child.generation))
             if row.result == str(child.generation):
@@ -181,7 +185,7 @@ class Suspension:
         self._requested.add(job_id)
         if self._reading is None:
             self._reading = self._task(self._read_ends(), "asks")
-        with self._stages.in_flight.track():
+        with self._state.in_flight.track():
             # Shielded: a caller that is cancelled does not cancel the read of the others.
             return (await asyncio.shield(self._reading)).get(job_id)
 
@@ -198,7 +202,7 @@ class Suspension:
 
     async def _start_wait(self, place: StageKey) -> StageRow:
         """Return the row of a wait, stored at its first call: every attempt counts its time from there."""
-        return self._stages.stored.get(place) or await self._write(place, StageStatus.STARTED)
+        return self._state.rows.get(place) or await self._write(place, StageStatus.STARTED)
 
     async def _time_out(self, place: StageKey, message: str) -> StageRow:
         """Store that the wait timed out: every attempt gets the same, until the job is retried."""
@@ -213,8 +217,8 @@ class Suspension:
         result: str | None = None,
         failure: Failure | None = None,
     ) -> StageRow:
-        with self._stages.in_flight.track():
-            await self._stages.note_lone()
+        with self._state.in_flight.track():
+            await self._writer.store_lone()
             return await self._write(place, status, result, failure)
 
     async def _write(
@@ -224,17 +228,14 @@ class Suspension:
         result: str | None = None,
         failure: Failure | None = None,
     ) -> StageRow:
-        claim = self._attempt.claim
-        with self._stages.in_flight.track():
-            await self._stages.write(StageWrite(claim.id, claim.token, place, status, 1, "", result, failure))
-        # Ages are counted up to the claim, and this was stored after it.
-        age = -self._attempt.elapsed()
-        row = StageRow(claim.id, place, status, 1, "", result, failure, age)
-        self._stages.stored[place] = row
-        return row
+        claim = self._state.claim
+        with self._state.in_flight.track():
+            return await self._writer.store(
+                StageWrite(claim.id, claim.token, place, status, 1, "", result, failure)
+            )
 
     def _still_waits(self, until: float) -> bool:
-        return until > self._attempt.elapsed()
+        return until > self._state.elapsed()
 
     async def _park(self, wait: _Wait) -> NoReturn:
         """Park the job and unwind its function; concurrent waits park together."""
@@ -257,35 +258,38 @@ class Suspension:
 
     async def _parked(self) -> bool:
         """Park the job; return false if work started meanwhile, and this is to be called again."""
-        await self._stages.in_flight.wait_until_idle()
+        await self._state.in_flight.wait_until_idle()
         waits = list(self._waits)
-        if not waits or self._stages.postponed is not None:
+        if not waits or self._state.postponed is not None:
             return True  # no wait is left; or a stage is to be retried, which comes first
         # The job may be parked for long. An attempt that continues at once can read the ends again without this write.
         await asyncio.gather(*map(self._store_end, list(self._unwritten)))
         others = [wait.job_id for wait in waits if wait.job_id is not None]
         if others:
             await self._register(others)
-        if waits != self._waits or not self._stages.in_flight.idle or self._stages.postponed is not None:
+        if waits != self._waits or not self._state.in_flight.idle or self._state.postponed is not None:
             return False
-        left = max(min(wait.until for wait in waits) - self._attempt.elapsed(), 0.0)
-        self._stages.postponed = park(
-            self._attempt.claim,
-            waits[0].what + (f", and {len(waits) - 1} more" if len(waits) > 1 else ""),
-            delay=timedelta(seconds=left),
-            seen=self._seen,
-            awaits=bool(others),
+        left = max(min(wait.until for wait in waits) - self._state.elapsed(), 0.0)
+        more = f", and {len(waits) - 1} more" if len(waits) > 1 else ""
+        self._state.postpone(
+            park(
+                self._state.claim,
+                waits[0].what + more,
+                delay=timedelta(seconds=left),
+                seen=self._seen,
+                awaits=bool(others),
+            )
         )
         return True
 
     async def _register(self, others: list[str]) -> None:
         """Have the job woken when the others have ended. Idempotent."""
-        claim = self._attempt.claim
+        claim = self._state.claim
         if not await self._store_retry.call(lambda _: self._store.await_jobs(claim.id, claim.token, others)):
             raise LeaseLost
 
     def _task(self, work: Coroutine[Any, Any, T], what: str) -> "asyncio.Task[T]":
-        task = asyncio.create_task(work, name=f"job {self._attempt.claim.id} {what}")
+        task = asyncio.create_task(work, name=f"job {self._state.claim.id} {what}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -307,10 +311,6 @@ def _until(row: StageRow, duration: timedelta | None) -> float:
 def _end_of(job_id: str, row: StageRow) -> End:
     stored = _stored_value(row)
     return End(job_id, stored["name"], Status(stored["status"]), stored["result"], None)
-
-
-def _is_of_signal(row: StageRow) -> bool:
-    return row.key.name.startswith("@signal ")
 
 
 def _stored_value(row: StageRow) -> dict[str, Any]:

@@ -6,7 +6,8 @@ It is a service of its own because reading may be slow, and the extension of lea
 import asyncio
 from collections.abc import Mapping
 
-from holdfast.engine.execution.attempt import Attempt, Interruption
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import Service

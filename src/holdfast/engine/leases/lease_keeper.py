@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from holdfast.core.jobs.traces import ids
-from holdfast.engine.execution.attempt import Attempt, Interruption
+from holdfast.engine.execution.attempt import Attempt
+from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import Service

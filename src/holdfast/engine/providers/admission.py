@@ -6,7 +6,7 @@ from typing import NamedTuple
 from holdfast.core.errors import ConfigError
 from holdfast.core.providers.breaker_state import BreakerState, calls_for_backup
 from holdfast.core.providers.call_reports import CallOutcome
-from holdfast.core.providers.holder import held_for_limit, held_for_retries
+from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.permission import CallPermission, call_permission
 from holdfast.core.providers.provider import ProviderSpec, hold_reason
 from holdfast.engine.providers.link import LinkRuntime, ProviderLink
@@ -25,7 +25,7 @@ _DECISIVE_OUTCOMES = frozenset({CallOutcome.LIMITED, CallOutcome.DENIED, CallOut
 class PermitRefusal(NamedTuple):
     """No call may be made now: the holder of the job, and the reason."""
 
-    holder: str
+    holder: Holder
     reason: str
 
 
@@ -132,7 +132,7 @@ class Admission:
         answer = await self._acquire_from(link, request)
         if (
             isinstance(answer, Permit)
-            or answer.holder != spec.name
+            or answer.holder != Holder(spec.name)
             or not calls_for_backup(link.state.breaker)
         ):
             return answer
@@ -155,7 +155,7 @@ class Admission:
                 self._runtime.metrics.count("provider_backups", provider=spec.name)
                 self._runtime.logger.info("backup used", provider=spec.name, backup=backup.name)
                 return answer
-            if answer.holder != backup.name:
+            if answer.holder != Holder(backup.name):
                 refusal = answer
         return refusal
 
@@ -165,11 +165,9 @@ class Admission:
         if call_permission(breaker, link.spec.breaker, link.now, released=released) is CallPermission.NONE:
             return _breaker_refusal(link, breaker)
         if request.retry and not await link.limits.may_retry():
-            return PermitRefusal(held_for_retries(link.name), f"{link.name} has no retries to spare")
+            return PermitRefusal(Holder(link.name, for_retries=True), f"{link.name} has no retries to spare")
         if not await link.enter(request.key, released=released, retry=request.retry):
-            return PermitRefusal(
-                held_for_limit(link.name, request.key), f"the limit of {link.name} is reached"
-            )
+            return PermitRefusal(Holder(link.name, request.key), f"the limit of {link.name} is reached")
         try:
             token = await link.acquire(released=released, checked_at=checked_at)
         except BaseException:
@@ -186,4 +184,4 @@ class Admission:
 
 
 def _breaker_refusal(link: ProviderLink, breaker: BreakerState) -> PermitRefusal:
-    return PermitRefusal(link.name, hold_reason(link.name, breaker, link.now))
+    return PermitRefusal(Holder(link.name), hold_reason(link.name, breaker, link.now))

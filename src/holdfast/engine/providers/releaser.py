@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.core.providers.breaker_state import calls_for_backup, lets_through
-from holdfast.core.providers.holder import awaited_name, awaited_queue, limited_key, provider_of
+from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.limits import LIMIT_RELEASE_EVERY
 from holdfast.core.providers.provider_state import ProviderState
 from holdfast.core.providers.recovery import seconds_to_next_release
@@ -55,12 +55,11 @@ class Releaser(Service):
         """Release the jobs that may go; return the seconds until the next run."""
         self.lacks_slots = False
         pauses = [self._jittered(self._poll)]
-        holders: defaultdict[str, list[str]] = defaultdict(list)
+        holders: defaultdict[str, list[Holder]] = defaultdict(list)
         for holder in await self._store.holders():
-            name = awaited_name(holder)
-            if name is None:
-                holders[provider_of(holder)].append(holder)
-            elif self._can_run(name, awaited_queue(holder)) and await self._release_known(name, holder):
+            if holder.provider is not None:
+                holders[holder.provider].append(holder)
+            elif self._can_run(holder.job, holder.queue) and await self._release_known(holder):
                 pauses.append(SHORTEST_REST)
         links = await self._refresh_links({*holders, *self._registry.providers})
         for link in links:
@@ -73,9 +72,9 @@ class Releaser(Service):
 
     def _can_run(self, name: str, queue: str | None) -> bool:
         """Whether this worker knows the name and serves the queue; if not, released jobs would wait, or be held again."""
-        return self._registry.get(name) is not None and (queue is None or queue in self._queues)
+        return self._registry.get(name) is not None and (not queue or queue in self._queues)
 
-    async def _release_known(self, name: str, holder: str) -> bool:
+    async def _release_known(self, holder: Holder) -> bool:
         """Release jobs that waited for a worker which knows their name; return whether more may be released now.
 
         Only workers that know the name claim them from now on. The others skip them in the queue, so no more are
@@ -87,7 +86,7 @@ class Releaser(Service):
         jobs = await self._store.let_out(holder, limit=limit)
         if jobs:
             self._wake_worker()
-            self._logger.info("jobs released", name=name, queue=awaited_queue(holder), jobs=jobs)
+            self._logger.info("jobs released", name=holder.job, queue=holder.queue or None, jobs=jobs)
         if free < 1:
             self.lacks_slots = True
             return False
@@ -108,7 +107,7 @@ class Releaser(Service):
                 link.update(SharedState(ProviderState.load(row.state), row.version, now, asked_at))
         return links
 
-    async def _release_held(self, link: ProviderLink, holders: Sequence[str]) -> float:
+    async def _release_held(self, link: ProviderLink, holders: Sequence[Holder]) -> float:
         """Take the next step of a release, if it is time for it; return the seconds until there may be another."""
         spec = self._registry.providers.get(link.name)
         backups = self._registry.backups_of(link.name)
@@ -116,29 +115,30 @@ class Releaser(Service):
 
         def step(
             state: ProviderState, now: float
-        ) -> tuple[ProviderState, dict[str, int], Sequence[Announcement]]:
+        ) -> tuple[ProviderState, dict[Holder, int], Sequence[Announcement]]:
             elsewhere = calls_for_backup(state.breaker) and has_backup
             after, counts = state.plan_release(
                 link.name, spec, holders, now, limit=BATCH, elsewhere=elsewhere
             )
             return after, counts, ()
 
-        counts = await link.change(step, keys=lambda state: state.keys_to_release(link.name, spec, holders))
+        counts = await link.change(step, keys=lambda state: state.keys_to_release(spec, holders))
         jobs = {holder: await self._release_batches(holder, size) for holder, size in counts.items()}
         # Where all held jobs are released, new jobs need not wait behind them.
         link.limits.released(_keys(holder for holder, size in counts.items() if jobs[holder] < size))
         if any(jobs.values()):
             self._wake_worker()
             self._logger.info("held jobs released", provider=link.name, jobs=sum(jobs.values()))
-        if jobs.get(link.name, 0) < counts.get(link.name, 0) and lets_through(link.state.breaker):
+        breaker = Holder(link.name)
+        if jobs.get(breaker, 0) < counts.get(breaker, 0) and lets_through(link.state.breaker):
             # All are released. Jobs that came meanwhile, and were held, would otherwise prolong it without end.
             await link.end_release()
-        if holders != [link.name] or has_backup:
+        if holders != [breaker] or has_backup:
             return LIMIT_RELEASE_EVERY
         soon = seconds_to_next_release(link.state.breaker, link.now)
         return self._poll if soon is None else max(soon, LIMIT_RELEASE_EVERY)
 
-    async def _release_batches(self, holder: str, size: int) -> int:
+    async def _release_batches(self, holder: Holder, size: int) -> int:
         """Release up to *size* jobs, a batch at a time; return how many there were."""
         released = 0
         while released < size:
@@ -150,6 +150,6 @@ class Releaser(Service):
         return released
 
 
-def _keys(holders: Iterable[str]) -> set[str]:
+def _keys(holders: Iterable[Holder]) -> set[str]:
     """Return the keys for whose limits jobs are held."""
-    return {key for holder in holders if (key := limited_key(holder)) is not None}
+    return {holder.key for holder in holders if holder.key is not None}

@@ -13,9 +13,7 @@ from holdfast.core.jobs.transitions import (
     StageWrite,
     end_of,
     has_result,
-    held_by_provider,
 )
-from holdfast.core.providers.holder import provider_of
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from holdfast.ports import Metrics
@@ -133,8 +131,8 @@ class _Tally:
         self.requeued = self.requeued or (isinstance(change, Requeue) and change.held_by is None)
         if end is AttemptEnd.TIMED_OUT:
             return  # counted by the service that ends the job by its deadline, which may be maintenance
-        if isinstance(change, Requeue) and change.held_by and held_by_provider(change):
-            self._labelled[_COUNTERS[end], "provider", provider_of(change.held_by)] += 1
+        if isinstance(change, Requeue) and change.held_by and change.held_by.provider:
+            self._labelled[_COUNTERS[end], "provider", change.held_by.provider] += 1
         elif change.failure is None:
             self.counts[_COUNTERS[end]] += 1
         else:
@@ -197,7 +195,7 @@ def _reason(change: Finish | Requeue, *, with_stack: bool) -> dict[str, object]:
     if isinstance(change, Requeue):
         fields["reason"] = change.reason
         if change.held_by is not None:
-            fields["provider"] = provider_of(change.held_by) or None
+            fields["provider"] = change.held_by.provider
         elif change.delay is not None:
             fields["delay_ms"] = round(change.delay.total_seconds() * 1000)
     return {name: value for name, value in fields.items() if value is not None}

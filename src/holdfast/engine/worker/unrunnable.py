@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import Requeue, hold, put_aside
-from holdfast.core.providers.holder import held_for_name
+from holdfast.core.providers.holder import Holder
 from holdfast.ports import Clock, Logger
 
 FIRST = timedelta(seconds=30)
@@ -42,7 +42,7 @@ class Unrunnable:
             self._logger.warning("job name unknown", **self._fields(claim), message=UNKNOWN)
             self._unknown.add(claim.name)
         reason = f"{self._worker} knows no job named {claim.name!r}"
-        return hold(claim, reason, held_by=held_for_name(claim.name, claim.queue))
+        return hold(claim, reason, held_by=Holder(job=claim.name, queue=claim.queue))
 
     def undecodable(self, claim: Claim) -> Requeue:
         """Park a job whose texts are encoded, and cannot be decoded here."""

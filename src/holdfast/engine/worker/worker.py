@@ -21,8 +21,9 @@ from holdfast.engine.dead_letters.archiver import Archiver
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
 from holdfast.engine.dead_letters.replayer import Replayer
 from holdfast.engine.dead_letters.ticket_notifier import TicketNotifier
-from holdfast.engine.execution.attempt import AttemptRuntime, Interruption
-from holdfast.engine.execution.failure_texts import FailureTexts
+from holdfast.engine.execution.attempt_failures import FailureTexts
+from holdfast.engine.execution.attempt_runtime import AttemptRuntime
+from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.leases.cancel_watcher import CancelWatcher
 from holdfast.engine.leases.lease_guard import guard_leases
 from holdfast.engine.leases.lease_keeper import LeaseKeeper
@@ -135,7 +136,7 @@ class Worker:
             fingerprint=runtime.fingerprint,
             code_version=runtime.letters.code_version,
             allowed=runtime.redactor.context,
-            at_deadline=lambda _: self._lease_keeper.wake(),
+            at_deadline=self._lease_keeper.wake,
             bind_job=runtime.bind_job,
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from holdfast.core.providers.holder import Holder
 from holdfast.ports.providers import KeyWrite, ProviderEvent, ProviderRow
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.queries import Statements
@@ -82,13 +83,14 @@ class PostgresProviders:
         rows = await self._connections.fetch(self._sql["provider_events"], name, limit)
         return [ProviderEvent(row["name"], row["at"], row["kind"], json.loads(row["meta"])) for row in rows]
 
-    async def holders(self) -> list[str]:
-        return [row["held_by"] for row in await self._connections.fetch(self._sql["holders"])]
+    async def holders(self) -> list[Holder]:
+        rows = await self._connections.fetch(self._sql["holders"])
+        return [Holder.parse(row["held_by"]) for row in rows]
 
-    async def held(self) -> dict[str, int]:
+    async def held(self) -> dict[Holder, int]:
         rows = await self._connections.fetch(self._sql["held_jobs"])
-        return {row["held_by"]: row["jobs"] for row in rows}
+        return {Holder.parse(row["held_by"]): row["jobs"] for row in rows}
 
-    async def let_out(self, holder: str, *, limit: int) -> int:
-        [row] = await self._connections.fetch(self._sql["let_out"], holder, limit)
+    async def let_out(self, holder: Holder, *, limit: int) -> int:
+        [row] = await self._connections.fetch(self._sql["let_out"], holder.text, limit)
         return int(row["jobs"])

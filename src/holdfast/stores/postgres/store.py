@@ -45,6 +45,7 @@ from holdfast.stores.rows import (
     TIMEOUT,
     Lease,
     cannot_retry,
+    claims_from,
     columns,
     end_from,
     failure_text,
@@ -67,7 +68,9 @@ _REQUEUE: list[Callable[[Any], Any]] = [
     lambda change: int(change.gives_back),
     attrgetter("event"),
     requeue_meta,
-    *map(attrgetter, ("seen", "awaits", "held_by", "keeps_losses")),
+    *map(attrgetter, ("seen", "awaits")),
+    lambda change: None if change.held_by is None else change.held_by.text,
+    attrgetter("keeps_losses"),
 ]
 _STAGE: list[Callable[[Any], Any]] = [
     *map(attrgetter, ("id", "token", "key.name", "key.call", "status", "attempt", "fingerprint", "result")),
@@ -179,7 +182,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
     ) -> list[Claim]:
         known = None if knows is None else list(knows)
         rows = await self._connections.fetch(self._sql["claim"], worker, queue, limit, lease, known)
-        return list(map(Claim._make, rows))
+        return claims_from(rows)
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
         # In the order in which everybody locks jobs: a parent marks its children while they end.

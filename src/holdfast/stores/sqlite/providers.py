@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.core.providers.holder import Holder
 from holdfast.ports import Clock, Hint, HintKind
 from holdfast.ports.providers import KeyWrite, ProviderEvent, ProviderRow
 from holdfast.stores.sqlite.reader import Reader
@@ -69,15 +70,15 @@ class SqliteProviders:
             for row in rows
         ]
 
-    async def holders(self) -> list[str]:
-        return list(await self._reader.json(SQL["holders"], {}))
+    async def holders(self) -> list[Holder]:
+        return list(map(Holder.parse, await self._reader.json(SQL["holders"], {})))
 
-    async def held(self) -> dict[str, int]:
+    async def held(self) -> dict[Holder, int]:
         rows = await self._reader.rows(SQL["held_jobs"], {})
-        return {row["held_by"]: row["jobs"] for row in rows}
+        return {Holder.parse(row["held_by"]): row["jobs"] for row in rows}
 
-    async def let_out(self, holder: str, *, limit: int) -> int:
-        values = {"holder": holder, "limit": limit}
+    async def let_out(self, holder: Holder, *, limit: int) -> int:
+        values = {"holder": holder.text, "limit": limit}
         queues = await self._writer.write(
             lambda connection: _let_out(connection, {**values, "now": micros(self._clock.now())})
         )

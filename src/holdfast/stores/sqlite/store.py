@@ -40,6 +40,7 @@ from holdfast.stores.rows import (
     Lease,
     Row,
     cannot_retry,
+    claims_from,
     end_from,
     failure_text,
     fates,
@@ -143,7 +144,7 @@ class SqliteStore(SqliteProviders, SqliteLetters):
             "knows": None if knows is None else json.dumps(list(knows)),
         }
         text = await self._at_lock(_claim, values)
-        return list(map(Claim._make, json.loads(text)))
+        return claims_from(json.loads(text))
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
         answers = await self._writer.write(lambda connection: _settle(connection, batch, self._now()))
@@ -621,7 +622,7 @@ def _back_row(change: Requeue) -> list[Any]:
         requeue_meta(change),
         change.seen,
         int(change.awaits),
-        change.held_by,
+        None if change.held_by is None else change.held_by.text,
         int(change.keeps_losses),
     ]
 

@@ -2,5 +2,5 @@
 SELECT DISTINCT ON (job_id) job_id::text, coalesce(meta::json ->> 'reason', meta::json ->> 'error_class') AS reason
   FROM holdfast.job_events
  WHERE job_id = ANY ($1::uuid[])
-   AND kind IN ('queued', 'held', 'retry')
+   AND kind IN ('queued', 'parked', 'held', 'retry')
  ORDER BY job_id, seq DESC

@@ -3,5 +3,5 @@
 SELECT job_id, coalesce(meta ->> 'reason', meta ->> 'error_class') AS reason, max(seq)
   FROM holdfast_job_events
  WHERE job_id IN (SELECT value FROM json_each(:ids))
-   AND kind IN ('queued', 'held', 'retry')
+   AND kind IN ('queued', 'parked', 'held', 'retry')
  GROUP BY job_id
