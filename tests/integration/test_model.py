@@ -138,7 +138,9 @@ def test_a_model_that_does_not_compile_is_no_verdict() -> None:
 
 @pytest.mark.parametrize("part", SECTIONS)
 def test_the_page_lists_what_was_found(outcomes: Outcomes, part: str) -> None:
-    found = [[variant.name, promises_of(variant), str(outcomes[variant].verdict)] for variant in SECTIONS[part]]
+    found = [
+        [variant.name, promises_of(variant), str(outcomes[variant].verdict)] for variant in SECTIONS[part]
+    ]
 
     assert table(PAGE, part) == found
 

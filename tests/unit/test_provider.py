@@ -32,7 +32,7 @@ from holdfast.core.providers.limits import (
     Share,
 )
 from holdfast.core.providers.override import Override, OverrideKind
-from holdfast.core.providers.provider import ProviderSpec, hold_reason, outcome_of
+from holdfast.core.providers.provider import ProviderSpec, checked_key, hold_reason, outcome_of
 from holdfast.core.providers.provider_state import (
     MAX_KEYS_PER_RELEASE,
     MAX_SAVED_RETRIES,
