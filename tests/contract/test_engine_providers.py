@@ -5,21 +5,11 @@ from collections import Counter
 
 import pytest
 
-from holdfast import (
-    Breaker,
-    ConfigError,
-    ErrorClass,
-    EventKind,
-    Holdfast,
-    JobFailed,
-    JobHandle,
-    Permanent,
-    StateRefused,
-    Status,
-    current,
-)
+from holdfast import Breaker, ErrorClass, Holdfast, JobFailed, JobHandle, Permanent, Status, current
 from holdfast.core.providers.provider import ProviderState
+from holdfast.errors import ConfigError, StateRefused
 from holdfast.testing import inline
+from holdfast.types import EventKind
 from tests.contract.conftest import Database, Logger
 from tests.contract.services import (
     BRIEF,
@@ -767,7 +757,7 @@ def test_a_stage_with_the_name_of_a_provider_is_told_what_to_give() -> None:
     hold = Holdfast("sqlite:///never-opened.db")
     hold.provider("llm")
 
-    with pytest.raises(ConfigError, match="provider='llm' is no provider; give what"):
+    with pytest.raises(ConfigError, match="provider='llm' is not a provider; give what"):
         hold.stage(provider="llm")  # type: ignore[call-overload]  # that is what it is about
 
 
@@ -806,7 +796,7 @@ async def test_a_customer_without_a_key_is_nobody_elses_neighbour(hold: Holdfast
 async def test_nobody_can_lay_down_anything(hold: Holdfast, actor: str) -> None:
     hold.provider("llm")
 
-    with pytest.raises(ConfigError, match="nobody is named"):
+    with pytest.raises(ConfigError, match="actor must not be empty"):
         await hold.providers.open("llm", actor=actor)
 
 

@@ -33,7 +33,7 @@ HoldfastError
  |
  |   raised by setup
  +-- ConfigError
- |    +-- PayloadSealed
+ |    +-- PayloadEncrypted
  +-- WithinUnsupported
  +-- StoreUnavailable
  |    +-- StoreReadOnly
@@ -245,7 +245,7 @@ class ConfigError(HoldfastError):
     """A setting is missing or contradicts another. The message names it and what it may be."""
 
 
-class PayloadSealed(ConfigError):
+class PayloadEncrypted(ConfigError):
     """Arguments or a result are stored encoded, and this process has no codec, or not the key, to decode them.
 
     Give `Holdfast(codec=…)` what they were written with, and ask again. What is stored is as it was.

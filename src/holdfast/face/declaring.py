@@ -12,12 +12,14 @@ from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, PayloadInvalid
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.failures.escalation import Table, table
+from holdfast.core.jobs.schedules import Missed, Schedule, Ticks
+from holdfast.core.names import ensure_name
 from holdfast.core.providers.breaker import Breaker
 from holdfast.core.providers.limits import Limits, Rate
 from holdfast.core.providers.provider import ProviderSpec
-from holdfast.engine.registry import JobSpec, OnDeadline, StageSpec
+from holdfast.engine.registry import JobSpec, OnDeadline, Registry, StageSpec
 from holdfast.engine.signature import Signature
-from holdfast.face.jobs import LONGEST_WORD, JobFunction, checked_deadline, is_word
+from holdfast.face.jobs import JobFunction, checked_deadline
 from holdfast.face.stages import StageFunction
 
 if TYPE_CHECKING:
@@ -51,13 +53,42 @@ class StageDecorator:
         return cast("StageFunction[P, R]", self._declare(function))
 
 
-def named(name: str, what: str) -> str:
-    """Give back *name* if it can name something in every store."""
-    if not name or not is_word(name):
+class ScheduleDecorator:
+    """The result of `hold.every(...)` and `hold.cron(...)`: it registers the schedule of the decorated job."""
+
+    def __init__(
+        self, registry: Registry, description: str, ticks: Ticks, name: str | None, missed: Missed
+    ) -> None:
+        if missed not in get_args(Missed):
+            raise ConfigError(f"missed={missed!r} must be 'latest', 'all' or 'skip'")
+        self._registry = registry
+        self._description = description
+        self._ticks = ticks
+        self._name = name
+        self._missed = missed
+
+    def __call__(self, job: JobFunction[[], R]) -> JobFunction[[], R]:
+        if not isinstance(job, JobFunction):
+            raise ConfigError(
+                f"{self._description} decorates something that is not a job; put it above @hold.job(...)"
+            )
+        job.spec.signature.dump_args((), {})  # raises if it cannot be called without arguments
+        name = ensure_name(self._name or job.name, "schedule")
+        self._registry.recur(job.spec, Schedule(name, self._description, self._ticks, self._missed))
+        return job
+
+
+def ensure_declared(provider: "Provider", registry: Registry) -> None:
+    """Raise `ConfigError` unless *provider* was declared with the Holdfast of *registry*."""
+    spec = getattr(provider, "spec", None)
+    if not isinstance(spec, ProviderSpec):
         raise ConfigError(
-            f"{name!r} cannot name a {what}; use printable text of 1 to {LONGEST_WORD} characters"
+            f"provider={provider!r} is not a provider; give what hold.provider({provider!r}) returned"
         )
-    return name
+    if registry.providers.get(spec.name) is not spec:
+        raise ConfigError(
+            f"provider {spec.name!r} was declared with another Holdfast; declare it with this one"
+        )
 
 
 def length_of(length: Duration) -> timedelta:
@@ -98,7 +129,7 @@ def job_spec(
     aliases: Sequence[str],
 ) -> JobSpec:
     """Put a job together. Raises `ConfigError`, which says what to write instead."""
-    known = named(name or function.__name__, "job")
+    known = ensure_name(name or function.__name__, "job")
     if on_deadline not in get_args(OnDeadline):
         raise ConfigError(f"on_deadline={on_deadline!r} is not usable: it is 'cancel' or 'finish'")
     if max_failed_runs is not None and max_failed_runs < 1:
@@ -108,10 +139,10 @@ def job_spec(
         function=function,
         signature=Signature(function, what=f"job {known!r}"),
         policy=policy,
-        queue=named(queue, "queue"),
+        queue=ensure_name(queue, "queue"),
         priority=priority,
         timeout=None if timeout is None else length_of(timeout),
-        aliases=tuple(named(alias, "job") for alias in aliases),
+        aliases=tuple(ensure_name(alias, "job") for alias in aliases),
         deadline=_deadline(deadline),
         on_deadline=on_deadline,
         exhaustion=_exhaustion(on_exhausted),
@@ -164,7 +195,7 @@ def stage_spec(
     provider: "Provider | None",
 ) -> StageSpec:
     """Put a stage together. Raises `ConfigError`."""
-    known = named(name or function.__name__, "stage")
+    known = ensure_name(name or function.__name__, "stage")
     if known.startswith("@"):
         raise ConfigError(f"{known!r} cannot name a stage; names that begin with '@' are for waits")
     return StageSpec(
@@ -202,7 +233,7 @@ def provider_spec(
     if key is None and (concurrency_per_key is not None or rate_per_key is not None):
         raise ConfigError("concurrency_per_key= and rate_per_key= need key=, which tells customers apart")
     return ProviderSpec(
-        name=named(name, "provider"),
+        name=ensure_name(name, "provider"),
         timeout=_timeout(timeout),
         limits=_limits(concurrency, rate),
         breaker=_patient(breaker, max_wait),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from holdfast.core.durations import LONGEST, Duration, duration, instant_in_utc
 from holdfast.core.errors import ConfigError, PayloadInvalid, SubmitError
 from holdfast.core.jobs.job import Receipt, Submission
+from holdfast.core.names import LONGEST_NAME, is_name
 from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.registry import JobSpec
 from holdfast.face.current import next_key, trace_here
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LONGEST_WORD = 200
 PART = 4_000
 
 
@@ -291,15 +291,10 @@ def _length(length: Duration, what: str) -> timedelta:
 
 
 def _word(text: str | None, what: str) -> str | None:
-    if text is not None and (not text or not is_word(text)):
+    if text is not None and (not text or not is_name(text)):
         # An empty key would make one job of all the requests that came without one.
-        raise PayloadInvalid(f"{what} must be printable text of 1 to {LONGEST_WORD} characters")
+        raise PayloadInvalid(f"{what} must be printable text of 1 to {LONGEST_NAME} characters")
     return text
-
-
-def is_word(text: object) -> bool:
-    """Say whether *text* can name something in every store."""
-    return isinstance(text, str) and len(text) <= LONGEST_WORD and text.isprintable()
 
 
 def _priority(priority: int | None) -> int | None:

@@ -9,11 +9,12 @@ from weakref import WeakSet
 from django.db import close_old_connections
 from django.db.backends.base.base import NO_DB_ALIAS
 
-from holdfast import ConfigError, Holdfast
+from holdfast import Holdfast
 from holdfast.config import Settings, load_settings
 from holdfast.contrib.django.database import database_url
 from holdfast.contrib.django.following import FollowingStore
 from holdfast.engine.runtime import Runtime
+from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Executor, Store
 from holdfast.wiring import assemble, open_store
 
