@@ -5,22 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import (
-    ErrorClass,
-    EventKind,
-    Holdfast,
-    JobFailed,
-    JobFilter,
-    PublicCode,
-    StateRefused,
-    Status,
-    current,
-)
+from holdfast import ErrorClass, Holdfast, JobFailed, JobFilter, Status, current
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.jobs.job import Claim, Job
 from holdfast.core.jobs.transitions import cancel, complete, fail
+from holdfast.errors import StateRefused
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
+from holdfast.types import EventKind, PublicCode
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted

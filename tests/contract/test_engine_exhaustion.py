@@ -5,18 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    AutoReplay,
-    ConfigError,
-    ErrorClass,
-    Holdfast,
-    JobFunction,
-    Permanent,
-    Status,
-    Ticket,
-    TicketKind,
-    current,
-)
+from holdfast import AutoReplay, ErrorClass, Holdfast, JobFunction, Permanent, Status, current
+from holdfast.errors import ConfigError
+from holdfast.operations import Ticket, TicketKind
 from tests.contract.conftest import Database, Logger
 from tests.contract.letters import ALL, answered, failed, letter_of, opened, tell_tickets
 from tests.contract.services import STEADY, Service, declared, down, held, submitted
@@ -167,7 +158,7 @@ async def test_an_open_breaker_spends_no_attempt_and_leaves_no_letter(
     await tell_tickets(hold)
 
     assert len(service.calls) == 4
-    assert (await hold.dead.list(ALL), told) == ([], [])
+    assert (await hold.dead_letters.list(ALL), told) == ([], [])
     for number, handle in enumerate(handles):
         seen = await handle.read()
         assert (seen.status, seen.attempt) == (Status.QUEUED, service.calls.count(number))

@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import Status, StoreUnavailable
+from holdfast import Status
 from holdfast.core.jobs.job import Claim
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.worker.lease_keeper import LeaseKeeper
 from holdfast.engine.worker.maintenance import Maintenance
+from holdfast.errors import StoreUnavailable
 from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.telemetry.metrics import MetricRegistry

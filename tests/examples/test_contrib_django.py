@@ -64,7 +64,7 @@ class IsCommitted(TransactionTestCase):
 
 NOT_INLINE_IN_MEMORY = """
 from django.test import TestCase
-from holdfast import ConfigError
+from holdfast.errors import ConfigError
 from shop.jobs import hold
 
 
@@ -286,7 +286,7 @@ def test_a_database_that_cannot_keep_jobs_is_refused_when_it_is_needed(
         f"""
 from django.conf import settings
 settings.configure(DATABASES={{"default": {database_settings!r}}})
-from holdfast import ConfigError
+from holdfast.errors import ConfigError
 from holdfast.contrib.django import DjangoHoldfast
 hold = DjangoHoldfast({alias!r})
 try:

@@ -9,16 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Backoff,
-    ConfigError,
-    Holdfast,
-    JobFunction,
-    PayloadInvalid,
-    PayloadTooLarge,
-    StageFunction,
-)
+from holdfast import Backoff, Holdfast, JobFunction
+from holdfast.errors import ConfigError, PayloadInvalid, PayloadTooLarge
 from holdfast.testing import inline
+from holdfast.types import StageFunction
 
 MODULES = {
     "shared_hold": "from holdfast import Holdfast\nhold = Holdfast('sqlite:///never-opened.db')\n",

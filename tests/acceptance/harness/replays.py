@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from holdfast import LetterFilter, LetterState
+from holdfast.operations import LetterFilter, LetterState
 from holdfast_simulator import Status as Answer
 from tests import invariants
 from tests.acceptance.harness.databases import StoreName, open_database
@@ -33,9 +33,9 @@ from tests.acceptance.harness.processes import HARNESS, Crew, Place, Process, Se
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from holdfast import Letter
     from holdfast.core.dead_letters.replay_plan import Phase
     from holdfast.engine.dead_letters.service import Progress
+    from holdfast.operations import Letter
     from holdfast_simulator import Entry
     from tests.acceptance.harness.databases import Database
     from tests.invariants import World
@@ -100,7 +100,7 @@ class Office:
 
     def plan(self, wanted: LetterFilter, *, canary: int, pace: float = PACE) -> str:
         """Go the operator's way as far as a plan, and give its token."""
-        dead = self.books.hold.dead
+        dead = self.books.hold.dead_letters
         dead.triage_sync(wanted, "transient", actor=OPERATOR, reason="the service could not send")
         dead.remediate_sync(wanted, "the service says that it sends again", actor=OPERATOR)
         planned = dead.plan_sync(
@@ -111,7 +111,7 @@ class Office:
 
     def replay(self, token: str, *, killing: bool = False, within: float = 600.0) -> Progress:
         """Let a plan begin, and wait until it has ended; tell how."""
-        dead = self.books.hold.dead
+        dead = self.books.hold.dead_letters
         dead.replay_sync(token, actor=OPERATOR)
         ended = now_and_then(lambda: not dead.progress_sync(token).plan.is_running)
         kill = _every(KILL_EVERY)
@@ -134,7 +134,7 @@ class Office:
 
     def letters(self, job_ids: Sequence[str]) -> dict[str, Letter]:
         """Read what became of the letters of these jobs."""
-        wanted, dead = set(job_ids), self.books.hold.dead
+        wanted, dead = set(job_ids), self.books.hold.dead_letters
         found = dead.list_sync(LetterFilter(limit=2 * LETTERS))
         return {letter.job_id: letter for letter in found if letter.job_id in wanted}
 
