@@ -475,5 +475,5 @@ async def test_a_deadline_that_no_job_could_meet_is_refused(hold: Holdfast) -> N
     @hold.job("greet")
     async def greet() -> None: ...
 
-    with pytest.raises(Exception, match="deadline must be more than nothing"):
+    with pytest.raises(Exception, match="deadline must be positive"):
         greet.options(deadline=0)

@@ -266,7 +266,7 @@ def test_a_project_with_several_has_to_say_which_is_meant(tmp_path: Path, instal
     asked = project.ask("holdfast", "jobs", "list")
 
     assert asked.returncode == 2
-    assert "2 DjangoHoldfast objects; say which is meant: --app" in asked.stderr
+    assert "2 DjangoHoldfast objects; choose one with --app" in asked.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import asyncio
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from holdfast.core.coroutines import mark_async
 from holdfast.core.errors import PayloadInvalid
 from holdfast.core.names import LONGEST_NAME, is_name
 from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.registry import StageSpec
-from holdfast.face.marking import mark_async
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -54,7 +54,7 @@ class Portal:
             loop_thread.close()
 
     def forget(self) -> None:
-        """Start anew in a forked child."""
+        """Drop the thread of the parent, in a forked child; the next call starts another."""
         self._lock = threading.Lock()
         if self._loop_thread is not None:
             _LEFT_BEHIND.append(self._loop_thread)
@@ -117,7 +117,7 @@ _LEFT_BEHIND: list[_LoopThread] = []
 """Threads of the parent in a forked child. They are kept: closing them would use the connections of the parent."""
 
 
-def _start_anew() -> None:
+def _forget_all() -> None:
     for portal in list(_PORTALS):
         portal.forget()
 
@@ -127,5 +127,5 @@ def _close_all() -> None:
         portal.close()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_close_all)

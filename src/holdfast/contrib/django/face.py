@@ -24,12 +24,11 @@ T = TypeVar("T")
 class DjangoHoldfast(Holdfast):
     """A `Holdfast` whose jobs are in the database that Django knows as *alias*.
 
-    So `within=connections[alias]` puts a job into Django's own transactions, and tests, for which Django
-    has another database, keep their jobs there. All other options are those of `Holdfast`. Around each
-    plain job the connections that Django opened in its thread are looked after, as Django does around
-    each request: one that broke, or is older than `CONN_MAX_AGE`, is closed.
+    So `within=connections[alias]` stores a job in Django's own transaction, and in tests jobs are stored in Django's test
+    database. All other options are those of `Holdfast`. Before and after each plain job the connections that Django
+    opened in its thread are closed if they are broken or older than `CONN_MAX_AGE`, as Django does for each request.
 
-    Raises nothing about the database until it is needed.
+    An error about the database is raised when the database is first used.
     """
 
     def __init__(self, alias: str = "default", **options: Any) -> None:
@@ -39,7 +38,7 @@ class DjangoHoldfast(Holdfast):
         _KNOWN.add(self)
 
     async def open(self) -> None:
-        """Connect to the store: once, and again if Django has another database since."""
+        """Connect to the store: once, and again after Django has replaced the database."""
         if self._opened_at != self._url:
             self._opened_at, self._opened = self._url, False
         await super().open()
@@ -53,7 +52,7 @@ _KNOWN: WeakSet[DjangoHoldfast] = WeakSet()
 
 
 def the_projects() -> Holdfast:
-    """Give the project's own, or without one a bare one on Django's default database.
+    """Return the project's `DjangoHoldfast`, or without one a bare one on Django's default database.
 
     Raises `ConfigError` if there are several: each may have another database, and another codec.
     """
@@ -64,20 +63,20 @@ def the_projects() -> Holdfast:
             return only
         case several:
             raise ConfigError(
-                f"this project has {len(several)} DjangoHoldfast objects; say which is meant: --app module:name"
+                f"this project has {len(several)} DjangoHoldfast objects; choose one with --app module:name"
             )
 
 
 def schemas_of(alias: str) -> list[str]:
-    """Name the schemas in which the project's jobs are on *alias*; without any, the one that the settings name."""
+    """Return the schemas of the project's jobs on *alias*; without any, the one of the settings."""
     declared = {hold.settings.database_schema for hold in _KNOWN if hold._alias == alias}
     return sorted(declared) or [load_settings().database_schema]
 
 
 def let_go(connection: Any, **_: object) -> None:
-    """Disconnect when Django connects to no database: it is about to make, copy or drop one.
+    """Disconnect when Django connects to no database: it is about to create, copy or drop one.
 
-    PostgreSQL neither copies nor drops a database that somebody else is connected to.
+    PostgreSQL neither copies nor drops a database with other connections.
     """
     if connection.alias == NO_DB_ALIAS:
         for hold in list(_KNOWN):
@@ -97,7 +96,7 @@ def _following(alias: str, settings: Settings, *, clock: Clock) -> Store:
 
 
 class _Tidy:
-    """Runs plain functions where *executor* does, with no old connection of Django's before or after."""
+    """Runs plain functions in *executor*, and closes old connections of Django before and after."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor

@@ -1,4 +1,4 @@
-"""A store that is where Django's database is."""
+"""A store on the current database of Django, which test runners replace."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +7,10 @@ from holdfast.ports import Store
 
 
 class FollowingStore:
-    """A `Store` on the database whose address *url* gives, asked anew for each call.
+    """A `Store` on the database whose address *url* returns; it is called for each operation.
 
-    Modules with jobs are imported before a test runner puts its test database in the place of the real
-    one, and a process of parallel tests puts a copy in the place of that. Whoever kept the first address
-    would let tests write into the real database.
+    Modules with jobs are imported before a test runner replaces the real database by its test database, and a process of
+    parallel tests replaces that by a copy. With the first address, tests would write into the real database.
     """
 
     def __init__(self, url: Callable[[], str], store_at: Callable[[str], Store]) -> None:
@@ -23,7 +22,7 @@ class FollowingStore:
         return getattr(self._here(), name)
 
     async def open(self) -> None:
-        """Connect to where the database is now, and leave where it was before."""
+        """Connect to the current database, and disconnect from an earlier one."""
         here = self._here()
         for store in list(self._stores.values()):
             if store is not here:
@@ -31,13 +30,13 @@ class FollowingStore:
         await here.open()
 
     async def close(self) -> None:
-        """Disconnect, wherever a connection is."""
+        """Disconnect from all databases."""
         for store in list(self._stores.values()):
             await store.close()
 
     def _here(self) -> Store:
         url = self._url()
         if url not in self._stores:
-            # Of threads that come here together, the first decides: what one has opened is what all use.
+            # Concurrent threads get the store of the first one.
             self._stores.setdefault(url, self._store_at(url))
         return self._stores[url]

@@ -1,4 +1,4 @@
-"""Holdfast's tables, made by `manage.py migrate`."""
+"""Creates and upgrades the tables of Holdfast in `manage.py migrate`."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from holdfast.contrib.django.face import schemas_of
 
 
 def apply_schema() -> RunPython:
-    """Make the operation that brings a database to the newest schema; undone, it leaves the jobs where they are."""
+    """Return the operation that upgrades a database to the newest schema; reversing it changes nothing."""
     return RunPython(_apply, RunPython.noop)
 
 
 def write_out(using: str, **_: object) -> None:
-    """Bring what was migrated from SQLite's log into the file: for parallel tests Django copies the file alone.
+    """Write SQLite's write-ahead log into the file: for parallel tests Django copies only the file.
 
-    It is Holdfast that has SQLite keep a log. Nobody is waited for.
+    The log is there because Holdfast sets the journal mode. Other connections are not waited for.
     """
     connection = connections[using]
     if connection.vendor == "sqlite" and not connection.in_atomic_block:
@@ -27,9 +27,9 @@ def write_out(using: str, **_: object) -> None:
 
 
 def _apply(_: Any, editor: Any) -> None:
-    """Use a connection of our own: a migration of ours is all or nothing by itself, and may be run twice."""
+    """Apply the schema on a separate connection: it is atomic on its own, and may be applied twice."""
     if in_memory(editor.connection):
-        return  # of a test, in which no worker could see them
+        return  # the database of a test, which no worker can see
     alias = editor.connection.alias
     for schema in schemas_of(alias):
         hold = Holdfast(database_url(alias), schema=schema)

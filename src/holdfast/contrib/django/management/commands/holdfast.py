@@ -9,15 +9,15 @@ from holdfast.contrib.django.face import the_projects
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
-    """Passes on every word that follows; Django itself understands `--settings` and `--pythonpath`.
+    """Passes all arguments on, except `--settings` and `--pythonpath`, which are Django's.
 
-    A command that is told neither `--app` nor `--url` works on the jobs of the project.
+    A command without `--app` and `--url` works on the jobs of the project.
     """
 
-    help = "Run workers, look at jobs, and keep their database in order."
+    help = "Run workers, inspect and repair jobs, and manage their database."
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Run what comes after `manage.py holdfast`, and leave with its exit code."""
+        """Run the command after `manage.py holdfast`, and exit with its code."""
         djangos = CommandParser(add_help=False, allow_abbrev=False)
         djangos.add_argument("--settings")
         djangos.add_argument("--pythonpath")
@@ -25,5 +25,5 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         main(words, prog_name=f"{Path(argv[0]).name} {argv[1]}", default=the_projects)
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
-        """Answer `manage.py help holdfast`."""
+        """Print the help for `manage.py help holdfast`."""
         self.run_from_argv([prog_name, subcommand, "--help"])
