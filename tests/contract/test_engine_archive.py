@@ -378,6 +378,7 @@ async def test_what_was_not_read_back_or_cannot_be_sealed_counts_as_not_archived
     job_id = await failed(hold, review, 1)
     await clock.advance(HOUR)
     hold.runtime = replace(hold.runtime, letters=replace(hold.runtime.letters, **broken))
+    hold._make_services(hold.runtime)
 
     await keep_house(hold, clock)
     await tell_tickets(hold)
@@ -408,6 +409,7 @@ async def test_whatever_an_archive_raises_is_told_and_keeps_nothing_else_from_le
         job_id = await failed(hold, review, 2)
         await clock.advance(HOUR)
         hold.runtime = replace(hold.runtime, letters=replace(hold.runtime.letters, archive=Odd()))
+        hold._make_services(hold.runtime)
 
         await keep_house(hold, clock)
         await tell_tickets(hold)

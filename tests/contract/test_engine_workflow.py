@@ -201,11 +201,11 @@ async def test_of_two_operators_who_take_a_step_at_once_one_takes_it(
 ) -> None:
     job_id = await failed(hold, review, 1)
     alone = hold.runtime
-    hold.runtime = replace(alone, store=cast("Store", Meeting(alone.store)))
+    hold._make_services(replace(alone, store=cast("Store", Meeting(alone.store))))
 
     asked = [hold.dead_letters.triage(job_id, "data", actor=actor) for actor in ("ann", "bert")]
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    hold.runtime = alone
+    hold._make_services(alone)
 
     [refused] = [answer for answer in answers if isinstance(answer, BaseException)]
     assert isinstance(refused, StepRefused)

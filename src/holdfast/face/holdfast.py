@@ -125,6 +125,10 @@ class Holdfast(Declarations):
         self._waiter = self._new_waiter()
         self._opened = False
         self._opening = asyncio.Lock()
+        self._make_services(runtime)
+
+    def _make_services(self, runtime: Runtime) -> None:
+        """Make the services for operators, on the store of *runtime*."""
         self.jobs = JobService(runtime, self._access("jobs"))
         self.dead_letters = DeadLetterService(runtime, self._access("dead_letters"))
         self.providers = ProviderService(runtime, self._access("providers"))
