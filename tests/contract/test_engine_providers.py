@@ -766,11 +766,11 @@ async def test_a_permit_is_for_one_call_and_for_a_block(hold: Holdfast) -> None:
 
     async with permit:
         pass
-    with pytest.raises(ConfigError, match="is for one call; ask for one each time"):
+    with pytest.raises(ConfigError, match="is for one call; request one for each"):
         await permit.__aenter__()
-    with pytest.raises(ConfigError, match="is for one call; ask for one each time"), permit:
+    with pytest.raises(ConfigError, match="is for one call; request one for each"), permit:
         pass
-    with pytest.raises(ConfigError, match="guards a block, and not a function"):
+    with pytest.raises(ConfigError, match="guards a block, not a function"):
         permit(print)
 
 

@@ -58,7 +58,7 @@ class PermitBlock:
 
     def __call__(self, *_: object) -> NoReturn:
         raise ConfigError(
-            f"a permit of {self._spec.name!r} guards a block, and not a function; use @hold.stage(provider=…)"
+            f"a permit of {self._spec.name!r} guards a block, not a function; use @hold.stage(provider=…)"
         )
 
     async def __aenter__(self) -> str:
@@ -103,7 +103,7 @@ class PermitBlock:
         """Mark it as used: it is for one call."""
         if self._used:
             raise ConfigError(
-                f"a permit of {self._spec.name!r} is for one call; ask for one each time, with `.permit()`"
+                f"a permit of {self._spec.name!r} is for one call; request one for each, with `.permit()`"
             )
         self._used = True
 

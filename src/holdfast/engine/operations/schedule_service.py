@@ -28,19 +28,20 @@ class ScheduleService(OperatorService):
         await self._access.open()
         names = [each.schedule.name for each in self._runtime.registry.recurring]
         now, marks = await self._store.schedule_marks(names)
-        return self.before_first_run(now, marks)
+        return self._statuses(now, marks)
 
-    def before_first_run(
-        self, now: datetime, marks: Mapping[str, datetime] | None = None
-    ) -> "builtins.list[ScheduleStatus]":
-        """Return the declared schedules as they are at *now*, without the store: none has run, except by *marks*."""
+    def before_first_run(self, now: datetime) -> "builtins.list[ScheduleStatus]":
+        """Return the declared schedules as they are at *now* before any tick; the store is not used."""
+        return self._statuses(now, {})
+
+    def _statuses(self, now: datetime, last: Mapping[str, datetime]) -> "builtins.list[ScheduleStatus]":
         recurring = sorted(self._runtime.registry.recurring, key=lambda each: each.schedule.name)
         return [
             ScheduleStatus(
                 each.schedule.name,
                 each.job.name,
                 each.schedule.description,
-                (marks or {}).get(each.schedule.name),
+                last.get(each.schedule.name),
                 next(each.schedule.ticks(now)),
             )
             for each in recurring
