@@ -19,7 +19,7 @@ from demo.orders import MEANT, MISSPELT, SLIP, UNSERVED, Order, orders
 from demo.processes import LEASE, SLOTS, Child, DemoError, Provider, start_worker
 from demo.screen import Bar, Screen
 from demo.trouble import ASSISTANT_BACK, ASSISTANT_DOWN, FLAKY, REPAIRED, RETRY_AFTER
-from holdfast import Letter, LetterFilter, LetterState
+from holdfast.operations import Letter, LetterFilter, LetterState
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast_simulator import Entry
 
@@ -171,18 +171,18 @@ class Story:
 
     async def _repair(self, shop: Shop, provider: Provider) -> None:
         self._screen.act(3, "Dead letters, and the way back")
-        letters = await shop.hold.dead.list(ALL)
+        letters = await shop.hold.dead_letters.list(ALL)
         self._deeds.replayed = frozenset(letter.job_id for letter in letters)
         self._screen.tell(
             f"{_count(letters, 'job')} failed for good, and left a dead letter each: a 400 gets no better by itself."
         )
         self._show(letters)
         token = await self._plan(shop, provider)
-        await shop.hold.dead.replay(token, actor=OPERATOR)
+        await shop.hold.dead_letters.replay(token, actor=OPERATOR)
         await self._until_verified(shop, token)
         later = [place_of(entry.key) for entry in provider.calls() if generation_of(entry.key) > 1]
         charged = {place.job_id for place in later if place.stage == "charge"}
-        closed = await shop.hold.dead.close(ALL, "shipped after all", actor=OPERATOR)
+        closed = await shop.hold.dead_letters.close(ALL, "shipped after all", actor=OPERATOR)
         self._screen.tell(
             f"{_count(closed.done, 'letter')} verified, and closed with a note. They went on from the stage that had "
             f"failed. Charged again: {_count(charged, 'order')}."
@@ -209,7 +209,10 @@ class Story:
 
     async def _plan(self, shop: Shop, provider: Provider) -> str:
         """Go the operator's way as far as a plan, and return its token."""
-        dead, by_number = shop.hold.dead, {order.number: job for job, order in self._deeds.submitted.items()}
+        dead, by_number = (
+            shop.hold.dead_letters,
+            {order.number: job for job, order in self._deeds.submitted.items()},
+        )
         slip = by_number[SLIP]
         await dead.triage(ALL, "configuration", actor=OPERATOR, reason=f"nobody ships to {UNSERVED}")
         await dead.triage(slip, "data", actor=OPERATOR, reason="misspelt")
@@ -235,7 +238,7 @@ class Story:
         """Wait until the jobs of all letters have completed, and say so when the canary has."""
         alone = True
         while True:
-            plan, standing = await shop.hold.dead.progress(token)
+            plan, standing = await shop.hold.dead_letters.progress(token)
             if alone and standing.count(VERIFIED):
                 alone = False
                 self._screen.tell("The canary has completed; the others follow.")

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from holdfast import Holdfast, Provider
+from holdfast import Holdfast
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from bench.case import Case, Tally
+    from holdfast.types import Provider
 
 QUEUED = "SELECT count(*) FROM {}jobs WHERE status = 'queued'"
 ROOMY = 5_000

@@ -9,7 +9,8 @@ from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from holdfast import Holdfast, JobNotFound
+from holdfast import Holdfast
+from holdfast.errors import JobNotFound
 
 engine = create_async_engine("sqlite+aiosqlite:///shop.db")
 hold = Holdfast("sqlite:///shop.db")

@@ -4,7 +4,8 @@ from flask import Flask, abort
 from sqlalchemy import create_engine, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from holdfast import Holdfast, JobNotFound
+from holdfast import Holdfast
+from holdfast.errors import JobNotFound
 
 engine = create_engine("sqlite:///shop.db")
 hold = Holdfast("sqlite:///shop.db")

@@ -1,149 +1,45 @@
-"""Holdfast keeps work that calls services which fail.
+"""Durable jobs that call services which fail.
 
-Decorate a function; from then on each call of it is a job that is never lost, is retried with
-sense, and ends where a person can see and repair it.
+Decorate a function; each submitted call of it is stored, retried by the kind of its failure, and ends with a result or
+with a dead letter that an operator can inspect, repair and replay.
+
+All errors are in `holdfast.errors`, the services and values for operators in `holdfast.operations`, other types in
+`holdfast.types`, ready clients in `holdfast.providers`.
 """
 
 from holdfast.config import Settings
-from holdfast.core.dead_letters.letter import Cause, Group, Letter, LetterFilter, LetterState, LetterStep
 from holdfast.core.dead_letters.replay_plan import AutoReplay
 from holdfast.core.dead_letters.retention import Retention
-from holdfast.core.dead_letters.ticket import Ticket, TicketKind
-from holdfast.core.errors import (
-    ArchiveDamaged,
-    ArchiveMissing,
-    ArchiveUnavailable,
-    BadResponse,
-    ConfigError,
-    HoldfastError,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    KeyReused,
-    LetterNotFound,
-    MediaInvalid,
-    PayloadInvalid,
-    PayloadSealed,
-    PayloadTooLarge,
-    Permanent,
-    PlanStale,
-    PolicyRejected,
-    ResultTimeout,
-    Retryable,
-    SchemaError,
-    SchemaMissing,
-    SchemaTooNew,
-    SchemaTooOld,
-    SignalTimeout,
-    StageFailed,
-    StageMismatch,
-    StateRefused,
-    StepRefused,
-    StoreReadOnly,
-    StoreUnavailable,
-    SubmitError,
-    VersionRefused,
-    WithinUnsupported,
-)
+from holdfast.core.errors import HoldfastError, JobFailed, Permanent, Retryable
 from holdfast.core.failures.backoff import Backoff
-from holdfast.core.failures.failure import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
+from holdfast.core.failures.failure import ErrorClass
 from holdfast.core.failures.rules import Rule, rule
-from holdfast.core.jobs.job import Event, EventKind, Job, JobFilter
+from holdfast.core.jobs.job import Event, Job, JobFilter
 from holdfast.core.jobs.states import Status
 from holdfast.core.providers.breaker import Breaker
-from holdfast.core.redaction import Pattern, Redactor
-from holdfast.face import (
-    Current,
-    DeadLetters,
-    Holdfast,
-    JobFunction,
-    JobHandle,
-    Provider,
-    Providers,
-    ProviderStatus,
-    StageFunction,
-    current,
-    note,
-)
-from holdfast.ports import Codec, Logger, Metrics, SchemaState
-from holdfast.ports.providers import ProviderEvent
+from holdfast.core.redaction import Redactor
+from holdfast.face import Holdfast, JobFunction, JobHandle, current, note
 
 __all__ = [
-    "ArchiveDamaged",
-    "ArchiveMissing",
-    "ArchiveUnavailable",
     "AutoReplay",
     "Backoff",
-    "BadResponse",
     "Breaker",
-    "Cause",
-    "Codec",
-    "ConfigError",
-    "Current",
-    "DeadLetters",
     "ErrorClass",
     "Event",
-    "EventKind",
-    "Failure",
-    "Group",
     "Holdfast",
     "HoldfastError",
     "Job",
-    "JobCancelled",
     "JobFailed",
     "JobFilter",
     "JobFunction",
     "JobHandle",
-    "JobNotFound",
-    "KeyReused",
-    "Letter",
-    "LetterFilter",
-    "LetterNotFound",
-    "LetterState",
-    "LetterStep",
-    "Logger",
-    "MediaInvalid",
-    "Metrics",
-    "Pattern",
-    "PayloadInvalid",
-    "PayloadSealed",
-    "PayloadTooLarge",
     "Permanent",
-    "PlanStale",
-    "PolicyRejected",
-    "Provider",
-    "ProviderEvent",
-    "ProviderStatus",
-    "Providers",
-    "PublicCode",
     "Redactor",
-    "ResultTimeout",
     "Retention",
     "Retryable",
     "Rule",
-    "SchemaError",
-    "SchemaMissing",
-    "SchemaState",
-    "SchemaTooNew",
-    "SchemaTooOld",
-    "Scope",
-    "Sent",
     "Settings",
-    "SignalTimeout",
-    "StageFailed",
-    "StageFunction",
-    "StageMismatch",
-    "StateRefused",
     "Status",
-    "StepRefused",
-    "StoreReadOnly",
-    "StoreUnavailable",
-    "SubmitError",
-    "Ticket",
-    "TicketKind",
-    "Verdict",
-    "VersionRefused",
-    "WithinUnsupported",
     "current",
     "note",
     "rule",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import Holdfast, Status, StoreUnavailable
+from holdfast import Holdfast, Status
+from holdfast.errors import StoreUnavailable
 from holdfast_simulator import Rule, Script, Slow
 from tests import invariants
 from tests.acceptance.harness.app import BUDGET, submit_orders

@@ -12,20 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import (
-    ArchiveUnavailable,
-    Holdfast,
-    JobNotFound,
-    LetterFilter,
-    LetterState,
-    Permanent,
-    Retention,
-    Status,
-    TicketKind,
-)
+from holdfast import Holdfast, Permanent, Retention, Status
 from holdfast.core.dead_letters.archive_format import RECORDS, is_manifest, manifest_name, unpack
 from holdfast.engine.dead_letters.archiver import BATCH, EVERY, SCHEDULE
 from holdfast.engine.dead_letters.restorer import Restorer
+from holdfast.errors import ArchiveUnavailable, JobNotFound
+from holdfast.operations import LetterFilter, LetterState, TicketKind
 from tests import invariants
 from tests.acceptance.harness.replays import InvoicePool
 
@@ -33,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from holdfast import JobFunction, Ticket
+    from holdfast import JobFunction
+    from holdfast.operations import Ticket
     from tests.acceptance.harness.databases import Database
     from tests.acceptance.harness.disks import SmallDisk
     from tests.invariants import World
@@ -67,7 +60,7 @@ class DeadLetterApp:
 
     async def letters(self) -> set[str]:
         """Return the ids of the jobs that have a letter."""
-        return {letter.job_id for letter in await self.hold.dead.list(ALL)}
+        return {letter.job_id for letter in await self.hold.dead_letters.list(ALL)}
 
     def tickets_of(self, kind: TicketKind) -> int:
         """Count the delivered tickets of one kind."""
@@ -75,7 +68,7 @@ class DeadLetterApp:
 
     async def repaired(self, job_id: str) -> LetterState:
         """Triage, remediate and replay one letter; return its final state."""
-        dead = self.hold.dead
+        dead = self.hold.dead_letters
         await dead.triage(job_id, "code", actor="ann")
         await dead.remediate(job_id, "fixed", actor="ann")
         planned = await dead.plan(job_id, safe="it calls no service", actor="ann")
@@ -142,7 +135,7 @@ async def test_the_10_001st_letter_sends_the_oldest_into_the_archive_from_where_
             with pytest.raises(JobNotFound):
                 await hold.read(oldest)
 
-            assert await hold.dead.restore(oldest) == ([oldest], {})
+            assert await hold.dead_letters.restore(oldest) == ([oldest], {})
             assert (await hold.read(oldest)).status is Status.FAILED
             app.broken.clear()
             assert await app.repaired(oldest) is LetterState.VERIFIED
@@ -168,7 +161,7 @@ async def test_a_full_disk_deletes_no_letter_is_reported_once_and_stops_nothing_
 
             await soon(alarmed, "the ticket about the archive")
             with pytest.raises(ArchiveUnavailable, match="is full"):
-                await hold.dead.archive()
+                await hold.dead_letters.archive()
             buried |= set(await app.bury(1))
             await soon(_all_notified(app, len(buried)), "the tickets of all letters")
             assert await app.letters() == buried
@@ -179,14 +172,14 @@ async def test_a_full_disk_deletes_no_letter_is_reported_once_and_stops_nothing_
             app.broken.set()
 
             small_disk.free()
-            assert await hold.dead.archive() == len(buried) - 1
+            assert await hold.dead_letters.archive() == len(buried) - 1
             assert len(await app.letters()) == 1
             assert await manifests_hold(hold) == buried - await app.letters()
 
             small_disk.fill()
             await app.bury(1)
             with pytest.raises(ArchiveUnavailable, match="is full"):
-                await hold.dead.archive()
+                await hold.dead_letters.archive()
             await soon(_notified_again(app), "a second ticket: the first alarm was over")
         small_disk.free()
 
@@ -218,7 +211,7 @@ async def test_kill_9_in_the_middle_of_archiving_loses_no_letter(database: Datab
             await asyncio.to_thread(kill_an_archiver, database, archive, tmp_path, when=moment)
             assert await app.letters() | await manifests_hold(app.hold) == buried
 
-        await app.hold.dead.archive(beyond=1)
+        await app.hold.dead_letters.archive(beyond=1)
         kept = await app.letters()
         assert (len(kept), await manifests_hold(app.hold) >= buried - kept) == (1, True)
         assert await restored(app.hold, sorted(buried - kept)) == buried - kept
@@ -280,7 +273,7 @@ async def manifests_hold(hold: Holdfast) -> set[str]:
 async def restored(hold: Holdfast, job_ids: Sequence[str]) -> set[str]:
     """Restore letters, with several calls at once."""
     shares = [LetterFilter(job_ids=tuple(job_ids[start::AT_ONCE])) for start in range(AT_ONCE)]
-    moved = await asyncio.gather(*map(hold.dead.restore, shares))
+    moved = await asyncio.gather(*map(hold.dead_letters.restore, shares))
     return {job_id for share in moved for job_id in share.done}
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from holdfast import Holdfast, StoreUnavailable
+from holdfast import Holdfast
+from holdfast.errors import StoreUnavailable
 from holdfast.ports import HintKind
 from holdfast.stores.postgres.connections import ANSWER, Connections
 from holdfast.stores.postgres.notify import CHANNEL, Listener

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import LetterFilter, LetterState
 from holdfast.core.dead_letters.replay_plan import Phase
+from holdfast.operations import LetterFilter, LetterState
 from holdfast_simulator import Status as Answer
 from tests import invariants
 from tests.acceptance.harness.invoices import BUDGET
@@ -23,8 +23,8 @@ from tests.acceptance.harness.replays import Evidence, ReplayHarness, job_of, re
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast import Letter
     from holdfast.engine.dead_letters.service import Progress
+    from holdfast.operations import Letter
     from holdfast_simulator import Entry
     from tests.acceptance.harness.databases import Database
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import asyncpg
 
-from holdfast import ErrorClass, Failure, Status
+from holdfast import ErrorClass, Status
 from holdfast.core.dead_letters.letter import Cause, LetterState, Step, remediate, triage, validate
 from holdfast.core.dead_letters.replay_plan import Phase, Plan
 from holdfast.core.failures.failure import fingerprint_of
@@ -15,6 +15,7 @@ from holdfast.core.jobs.transitions import Finish, StageWrite, complete
 from holdfast.ports import Store
 from holdfast.ports.letters import Seen
 from holdfast.ports.store import Settled
+from holdfast.types import Failure
 from tests.builders import a_failure
 from tests.contract.conftest import Database
 from tests.contract.steps import a_claim, claimed

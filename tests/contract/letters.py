@@ -9,16 +9,7 @@ from typing import Any, cast
 
 import httpx
 
-from holdfast import (
-    Backoff,
-    Holdfast,
-    JobFunction,
-    JobHandle,
-    Letter,
-    LetterFilter,
-    LetterState,
-    Status,
-)
+from holdfast import Backoff, Holdfast, JobFunction, JobHandle, Status
 from holdfast.core.dead_letters.replay_plan import Phase
 from holdfast.engine.dead_letters.archiver import EVERY, Archiver
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
@@ -26,6 +17,7 @@ from holdfast.engine.dead_letters.replayer import Replayer
 from holdfast.engine.dead_letters.service import Progress
 from holdfast.engine.dead_letters.ticket_notifier import TicketNotifier
 from holdfast.engine.runtime import Runtime
+from holdfast.operations import Letter, LetterFilter, LetterState
 from holdfast.ports import Store
 from holdfast.ports.letters import TicketRow
 from holdfast.wiring import assemble
@@ -111,19 +103,19 @@ async def failed(hold: Holdfast, job: JobFunction[..., Any], *args: Any) -> str:
 
 
 async def letter_of(hold: Holdfast, job_id: str) -> Letter:
-    return (await hold.dead.show(job_id)).letter
+    return (await hold.dead_letters.show(job_id)).letter
 
 
 async def remediated(hold: Holdfast, wanted: str | LetterFilter = ALL, *, cause: str = "transient") -> None:
     """Put on record why it failed, and that this is over."""
-    await hold.dead.triage(wanted, cause, actor="ann")
-    await hold.dead.remediate(wanted, "INC-7 is resolved", actor="ann")
+    await hold.dead_letters.triage(wanted, cause, actor="ann")
+    await hold.dead_letters.remediate(wanted, "INC-7 is resolved", actor="ann")
 
 
 async def planned(hold: Holdfast, wanted: str | LetterFilter = ALL, **options: Any) -> str:
     """Go all the way to a plan; give its token."""
     await remediated(hold, wanted)
-    plan = await hold.dead.plan(wanted, safe="the service takes our key", actor="ann", **options)
+    plan = await hold.dead_letters.plan(wanted, safe="the service takes our key", actor="ann", **options)
     assert plan.token is not None, plan.refused
     return plan.token
 
@@ -135,7 +127,7 @@ async def move_plans(hold: Holdfast) -> None:
 
 async def replayed(hold: Holdfast, clock: DatabaseClock, token: str, *, actor: str = "ann") -> Progress:
     """Replay a plan, with a worker that runs beside it, until it is done or stopped."""
-    await hold.dead.replay(token, actor=actor)
+    await hold.dead_letters.replay(token, actor=actor)
     return await until_over(hold, clock, token)
 
 
@@ -143,7 +135,7 @@ async def until_over(hold: Holdfast, clock: DatabaseClock, token: str) -> Progre
     async with asyncio.timeout(PATIENCE):
         while True:
             await move_plans(hold)
-            progress = await hold.dead.progress(token)
+            progress = await hold.dead_letters.progress(token)
             if progress.plan.phase in (Phase.DONE, Phase.STOPPED):
                 return progress
             await clock.advance(SECOND)

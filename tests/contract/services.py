@@ -4,18 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from holdfast import (
-    Breaker,
-    ErrorClass,
-    EventKind,
-    Holdfast,
-    Job,
-    JobFunction,
-    JobHandle,
-    Provider,
-    ProviderStatus,
-    Retryable,
-)
+from holdfast import Breaker, ErrorClass, Holdfast, Job, JobFunction, JobHandle, Retryable
+from holdfast.operations import ProviderStatus
+from holdfast.types import EventKind, Provider
 from tests.contract.steps import PATIENCE
 
 STEADY = Breaker(window=4, minimum=4, cooldown=timedelta(hours=1))

@@ -6,9 +6,10 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from holdfast import JobNotFound, StateRefused, Status
+from holdfast import Status
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.jobs.transitions import complete, fail
+from holdfast.errors import JobNotFound, StateRefused
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from holdfast.stores.postgres.store import PostgresStore

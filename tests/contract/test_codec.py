@@ -13,11 +13,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import Backoff, Holdfast, JobFailed, PayloadSealed, Status
+from holdfast import Backoff, Holdfast, JobFailed, Status
 from holdfast.core.dead_letters.letter import Cause, triage
 from holdfast.core.jobs.job import Job
 from holdfast.core.jobs.transitions import complete
 from holdfast.core.strict_json import fingerprint
+from holdfast.errors import PayloadEncrypted
 from holdfast.ports import Store
 from holdfast.stores.encoded_store import EncodedStore
 from tests.builders import a_job
@@ -202,7 +203,7 @@ async def test_a_result_that_cannot_be_decoded_is_refused_with_what_to_do(
     async with locked(database, *keys) if keys else Holdfast(database.url) as other:
         double(other)
 
-        with pytest.raises(PayloadSealed, match="codec"):
+        with pytest.raises(PayloadEncrypted, match="codec"):
             await other.handle(job.id, "double").result(timeout=PATIENCE)
 
 

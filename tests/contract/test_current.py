@@ -1,11 +1,16 @@
 """A function can ask which attempt it runs in, and for a key that no retry changes."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import ConfigError, Current, Holdfast, JobFailed, Permanent, Retryable, current
+from holdfast import Holdfast, JobFailed, Permanent, Retryable, current
+from holdfast.errors import ConfigError
 from tests.contract.steps import PATIENCE
+
+if TYPE_CHECKING:
+    from holdfast.types import Current
 
 
 async def test_a_retry_sees_another_attempt_and_the_same_key(hold: Holdfast) -> None:

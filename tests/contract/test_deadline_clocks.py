@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Backoff, EventKind, Holdfast, JobFailed, Status
+from holdfast import Backoff, Holdfast, JobFailed, Status
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import cancel, release, time_out
 from holdfast.ports import Store
 from holdfast.ports.store import Extension, Settled
+from holdfast.types import EventKind
 from holdfast.wiring import assemble
 from tests.builders import a_job, a_stage
 from tests.contract.conftest import Database, DatabaseClock, Logger

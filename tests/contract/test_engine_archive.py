@@ -12,26 +12,20 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from holdfast import Holdfast, JobFunction, Retention, Status
+from holdfast.core.jobs.transitions import complete
+from holdfast.engine.dead_letters import archiver
+from holdfast.engine.options import LetterOptions
+from holdfast.errors import (
     ArchiveDamaged,
     ArchiveMissing,
     ArchiveUnavailable,
     ConfigError,
-    Holdfast,
-    JobFunction,
     JobNotFound,
-    LetterFilter,
     LetterNotFound,
-    LetterState,
-    Retention,
-    Status,
     StepRefused,
-    Ticket,
-    TicketKind,
 )
-from holdfast.core.jobs.transitions import complete
-from holdfast.engine.dead_letters import archiver
-from holdfast.engine.options import LetterOptions
+from holdfast.operations import LetterFilter, LetterState, Ticket, TicketKind
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from tests.builders import a_job
@@ -126,18 +120,18 @@ async def test_letters_leave_for_the_archive_when_their_time_is_over(
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await review.submit(number) for number in range(3)])
     await keep_house(hold, clock)
-    assert len(await hold.dead.list(ALL)) == 3, "not before"
+    assert len(await hold.dead_letters.list(ALL)) == 3, "not before"
 
     await clock.advance(HOUR)
     await keep_house(hold, clock)
 
-    assert (await hold.dead.list(ALL), sorted(archived(folder))) == ([], ids)
+    assert (await hold.dead_letters.list(ALL), sorted(archived(folder))) == ([], ids)
     assert [line["letters"] for line in logger.lines("dead letters archived")] == [3]
     for job_id in ids:
         with pytest.raises(JobNotFound):
             await hold.read(job_id)
         with pytest.raises(LetterNotFound):
-            await hold.dead.show(job_id)
+            await hold.dead_letters.show(job_id)
 
 
 @pytest.mark.clause("DLQ-3")
@@ -154,7 +148,7 @@ async def test_of_more_letters_than_are_kept_the_oldest_leave(
             await clock.advance(timedelta(seconds=1))
         await keep_house(hold, clock)
 
-        left = sorted(letter.job_id for letter in await hold.dead.list(ALL))
+        left = sorted(letter.job_id for letter in await hold.dead_letters.list(ALL))
 
     assert (archived(folder), left) == (ids[:3], ids[3:])
 
@@ -172,9 +166,13 @@ async def test_without_an_archive_no_letter_is_ever_deleted(
         await clock.advance(DAY)
         await keep_house(hold, clock)
 
-        assert len(await hold.dead.list(ALL)) == 3
+        assert len(await hold.dead_letters.list(ALL)) == 3
         assert [(await hold.read(job_id)).status for job_id in ids] == [Status.FAILED] * 3
-        for ask in (hold.dead.archive, partial(hold.dead.archive, dry_run=True), hold.dead.archived):
+        for ask in (
+            hold.dead_letters.archive,
+            partial(hold.dead_letters.archive, dry_run=True),
+            hold.dead_letters.archived,
+        ):
             with pytest.raises(ConfigError, match=r"there is no archive; name a folder or a bucket"):
                 await ask()
 
@@ -193,18 +191,18 @@ async def test_a_restored_letter_is_replayed_where_its_job_failed(
         await replayed(hold, clock, await planned(hold, job_id))
     before, history = await letter_of(hold, job_id), await hold.events(job_id)
     await clock.advance(HOUR)
-    assert await hold.dead.archive() == 1
+    assert await hold.dead_letters.archive() == 1
     with pytest.raises(JobNotFound):
         await hold.read(job_id)
 
-    assert await hold.dead.restore(job_id) == ([job_id], {})
+    assert await hold.dead_letters.restore(job_id) == ([job_id], {})
     with pytest.raises(StepRefused, match="is in the database already, and was left alone"):
-        await hold.dead.restore(job_id)
+        await hold.dead_letters.restore(job_id)
     restored = await letter_of(hold, job_id)
     assert (restored.generation, restored.replays, restored.deaths) == (2, 1, 2)
     assert restored.failure == before.failure
     assert await hold.events(job_id) == history
-    assert await hold.dead.archive() == 0, "it counts as new"
+    assert await hold.dead_letters.archive() == 0, "it counts as new"
 
     service.error = None
     token = await planned(hold, job_id)
@@ -235,7 +233,7 @@ async def test_a_restored_job_goes_on_after_a_deploy_that_dropped_an_optional_pa
         async with before.worker(poll=0.05):
             job_id = await failed(before, report)
         await clock.advance(HOUR)
-        assert await before.dead.archive() == 1
+        assert await before.dead_letters.archive() == 1
 
     service.error = None
     async with opening() as after:
@@ -250,7 +248,7 @@ async def test_a_restored_job_goes_on_after_a_deploy_that_dropped_an_optional_pa
             await service.call()
             return page
 
-        await after.dead.restore(job_id)
+        await after.dead_letters.restore(job_id)
         async with after.worker(poll=0.05):
             await replayed(after, clock, await planned(after, job_id))
         job = await after.read(job_id)
@@ -274,11 +272,11 @@ async def test_a_person_archives_all_that_is_due_and_a_turn_so_many(
     await keep_house(hold, clock)
     assert len(archived(folder)) == 2, "in two turns"
 
-    assert (await hold.dead.archive(dry_run=True), len(archived(folder))) == (4, 2)
-    assert await hold.dead.archive() == 4
+    assert (await hold.dead_letters.archive(dry_run=True), len(archived(folder))) == (4, 2)
+    assert await hold.dead_letters.archive() == 4
 
     assert sorted(archived(folder)) == ids
-    listed = await hold.dead.archived()
+    listed = await hold.dead_letters.archived()
     assert [each.letter.job_id for each in listed] == archived(folder)
     assert {each.letter.name for each in listed} == {"review"}
     assert {each.file for each in listed} == {file.name for file in folder.glob("*.gz")}
@@ -294,9 +292,9 @@ async def test_a_worker_of_before_the_archive_can_write_nothing_after_it(
 
     old = await a_failed_job(store, a_job(name="greet"))
     await clock.advance(HOUR)
-    assert await hold.dead.archive() == 1
-    await hold.dead.restore(old.id)
-    await hold.dead.replay(await planned(hold, old.id), actor="ann")
+    assert await hold.dead_letters.archive() == 1
+    await hold.dead_letters.restore(old.id)
+    await hold.dead_letters.replay(await planned(hold, old.id), actor="ann")
     await move_plans(hold)
     new = await claimed(store)
 
@@ -311,15 +309,18 @@ async def test_nothing_leaves_that_is_being_replayed(
 ) -> None:
     async with hold.worker(poll=0.05):
         await all_failed(hold, [await review.submit(number) for number in range(3)])
-    await hold.dead.replay(await planned(hold), actor="ann")
+    await hold.dead_letters.replay(await planned(hold), actor="ann")
     await move_plans(hold)  # one is under way, two will follow it
 
     await clock.advance(DAY)
     await keep_house(hold, clock)
 
-    assert (await hold.dead.archive(older_than="1s"), await hold.dead.archive(beyond=1)) == (0, 0)
+    assert (await hold.dead_letters.archive(older_than="1s"), await hold.dead_letters.archive(beyond=1)) == (
+        0,
+        0,
+    )
     assert archived(folder) == []
-    assert len(await hold.dead.list(ALL)) == 3
+    assert len(await hold.dead_letters.list(ALL)) == 3
 
 
 @pytest.mark.clause("DLQ-3")
@@ -377,6 +378,7 @@ async def test_what_was_not_read_back_or_cannot_be_sealed_counts_as_not_archived
     job_id = await failed(hold, review, 1)
     await clock.advance(HOUR)
     hold.runtime = replace(hold.runtime, letters=replace(hold.runtime.letters, **broken))
+    hold._make_services(hold.runtime)
 
     await keep_house(hold, clock)
     await tell_tickets(hold)
@@ -407,6 +409,7 @@ async def test_whatever_an_archive_raises_is_told_and_keeps_nothing_else_from_le
         job_id = await failed(hold, review, 2)
         await clock.advance(HOUR)
         hold.runtime = replace(hold.runtime, letters=replace(hold.runtime.letters, archive=Odd()))
+        hold._make_services(hold.runtime)
 
         await keep_house(hold, clock)
         await tell_tickets(hold)
@@ -418,7 +421,7 @@ async def test_whatever_an_archive_raises_is_told_and_keeps_nothing_else_from_le
         assert alarm.title.startswith("dead letters cannot be archived, and are kept: token of [email:")
         assert {line["letters"] for line in logger.lines("archive failed")} == {1}
         with pytest.raises(PermissionError):
-            await hold.dead.archive()
+            await hold.dead_letters.archive()
 
 
 @pytest.mark.clause("DLQ-3")
@@ -438,7 +441,7 @@ async def test_the_alarm_is_over_when_letters_were_archived_or_none_has_had_its_
     await clock.advance(HOUR)
     assert await alarms_after_another_turn() == 1
 
-    assert await hold.dead.archive(older_than="1000d") == 0
+    assert await hold.dead_letters.archive(older_than="1000d") == 0
     assert await alarms_after_another_turn() == 1, "it has not been tried"
 
     async with hold.worker(poll=0.05):
@@ -482,11 +485,11 @@ async def test_what_is_archived_cannot_be_read_without_the_key(
 ) -> None:
     job_id = await failed(hold, slow(hold), "once upon a midnight dreary")
     await clock.advance(HOUR)
-    assert await hold.dead.archive() == 1
+    assert await hold.dead_letters.archive() == 1
 
     stored = records(folder)
     assert (job_id in stored, "midnight" in stored) == (True, False)
-    await hold.dead.restore(job_id)
+    await hold.dead_letters.restore(job_id)
     assert json.loads((await hold.read(job_id)).args) == {"text": "once upon a midnight dreary"}
 
 
@@ -497,16 +500,16 @@ async def test_a_new_key_seals_and_what_was_sealed_before_opens_behind_it(
     async with opening_with(opening, before, monkeypatch) as hold:
         old = await failed(hold, slow(hold), "once upon a midnight dreary")
         await clock.advance(HOUR)
-        await hold.dead.archive()
+        await hold.dead_letters.archive()
 
     keys = NEW_KEY if before is None else f"{NEW_KEY}, {before}"
     async with opening_with(opening, keys, monkeypatch) as hold:
         new = await failed(hold, slow(hold), "while I nodded, nearly napping")
         await clock.advance(HOUR)
-        await hold.dead.archive()
-        await hold.dead.restore(old)
+        await hold.dead_letters.archive()
+        await hold.dead_letters.restore(old)
     async with opening_with(opening, NEW_KEY, monkeypatch) as hold:
-        await hold.dead.restore(new)
+        await hold.dead_letters.restore(new)
         texts = [json.loads((await hold.read(job_id)).args)["text"] for job_id in (old, new)]
 
     assert texts == ["once upon a midnight dreary", "while I nodded, nearly napping"]
@@ -518,13 +521,13 @@ async def test_what_was_sealed_with_a_key_that_is_not_given_does_not_open(
     async with opening_with(opening, OLD_KEY, monkeypatch) as hold:
         job_id = await failed(hold, slow(hold), "once upon a midnight dreary")
         await clock.advance(HOUR)
-        await hold.dead.archive()
+        await hold.dead_letters.archive()
 
     async with opening_with(opening, NEW_KEY, monkeypatch) as hold:
         with pytest.raises(
             ArchiveDamaged, match="give the key that it was sealed with, after the present one"
         ):
-            await hold.dead.restore(job_id)
+            await hold.dead_letters.restore(job_id)
 
 
 @pytest.mark.clause("DLQ-3")
@@ -544,8 +547,8 @@ async def test_arguments_that_a_codec_has_encoded_survive_the_archive(
         job_id = await failed(hold, mystery, "the butler did it")
         stored = (await store.get(job_id)).args
         await clock.advance(HOUR)
-        assert await hold.dead.archive() == 1
-        await hold.dead.restore(job_id)
+        assert await hold.dead_letters.archive() == 1
+        await hold.dead_letters.restore(job_id)
         assert (await store.get(job_id)).args == stored
         assert "butler" not in stored
         token = await planned(hold, job_id)
@@ -565,11 +568,11 @@ async def test_a_dry_run_says_so_when_a_letter_came_back_without_its_job(
         service.error = None
         await replayed(hold, clock, await planned(hold, job_id))
     await clock.advance(HOUR)
-    assert await hold.dead.archive() == 1
+    assert await hold.dead_letters.archive() == 1
     assert await hold.runtime.store.purge_finished(older_than=timedelta(minutes=1), limit=9) == 1
-    assert await hold.dead.restore(job_id) == ([job_id], {})
+    assert await hold.dead_letters.restore(job_id) == ([job_id], {})
 
-    refused = (await hold.dead.plan(job_id, safe="keyed", actor="ann")).refused
+    refused = (await hold.dead_letters.plan(job_id, safe="keyed", actor="ann")).refused
 
     assert refused[job_id] == (
         "it is verified; cause and evidence come first; its job is gone, and nothing is left to replay"
@@ -583,9 +586,9 @@ async def test_a_letter_is_restored_by_its_jobs_id_however_that_is_spelled(
     async with hold.worker(poll=0.05):
         [job_id] = await all_failed(hold, [await review.submit(7)])
     await clock.advance(HOUR)
-    assert await hold.dead.archive() == 1
+    assert await hold.dead_letters.archive() == 1
 
-    assert await hold.dead.restore(spelled.format(job_id.upper())) == ([job_id], {})
+    assert await hold.dead_letters.restore(spelled.format(job_id.upper())) == ([job_id], {})
 
 
 @pytest.mark.clause("DLQ-3")
@@ -595,16 +598,16 @@ async def test_letters_that_left_together_come_back_together(
 ) -> None:
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await review.submit(number) for number in range(6)])
-    assert [await hold.dead.archive(beyond=kept) for kept in (4, 2, 0)] == [2, 2, 2]
+    assert [await hold.dead_letters.archive(beyond=kept) for kept in (4, 2, 0)] == [2, 2, 2]
     damaged = sorted(folder.glob("*.gz"))[1]
     damaged.write_bytes(b"worms")
-    lost = [each.letter.job_id for each in await hold.dead.archived() if each.file == damaged.name]
+    lost = [each.letter.job_id for each in await hold.dead_letters.archived() if each.file == damaged.name]
     of_review = LetterFilter(name="review")
 
-    look = await hold.dead.restore(of_review, dry_run=True)
-    assert (sorted(look.done + lost), await hold.dead.list(ALL)) == (ids, [])
-    first = await hold.dead.restore(replace(of_review, limit=1))
-    then = await hold.dead.restore(of_review)
+    look = await hold.dead_letters.restore(of_review, dry_run=True)
+    assert (sorted(look.done + lost), await hold.dead_letters.list(ALL)) == (ids, [])
+    first = await hold.dead_letters.restore(replace(of_review, limit=1))
+    then = await hold.dead_letters.restore(of_review)
 
     assert sorted(first.done + then.done) == sorted(look.done)
     assert [len(moved.done) for moved in (first, then)] == [1, 3]
@@ -612,19 +615,19 @@ async def test_letters_that_left_together_come_back_together(
     assert all("is damaged" in why for why in then.refused.values())
     assert {line["file"] for line in logger.lines("archive file not read")} == {damaged.name}
     with pytest.raises(ArchiveDamaged):
-        await hold.dead.restore(lost[0])
-    assert await hold.dead.restore(LetterFilter(name="another")) == ([], {})
+        await hold.dead_letters.restore(lost[0])
+    assert await hold.dead_letters.restore(LetterFilter(name="another")) == ([], {})
 
 
 async def test_what_the_archive_does_not_have_cannot_be_restored(hold: Holdfast, folder: Path) -> None:
     folder.mkdir()
     unknown = a_job().id
     with pytest.raises(LetterNotFound, match=f"the archive has no dead letter of job {unknown}"):
-        await hold.dead.restore(unknown)
+        await hold.dead_letters.restore(unknown)
     with pytest.raises(LetterNotFound, match="there is no dead letter of job '42'; a job's id is a UUID"):
-        await hold.dead.restore("42")
+        await hold.dead_letters.restore("42")
     with pytest.raises(ConfigError, match=r"no filter; name several jobs with LetterFilter\(job_ids=…\)"):
-        await hold.dead.restore(["42"])  # type: ignore[arg-type] # as somebody may who has several
+        await hold.dead_letters.restore(["42"])  # type: ignore[arg-type] # as somebody may who has several
 
 
 async def test_an_archive_that_is_gone_is_not_taken_for_one_without_the_letter(
@@ -632,12 +635,12 @@ async def test_an_archive_that_is_gone_is_not_taken_for_one_without_the_letter(
 ) -> None:
     job_id = await failed(hold, review, 1)
     await clock.advance(HOUR)
-    assert await hold.dead.archive() == 1
+    assert await hold.dead_letters.archive() == 1
     mounted = folder.rename(folder.with_name("elsewhere"))
 
-    for ask in (hold.dead.archived, partial(hold.dead.restore, job_id)):
+    for ask in (hold.dead_letters.archived, partial(hold.dead_letters.restore, job_id)):
         with pytest.raises(ArchiveUnavailable, match="check the path, and that its disk is mounted"):
             await ask()
 
     mounted.rename(folder)
-    assert await hold.dead.restore(job_id) == ([job_id], {})
+    assert await hold.dead_letters.restore(job_id) == ([job_id], {})

@@ -8,22 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import (
-    AutoReplay,
-    Backoff,
-    EventKind,
-    Holdfast,
-    Job,
-    JobFunction,
-    JobNotFound,
-    LetterFilter,
-    LetterState,
-    Permanent,
-    Status,
-)
+from holdfast import AutoReplay, Backoff, Holdfast, Job, JobFunction, Permanent, Status
 from holdfast.core.dead_letters.replay_plan import AUTOMATIC, NOT_LATER, PACE
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
+from holdfast.errors import JobNotFound
+from holdfast.operations import LetterFilter, LetterState
 from holdfast.ports import Store
+from holdfast.types import EventKind
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     all_failed,
@@ -84,7 +75,7 @@ async def test_a_job_with_leave_goes_on_after_a_while_and_every_step_of_it_is_on
         assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED
         await in_letter_state(hold, job_id, S.VERIFIED)
 
-    steps = (await hold.dead.show(job_id)).steps
+    steps = (await hold.dead_letters.show(job_id)).steps
     assert [(step.state, step.actor) for step in steps] == [
         (S.NEW, "holdfast"),
         (S.TRIAGED, AUTOMATIC),
@@ -145,7 +136,7 @@ async def test_a_letter_that_somebody_has_taken_up_is_left_to_them(
 ) -> None:
     service.error = down()
     job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
-    await hold.dead.triage(job_id, "data", actor="ann")
+    await hold.dead_letters.triage(job_id, "data", actor="ann")
     await clock.advance(AFTER)
     await look(hold)
 
@@ -255,7 +246,10 @@ async def test_many_letters_go_on_by_themselves_over_several_pages_and_at_a_pace
         for _ in range(3):
             await look(hold)
         [plan] = await hold.runtime.store.running_plans()  # the second page waits for its turn
-        assert len(await hold.dead.list(LetterFilter(states=(LetterState.REPLAYING,), limit=120))) <= PACE
+        assert (
+            len(await hold.dead_letters.list(LetterFilter(states=(LetterState.REPLAYING,), limit=120)))
+            <= PACE
+        )
         async with hold.worker(poll=0.05):
             await until_over(hold, clock, plan.token)
     for job_id in ids:

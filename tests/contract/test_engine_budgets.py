@@ -5,10 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import ErrorClass, EventKind, Holdfast, JobFailed, Permanent, Retryable, StageFailed, Status
+from holdfast import ErrorClass, Holdfast, JobFailed, Permanent, Retryable, Status
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.stages import StageStatus
+from holdfast.errors import StageFailed
 from holdfast.ports import Store
+from holdfast.types import EventKind
 from tests.builders import a_stage
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, PATIENCE, claimed

@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import EventKind, Holdfast, JobCancelled, StateRefused, Status
+from holdfast import Holdfast, Status
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.jobs.transitions import fail, release
+from holdfast.errors import JobCancelled, StateRefused
 from holdfast.ports import Store
+from holdfast.types import EventKind
 from tests.builders import a_failure, a_job
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import PATIENCE, claimed

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Backoff, ErrorClass, Holdfast, JobFailed, Retryable, StageFailed, Status
+from holdfast import Backoff, ErrorClass, Holdfast, JobFailed, Retryable, Status
 from holdfast.core.jobs.stages import StageStatus
+from holdfast.errors import StageFailed
 from holdfast.ports import Store
 from tests.builders import a_stage
 from tests.contract.conftest import DatabaseClock

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast import ConfigError, ErrorClass, Holdfast, JobFunction, LetterState, PayloadInvalid, Permanent
+from holdfast import ErrorClass, Holdfast, JobFunction, Permanent
+from holdfast.errors import ConfigError, PayloadInvalid
+from holdfast.operations import LetterState
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import ALL, failed, letter_of, opened, replayed
 
@@ -65,13 +67,13 @@ async def test_a_job_can_go_on_with_corrected_arguments_and_its_own_are_kept(
 ) -> None:
     calls: list[str] = []
     job_id = await failed(hold, letter_writer(hold, calls), "x.test", "wram")
-    await hold.dead.triage(job_id, "data", actor="ann")
-    await hold.dead.remediate(job_id, "a typing error", actor="ann", correct=correct)
-    plan = await hold.dead.plan(job_id, safe="keyed", actor="ann", restart=restart)
+    await hold.dead_letters.triage(job_id, "data", actor="ann")
+    await hold.dead_letters.remediate(job_id, "a typing error", actor="ann", correct=correct)
+    plan = await hold.dead_letters.plan(job_id, safe="keyed", actor="ann", restart=restart)
     assert plan.token is not None
     async with hold.worker(poll=0.05):
         await replayed(hold, clock, plan.token)
-    found, job = await hold.dead.show(job_id), await hold.read(job_id)
+    found, job = await hold.dead_letters.show(job_id), await hold.read(job_id)
 
     assert (json.loads(job.result or ""), calls) == (result, fetched)
     assert found.letter.corrected
@@ -85,16 +87,18 @@ async def test_a_job_can_go_on_with_corrected_arguments_and_its_own_are_kept(
 @pytest.mark.clause("OPS-2")
 async def test_corrected_arguments_are_checked_before_anything_is_changed(hold: Holdfast) -> None:
     job_id = await failed(hold, letter_writer(hold, []), "x.test", "wram")
-    await hold.dead.triage(job_id, "data", actor="ann")
+    await hold.dead_letters.triage(job_id, "data", actor="ann")
     before = await hold.read(job_id)
 
     with pytest.raises(PayloadInvalid, match="job 'letter': argument tone: Input should be a valid string"):
-        await hold.dead.remediate(job_id, "typing error", actor="ann", correct={"tone": 5})
+        await hold.dead_letters.remediate(job_id, "typing error", actor="ann", correct={"tone": 5})
     with pytest.raises(PayloadInvalid, match="job 'letter' has no argument 'mood'; it has address, tone"):
-        await hold.dead.remediate(job_id, "typing error", actor="ann", correct={"mood": "warm"})
+        await hold.dead_letters.remediate(job_id, "typing error", actor="ann", correct={"mood": "warm"})
     with pytest.raises(ConfigError, match="arguments are corrected for one job at a time; name it by its id"):
-        await hold.dead.remediate(ALL, "typing error", actor="ann", correct={"tone": "warm"})
-    await hold.dead.remediate(job_id, "typing error", actor="ann", correct={"tone": "warm"}, dry_run=True)
+        await hold.dead_letters.remediate(ALL, "typing error", actor="ann", correct={"tone": "warm"})
+    await hold.dead_letters.remediate(
+        job_id, "typing error", actor="ann", correct={"tone": "warm"}, dry_run=True
+    )
 
     assert (await hold.read(job_id)).args == before.args
     assert await hold.runtime.store.original_args(job_id) is None
@@ -107,10 +111,10 @@ async def test_a_finished_stage_never_stands_for_arguments_that_were_corrected_s
 ) -> None:
     calls: list[str] = []
     job_id = await failed(hold, letter_writer(hold, calls), "x.test", "wram")
-    await hold.dead.triage(job_id, "data", actor="ann")
+    await hold.dead_letters.triage(job_id, "data", actor="ann")
     corrected = {"address": "y.test", "tone": "warm"}
-    await hold.dead.remediate(job_id, "both were wrong", actor="ann", correct=corrected)
-    plan = await hold.dead.plan(job_id, safe="keyed", actor="ann")
+    await hold.dead_letters.remediate(job_id, "both were wrong", actor="ann", correct=corrected)
+    plan = await hold.dead_letters.plan(job_id, safe="keyed", actor="ann")
     assert plan.token is not None
     async with hold.worker(poll=0.05):
         await replayed(hold, clock, plan.token)
@@ -123,9 +127,9 @@ async def test_a_finished_stage_never_stands_for_arguments_that_were_corrected_s
 @pytest.mark.clause("OPS-2")
 async def test_arguments_that_are_corrected_twice_keep_those_of_the_submission(hold: Holdfast) -> None:
     job_id = await failed(hold, letter_writer(hold, []), "x.test", "wram")
-    await hold.dead.triage(job_id, "data", actor="ann")
+    await hold.dead_letters.triage(job_id, "data", actor="ann")
     for tone in ("wamr", "warm"):
-        await hold.dead.remediate(job_id, "typing error", actor="ann", correct={"tone": tone})
+        await hold.dead_letters.remediate(job_id, "typing error", actor="ann", correct={"tone": tone})
 
     assert json.loads((await hold.read(job_id)).args) == {"address": "x.test", "tone": "warm"}
     original = await hold.runtime.store.original_args(job_id)
@@ -142,13 +146,13 @@ async def test_an_argument_is_corrected_with_what_python_has_for_it(
         return due.isoformat()
 
     job_id = await failed(hold, remind, datetime(1926, 5, 1, 12, tzinfo=UTC))
-    await hold.dead.triage(job_id, "data", actor="ann")
+    await hold.dead_letters.triage(job_id, "data", actor="ann")
     with pytest.raises(PayloadInvalid, match="a corrected argument cannot be stored as JSON"):
-        await hold.dead.remediate(job_id, "a typo", actor="ann", correct={"due": object()})
-    await hold.dead.remediate(
+        await hold.dead_letters.remediate(job_id, "a typo", actor="ann", correct={"due": object()})
+    await hold.dead_letters.remediate(
         job_id, "a typo", actor="ann", correct={"due": datetime(2026, 5, 1, 12, tzinfo=UTC)}
     )
-    planned = await hold.dead.plan(job_id, safe="nothing was sent", actor="ann")
+    planned = await hold.dead_letters.plan(job_id, safe="nothing was sent", actor="ann")
     assert planned.token is not None
 
     async with hold.worker(poll=0.05):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import ErrorClass, Failure, Holdfast, JobFailed, JobFunction, JobHandle, Retryable
+from holdfast import ErrorClass, Holdfast, JobFailed, JobFunction, JobHandle, Retryable
+from holdfast.types import Failure
 from tests.builders import a_job
 from tests.contract.steps import PATIENCE
 

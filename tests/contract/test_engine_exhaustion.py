@@ -5,18 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    AutoReplay,
-    ConfigError,
-    ErrorClass,
-    Holdfast,
-    JobFunction,
-    Permanent,
-    Status,
-    Ticket,
-    TicketKind,
-    current,
-)
+from holdfast import AutoReplay, ErrorClass, Holdfast, JobFunction, Permanent, Status, current
+from holdfast.errors import ConfigError
+from holdfast.operations import Ticket, TicketKind
 from tests.contract.conftest import Database, Logger
 from tests.contract.letters import ALL, answered, failed, letter_of, opened, tell_tickets
 from tests.contract.services import STEADY, Service, declared, down, held, submitted
@@ -167,7 +158,7 @@ async def test_an_open_breaker_spends_no_attempt_and_leaves_no_letter(
     await tell_tickets(hold)
 
     assert len(service.calls) == 4
-    assert (await hold.dead.list(ALL), told) == ([], [])
+    assert (await hold.dead_letters.list(ALL), told) == ([], [])
     for number, handle in enumerate(handles):
         seen = await handle.read()
         assert (seen.status, seen.attempt) == (Status.QUEUED, service.calls.count(number))
@@ -180,8 +171,8 @@ async def test_an_open_breaker_spends_no_attempt_and_leaves_no_letter(
         ({"NETWORK_TIMEOUT": "shout"}, r"\['shout'\] cannot follow NETWORK_TIMEOUT; use 'review', 'backup'"),
         ({"TIMED_OUT": "page"}, "'TIMED_OUT' is no class of failures; there are CONNECT_FAILED, "),
         ({"BUG": ["page", 3]}, r"\['page', 3\] cannot follow BUG"),
-        ({"BUG": 5}, "on_exhausted={'BUG': 5} is not usable"),
-        ("page", "on_exhausted='page' is not usable"),
+        ({"BUG": 5}, "on_exhausted={'BUG': 5} is invalid"),
+        ("page", "on_exhausted='page' is invalid"),
     ],
 )
 def test_a_table_that_makes_no_sense_is_refused_when_the_job_is_declared(table: Any, told: str) -> None:
@@ -196,7 +187,7 @@ def test_a_table_that_makes_no_sense_is_refused_when_the_job_is_declared(table: 
 def test_leave_for_a_replay_that_makes_no_sense_is_refused_when_the_job_is_declared() -> None:
     hold = Holdfast("sqlite:///none.db")
 
-    with pytest.raises(ConfigError, match=r"auto_replay=True is not usable; give AutoReplay\(safe=…\)"):
+    with pytest.raises(ConfigError, match=r"auto_replay=True must be an AutoReplay: AutoReplay\(safe=…\)"):
 
         @hold.job("grade", auto_replay=True)  # type: ignore[call-overload, untyped-decorator]  # that is the point
         async def grade() -> None: ...

@@ -9,7 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast import Holdfast, JobFailed, Pattern, Redactor, Status
+from holdfast import Holdfast, JobFailed, Redactor, Status
+from holdfast.types import Pattern
 from tests.contract.conftest import Database
 from tests.contract.steps import PATIENCE
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast import Backoff, Breaker, Holdfast, JobCancelled, JobFailed, Retention, Status, current
+from holdfast import Backoff, Breaker, Holdfast, JobFailed, Retention, Status, current
 from holdfast.core.jobs.job import EventKind
 from holdfast.core.jobs.transitions import (
     Finish,
@@ -29,6 +29,7 @@ from holdfast.engine.submitter import Submitter
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from holdfast.engine.worker.maintenance import Maintenance
 from holdfast.engine.worker.settler import Settler
+from holdfast.errors import JobCancelled
 from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.telemetry.metric_catalog import COUNTERS, HISTOGRAMS, OUTCOMES, PROVIDER
@@ -284,8 +285,8 @@ async def test_everything_about_dead_letters_is_counted(
 
         job_id = await letters.failed(hold, grade)
         await letters.tell_tickets(hold)
-        await hold.dead.archive(beyond=0)
-        await hold.dead.restore(job_id)
+        await hold.dead_letters.archive(beyond=0)
+        await hold.dead_letters.restore(job_id)
         broken[0] = False
         async with hold.worker(poll=0.05):
             await (await grade.options(key="k").submit()).result(timeout=PATIENCE)

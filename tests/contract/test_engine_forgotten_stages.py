@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import ErrorClass, Holdfast, JobFailed, StageFunction, Status
+from holdfast import ErrorClass, Holdfast, JobFailed, Status
+from holdfast.types import StageFunction
 from tests.contract.steps import PATIENCE
 
 

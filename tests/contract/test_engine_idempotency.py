@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast import EventKind, Holdfast, JobFunction, KeyReused, Status, VersionRefused, current
+from holdfast import Holdfast, JobFunction, Status, current
+from holdfast.errors import KeyReused, VersionRefused
+from holdfast.types import EventKind
 from tests.contract.conftest import Database, Logger
 from tests.contract.steps import PATIENCE
 

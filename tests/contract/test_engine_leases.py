@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from holdfast import Holdfast, Status, StoreUnavailable
+from holdfast import Holdfast, Status
 from holdfast.core.jobs.job import Claim
+from holdfast.errors import StoreUnavailable
 from holdfast.ports import LeaseExtender, Store
 from holdfast.ports.store import Leased
 from tests.contract.conftest import Logger

@@ -6,23 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import (
-    ErrorClass,
-    Holdfast,
-    JobFailed,
-    JobFunction,
-    LetterNotFound,
-    LetterState,
-    Permanent,
-    PublicCode,
-    Retryable,
-    Sent,
-    Ticket,
-    current,
-    rule,
-)
+from holdfast import ErrorClass, Holdfast, JobFailed, JobFunction, Permanent, Retryable, current, rule
 from holdfast.core.strict_json import fingerprint
+from holdfast.errors import LetterNotFound
+from holdfast.operations import LetterState, Ticket
 from holdfast.ports import Store
+from holdfast.types import PublicCode, Sent
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     all_failed,
@@ -87,7 +76,7 @@ async def test_a_letter_says_all_there_is_to_know_about_the_failure(
         await held(hold, "llm", 1)
         await hold.providers.resume("llm", actor="ann")
         await all_failed(hold, [handle])
-    found = await hold.dead.show(handle.id)
+    found = await hold.dead_letters.show(handle.id)
     letter, job = found.letter, await handle.read()
 
     assert (letter.payload_ref, letter.name, letter.state) == (job.id, "review", LetterState.NEW)
@@ -133,8 +122,8 @@ async def test_equal_arguments_have_equal_hashes_and_failures_of_one_place_one_f
     async with hold.worker(poll=0.05):
         calls = [await first.submit("a"), await first.submit("b"), await second.submit("a")]
         await all_failed(hold, calls)
-    found = [await hold.dead.show(handle.id) for handle in calls]
-    groups = await hold.dead.groups()
+    found = [await hold.dead_letters.show(handle.id) for handle in calls]
+    groups = await hold.dead_letters.groups()
 
     hashes = [one.payload_hash for one in found]
     prints = [one.letter.fingerprint for one in found]
@@ -177,7 +166,7 @@ async def test_failures_of_other_jobs_and_stages_are_other_groups_although_they_
         graded = [await grade.submit(number) for number in range(3)]
         calls = [*graded, await mail.submit(), await wait.submit()]
         await all_failed(hold, calls)
-    prints = [(await hold.dead.show(handle.id)).letter.fingerprint for handle in calls]
+    prints = [(await hold.dead_letters.show(handle.id)).letter.fingerprint for handle in calls]
 
     assert prints[0] == prints[1], "the key of a call makes no group"
     assert len(set(prints[1:])) == 4
@@ -198,7 +187,7 @@ async def test_jobs_whose_deadline_has_passed_are_a_group_for_each_job(
         await clock.advance(timedelta(hours=1))
     async with hold.worker(poll=0.05):
         await all_failed(hold, calls)
-    prints = [(await hold.dead.show(handle.id)).letter.fingerprint for handle in calls]
+    prints = [(await hold.dead_letters.show(handle.id)).letter.fingerprint for handle in calls]
 
     assert prints == ["TIMEOUT:first", "TIMEOUT:first", "TIMEOUT:second"]
 
@@ -220,7 +209,7 @@ async def test_a_job_without_stages_has_its_attempts_on_record_and_one_that_comp
 
     assert (letter.stage, letter.attempt, letter.first_reason) == (None, 3, ErrorClass.UNKNOWN)
     with pytest.raises(LetterNotFound, match=good.id):
-        await hold.dead.show(good.id)
+        await hold.dead_letters.show(good.id)
 
 
 @pytest.mark.clause("DLQ-1")
@@ -232,9 +221,9 @@ async def test_a_letter_is_shown_to_its_owner_and_to_nobody_else(hold: Holdfast)
     async with hold.worker(poll=0.05):
         [job_id] = await all_failed(hold, [await mine.options(owner="anna").submit()])
 
-    assert (await hold.dead.show(job_id, owner="anna")).letter.owner == "anna"
+    assert (await hold.dead_letters.show(job_id, owner="anna")).letter.owner == "anna"
     with pytest.raises(LetterNotFound):
-        await hold.dead.show(job_id, owner="bert")
+        await hold.dead_letters.show(job_id, owner="bert")
 
 
 @pytest.mark.clause("STG-3")
@@ -253,7 +242,7 @@ async def test_an_exhausted_stage_is_in_the_letter_with_its_attempts_and_what_ca
     async def review() -> str:
         return await llm.options(key="de")(await fetch())
 
-    found = await hold.dead.show(await failed(hold, review))
+    found = await hold.dead_letters.show(await failed(hold, review))
 
     assert (found.letter.stage, found.letter.attempt) == ("llm[de]", 3)
     assert [tuple(one) for one in found.stages] == [("fetch", "done", 1), ("llm[de]", "failed", 3)]
@@ -287,7 +276,7 @@ async def test_a_job_that_takes_its_workers_down_leaves_a_letter_and_its_neighbo
         for neighbour in neighbours:
             await neighbour.result(timeout=PATIENCE)
 
-    [letter] = await hold.dead.list()
+    [letter] = await hold.dead_letters.list()
     assert (letter.job_id, letter.error_class) == (job.id, ErrorClass.WORKER_LOST)
     assert letter.failure.context["level"] == "review"
     assert begun == ["harmless"] * 3
@@ -337,7 +326,7 @@ async def test_what_is_told_of_a_failure_is_one_line_with_a_public_code(
         with pytest.raises(JobFailed) as raised:
             await handle.result(timeout=PATIENCE)
     await tell_tickets(hold)
-    found = await hold.dead.show(handle.id)
+    found = await hold.dead_letters.show(handle.id)
     [ticket] = [one for one in told if one.job_id == handle.id]
     shown = [
         str(raised.value),
@@ -360,12 +349,12 @@ async def test_a_job_that_is_cancelled_during_its_replay_leaves_a_discarded_lett
 ) -> None:
     service.error = down()
     job_id = await failed(hold, two_stages(hold, Service(), service), 1)
-    await hold.dead.replay(await planned(hold, job_id), actor="ann")
+    await hold.dead_letters.replay(await planned(hold, job_id), actor="ann")
     await move_plans(hold)
 
     await hold.cancel(job_id)
 
-    found = await hold.dead.show(job_id)
+    found = await hold.dead_letters.show(job_id)
     assert found.letter.state is LetterState.DISCARDED
     assert (found.steps[-1].actor, found.steps[-1].reason) == ("holdfast", "its job was cancelled")
 

@@ -12,19 +12,11 @@ import httpx
 import pytest
 import structlog
 
-from holdfast import (
-    Backoff,
-    Holdfast,
-    JobCancelled,
-    JobFailed,
-    Permanent,
-    Retryable,
-    Status,
-    StoreUnavailable,
-)
+from holdfast import Backoff, Holdfast, JobFailed, Permanent, Retryable, Status
 from holdfast.core.jobs.transitions import time_out
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from holdfast.engine.worker.settler import Settler
+from holdfast.errors import JobCancelled, StoreUnavailable
 from holdfast.ports import Store
 from holdfast.telemetry.logs import JobContextFilter
 from tests.builders import a_job
@@ -226,7 +218,7 @@ async def test_every_line_about_a_job_has_its_name_and_queue(hold: Holdfast, log
             with pytest.raises(JobFailed):
                 await job.result(timeout=PATIENCE)
         await asyncio.wait_for(begun.wait(), PATIENCE)
-    await hold.dead.discard(failing.id, "not needed", actor="ada")
+    await hold.dead_letters.discard(failing.id, "not needed", actor="ada")
 
     about_jobs = [line for line in logger.lines() if line.get("job_id")]
     names = {failing.id: "steps", running.id: "endless", late.id: "slow"}

@@ -8,16 +8,9 @@ from collections.abc import Callable
 import asyncpg
 import pytest
 
-from holdfast import (
-    ConfigError,
-    EventKind,
-    Holdfast,
-    JobFailed,
-    JobFunction,
-    JobHandle,
-    Provider,
-    Status,
-)
+from holdfast import Holdfast, JobFailed, JobFunction, JobHandle, Status
+from holdfast.errors import ConfigError
+from holdfast.types import EventKind, Provider
 from tests.contract.conftest import Database, SqliteFile
 from tests.contract.services import Service, declared, held, limited, submitted, until
 from tests.contract.steps import PATIENCE

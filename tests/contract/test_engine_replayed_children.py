@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast import Holdfast, JobFailed, JobFilter, JobFunction, LetterState, Permanent, Status, current
+from holdfast import Holdfast, JobFailed, JobFilter, JobFunction, Permanent, Status, current
+from holdfast.operations import LetterState
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import ALL, failed, letter_of, opened, planned, replayed
 from tests.contract.services import Service, down
@@ -138,7 +139,7 @@ async def test_a_job_and_what_it_waits_for_can_be_replayed_in_one_plan(
     job_id = await failed(hold, order, 7)
     before = len(outside.bank.calls)
     outside.bank.error = None
-    assert len({letter.fingerprint for letter in await hold.dead.list(ALL)}) == 1, (
+    assert len({letter.fingerprint for letter in await hold.dead_letters.list(ALL)}) == 1, (
         "one group, for an operator"
     )
 

@@ -8,20 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import (
-    ErrorClass,
-    Holdfast,
-    JobFunction,
-    LetterFilter,
-    LetterState,
-    Permanent,
-    Retryable,
-    Status,
-    StepRefused,
-    Ticket,
-    TicketKind,
-)
+from holdfast import ErrorClass, Holdfast, JobFunction, Permanent, Retryable, Status
 from holdfast.core.dead_letters.replay_plan import Phase
+from holdfast.errors import StepRefused
+from holdfast.operations import LetterFilter, LetterState, Ticket, TicketKind
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     ALL,
@@ -66,7 +56,7 @@ def review(hold: Holdfast, fetched: Service, service: Service) -> JobFunction[[i
 
 
 async def states(hold: Holdfast, token: str) -> dict[LetterState, int]:
-    return dict((await hold.dead.progress(token)).standing.states)
+    return dict((await hold.dead_letters.progress(token)).standing.states)
 
 
 @pytest.mark.clause("OPS-2")
@@ -100,7 +90,7 @@ async def test_starting_over_is_an_explicit_choice(
 
     assert (await hold.read(job_id)).status is Status.COMPLETED
     assert fetched.calls == [4, 4]
-    [step] = [one for one in (await hold.dead.show(job_id)).steps if one.state is S.REPLAYING]
+    [step] = [one for one in (await hold.dead_letters.show(job_id)).steps if one.state is S.REPLAYING]
     assert step.meta["restart"] is True
 
 
@@ -137,7 +127,7 @@ async def test_the_canary_goes_first_and_alone_and_the_others_follow_at_their_pa
     token = await planned(hold, pace=SLOW)
     service.error = None
 
-    await hold.dead.replay(token, actor="ann")
+    await hold.dead_letters.replay(token, actor="ann")
     for _ in range(3):
         await move_plans(hold)
         await clock.advance(timedelta(minutes=10))
@@ -150,7 +140,7 @@ async def test_the_canary_goes_first_and_alone_and_the_others_follow_at_their_pa
         for gone in (2, 3):
             for _ in range(3):
                 await move_plans(hold)
-            assert (await hold.dead.progress(token)).standing.replayed == gone
+            assert (await hold.dead_letters.progress(token)).standing.replayed == gone
             await clock.advance(timedelta(seconds=100))
         progress = await until_over(hold, clock, token)
 
@@ -165,10 +155,10 @@ async def test_what_has_completed_can_be_closed_while_the_others_wait(
         ids = await all_failed(hold, [await review.submit(number) for number in range(4)])
         token = await planned(hold, canary=2, pace=SLOW)
         service.error = None
-        await hold.dead.replay(token, actor="ann")
+        await hold.dead_letters.replay(token, actor="ann")
         await move_plans(hold)
         await in_letter_state(hold, ids[0], S.VERIFIED)
-        await hold.dead.close(ids[0], "it went through", actor="ann")
+        await hold.dead_letters.close(ids[0], "it went through", actor="ann")
         progress = await until_over(hold, clock, token)
 
     assert (progress.plan.phase, progress.plan.why) == (Phase.DONE, "")
@@ -203,17 +193,17 @@ async def test_an_operator_can_stop_a_plan_and_plan_again_for_what_is_left(
         await all_failed(hold, [await review.submit(number) for number in range(3)])
     token = await planned(hold)
     service.error = None
-    await hold.dead.replay(token, actor="ann")
+    await hold.dead_letters.replay(token, actor="ann")
     await move_plans(hold)
 
-    stopped = await hold.dead.stop(token, actor="bert", reason="lunch")
-    assert await hold.dead.stop(token, actor="cleo") == stopped
+    stopped = await hold.dead_letters.stop(token, actor="bert", reason="lunch")
+    assert await hold.dead_letters.stop(token, actor="cleo") == stopped
     async with hold.worker(poll=0.05):
         await until(lambda: _verified(hold, 1))
         await move_plans(hold)
         assert await states(hold, token) == {S.VERIFIED: 1, S.VALIDATED: 2}
         left = LetterFilter(states=(S.VALIDATED,), limit=10)
-        rest = (await hold.dead.plan(left, safe="keyed", actor="ann")).token
+        rest = (await hold.dead_letters.plan(left, safe="keyed", actor="ann")).token
         assert rest is not None
         await replayed(hold, clock, rest)
 
@@ -229,15 +219,15 @@ async def test_a_replay_is_begun_and_stopped_by_somebody(
         await all_failed(hold, [await review.submit(1)])
     token = await planned(hold)
 
-    for nobody in (hold.dead.replay(token, actor=""), hold.dead.stop(token, actor=" ")):
+    for nobody in (hold.dead_letters.replay(token, actor=""), hold.dead_letters.stop(token, actor=" ")):
         with pytest.raises(StepRefused, match="actor= must not be empty"):
             await nobody
 
-    assert (await hold.dead.progress(token)).plan.phase is Phase.MADE
+    assert (await hold.dead_letters.progress(token)).plan.phase is Phase.MADE
 
 
 async def _verified(hold: Holdfast, count: int) -> bool:
-    return len(await hold.dead.list(LetterFilter(states=(S.VERIFIED,)))) == count
+    return len(await hold.dead_letters.list(LetterFilter(states=(S.VERIFIED,)))) == count
 
 
 @pytest.mark.clause("OPS-2")
@@ -249,13 +239,15 @@ async def test_a_replay_that_is_said_twice_and_moved_by_many_replays_once(
     token = await planned(hold)
     service.error, before = None, Counter(service.calls)
 
-    await asyncio.gather(*(hold.dead.replay(token, actor="ann") for _ in range(4)))
+    await asyncio.gather(*(hold.dead_letters.replay(token, actor="ann") for _ in range(4)))
     await asyncio.gather(*(move_plans(hold) for _ in range(4)))
     assert await states(hold, token) == {S.REPLAYING: 1, S.VALIDATED: 5}
     async with hold.worker(poll=0.05):
         await until(lambda: _verified(hold, 1))
         for _ in range(5):
-            await asyncio.gather(*(move_plans(hold) for _ in range(4)), hold.dead.replay(token, actor="bert"))
+            await asyncio.gather(
+                *(move_plans(hold) for _ in range(4)), hold.dead_letters.replay(token, actor="bert")
+            )
             await clock.advance(timedelta(seconds=1))
             if await states(hold, token) != {S.VERIFIED: 1, S.VALIDATED: 5}:
                 break
@@ -263,7 +255,7 @@ async def test_a_replay_that_is_said_twice_and_moved_by_many_replays_once(
             assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED
 
     assert Counter(service.calls) - before == dict.fromkeys(range(6), 1)
-    assert [letter.replays for letter in await hold.dead.list(ALL)] == [1] * 6
+    assert [letter.replays for letter in await hold.dead_letters.list(ALL)] == [1] * 6
 
 
 @pytest.mark.clause("OPS-2")
@@ -279,21 +271,21 @@ async def test_a_filter_replays_many_and_a_dry_run_shows_which(
         [stranger] = await all_failed(hold, [await other.submit()])
         wanted = LetterFilter(error_class="UPSTREAM_5XX", stage="llm", limit=100)
 
-        triaged = await hold.dead.triage(wanted, "transient", actor="ann", dry_run=True)
+        triaged = await hold.dead_letters.triage(wanted, "transient", actor="ann", dry_run=True)
         assert (sorted(triaged.done), triaged.refused) == (ids, {})
-        assert {letter.state for letter in await hold.dead.list()} == {S.NEW}
+        assert {letter.state for letter in await hold.dead_letters.list()} == {S.NEW}
         await remediated(hold, wanted)
-        dry = await hold.dead.plan(wanted, safe="keyed", actor="ann", dry_run=True)
+        dry = await hold.dead_letters.plan(wanted, safe="keyed", actor="ann", dry_run=True)
         assert (dry.token, sorted(dry.ready)) == (None, ids)
-        assert [check.told for check in dry.checks[ids[0]] if check.what == "stages"] == ["kept: fetch"]
-        assert {letter.state for letter in await hold.dead.list(wanted)} == {S.REMEDIATED}
+        assert [check.detail for check in dry.checks[ids[0]] if check.what == "stages"] == ["kept: fetch"]
+        assert {letter.state for letter in await hold.dead_letters.list(wanted)} == {S.REMEDIATED}
 
         service.error = None
-        plan = await hold.dead.plan(wanted, safe="keyed", actor="ann")
+        plan = await hold.dead_letters.plan(wanted, safe="keyed", actor="ann")
         assert plan.token is not None
         await replayed(hold, clock, plan.token)
 
-    assert {letter.state for letter in await hold.dead.list(wanted)} == {S.VERIFIED}
+    assert {letter.state for letter in await hold.dead_letters.list(wanted)} == {S.VERIFIED}
     assert (await letter_of(hold, stranger)).state is S.NEW
 
 
@@ -330,5 +322,5 @@ async def test_a_replay_that_fails_in_the_same_way_is_escalated_if_no_retry_mend
     assert (told[1].level == "page") is escalated
     assert (letter.cause, letter.evidence, letter.safe) == (None, None, None), "all of it starts anew"
     assert (letter.first_reason, letter.stage) == (ErrorClass.POLICY_REJECTED, "llm")
-    found = await hold.dead.list(LetterFilter(escalated=True))
+    found = await hold.dead_letters.list(LetterFilter(escalated=True))
     assert [one.job_id for one in found] == ([job_id] if escalated else [])

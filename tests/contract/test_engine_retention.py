@@ -63,7 +63,7 @@ async def test_a_failed_job_is_kept_for_as_long_as_its_letter(
         await keep_house(hold, clock)
 
         assert (await hold.read(job_id)).status is Status.FAILED
-        assert [letter.job_id for letter in await hold.dead.list(ALL)] == [job_id]
+        assert [letter.job_id for letter in await hold.dead_letters.list(ALL)] == [job_id]
 
 
 async def test_what_waits_or_runs_is_not_deleted_however_old_it_is(

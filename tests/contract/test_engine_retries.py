@@ -5,20 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import (
-    Backoff,
-    BadResponse,
-    ErrorClass,
-    Event,
-    EventKind,
-    Holdfast,
-    Job,
-    JobFailed,
-    Permanent,
-    Retryable,
-    Status,
-)
+from holdfast import Backoff, ErrorClass, Event, Holdfast, Job, JobFailed, Permanent, Retryable, Status
+from holdfast.errors import BadResponse
 from holdfast.ports import Store
+from holdfast.types import EventKind
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import PATIENCE, eventually
 

@@ -5,8 +5,9 @@ from itertools import count
 
 import pytest
 
-from holdfast import ConfigError, ErrorClass, Holdfast, JobFailed, Retryable, Status
+from holdfast import ErrorClass, Holdfast, JobFailed, Retryable, Status
 from holdfast.core.jobs.transitions import fail
+from holdfast.errors import ConfigError
 from holdfast.ports import Store
 from tests.builders import a_failure, a_stage
 from tests.contract.conftest import DatabaseClock
@@ -41,7 +42,7 @@ async def test_a_job_that_stores_another_stage_in_each_run_fails_after_so_many(h
     assert failed.value.failure.error_class is ErrorClass.OVERLOADED
     assert "7 runs of the job failed or lost their worker" in failed.value.failure.message
     assert failed.value.failure.message.endswith("not yet")
-    [letter] = await hold.dead.list()
+    [letter] = await hold.dead_letters.list()
     assert letter.job_id == job.id
 
 

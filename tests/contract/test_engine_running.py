@@ -8,18 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import (
-    Backoff,
-    EventKind,
-    Holdfast,
-    JobFailed,
-    JobNotFound,
-    ResultTimeout,
-    Retryable,
-    Status,
-)
+from holdfast import Backoff, Holdfast, JobFailed, Retryable, Status
 from holdfast.engine.runtime import Runtime
+from holdfast.errors import JobNotFound, ResultTimeout
 from holdfast.ports import Hint, HintKind, Store
+from holdfast.types import EventKind
 from holdfast.wiring import assemble
 from tests.contract.conftest import Database, DatabaseClock
 from tests.contract.steps import PATIENCE, eventually

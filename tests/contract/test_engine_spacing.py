@@ -8,7 +8,8 @@ import asyncpg
 import httpx
 import pytest
 
-from holdfast import Backoff, EventKind, Holdfast, Job, JobHandle, Status
+from holdfast import Backoff, Holdfast, Job, JobHandle, Status
+from holdfast.types import EventKind
 from tests.contract.conftest import Database
 from tests.contract.steps import PATIENCE, eventually
 

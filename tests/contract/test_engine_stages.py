@@ -12,10 +12,11 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel
 
-from holdfast import ErrorClass, EventKind, Holdfast, JobFailed, Retryable, current
+from holdfast import ErrorClass, Holdfast, JobFailed, Retryable, current
 from holdfast.core.errors import StoreReadOnly
 from holdfast.core.jobs.stages import StageRow, StageStatus
 from holdfast.ports import Store
+from holdfast.types import EventKind
 from tests.contract.steps import PATIENCE
 
 

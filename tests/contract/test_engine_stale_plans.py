@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Holdfast, JobFunction, LetterFilter, LetterState, PlanStale
+from holdfast import Holdfast, JobFunction
 from holdfast.core.dead_letters.replay_plan import Phase
+from holdfast.errors import PlanStale
+from holdfast.operations import LetterFilter, LetterState
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     all_failed,
@@ -43,10 +45,10 @@ async def test_a_letter_that_has_changed_since_makes_its_plan_stale(
     async with hold.worker(poll=0.05):
         first, second = await all_failed(hold, [await review.submit(number) for number in range(2)])
     token = await planned(hold)
-    await hold.dead.triage(first, "data", actor="bert")
+    await hold.dead_letters.triage(first, "data", actor="bert")
 
     with pytest.raises(PlanStale, match=f"1 of the 2 letters of plan {token} changed since; plan again"):
-        await hold.dead.replay(token, actor="ann")
+        await hold.dead_letters.replay(token, actor="ann")
     await move_plans(hold)
 
     states = [(await letter_of(hold, job_id)).state for job_id in (first, second)]
@@ -59,12 +61,12 @@ async def test_a_letter_that_is_planned_anew_belongs_to_the_newer_plan(
 ) -> None:
     job_id = await failed(hold, review, 1)
     old = await planned(hold, job_id)
-    new = (await hold.dead.plan(job_id, safe="asked again", actor="bert")).token
+    new = (await hold.dead_letters.plan(job_id, safe="asked again", actor="bert")).token
     assert new is not None
 
     with pytest.raises(PlanStale, match="changed since; plan again"):
-        await hold.dead.replay(old, actor="ann")
-    assert (await hold.dead.replay(new, actor="ann")).plan.is_running
+        await hold.dead_letters.replay(old, actor="ann")
+    assert (await hold.dead_letters.replay(new, actor="ann")).plan.is_running
 
 
 @pytest.mark.clause("OPS-1")
@@ -77,13 +79,13 @@ async def test_a_plan_is_good_for_an_hour_by_the_stores_clock(
     await clock.advance(timedelta(minutes=6))
 
     with pytest.raises(PlanStale, match="was made more than an hour ago; plan again"):
-        await hold.dead.replay(token, actor="ann")
+        await hold.dead_letters.replay(token, actor="ann")
 
     assert (await letter_of(hold, job_id)).replays == 0
-    again = (await hold.dead.plan(job_id, safe="asked again", actor="ann")).token
+    again = (await hold.dead_letters.plan(job_id, safe="asked again", actor="ann")).token
     assert again is not None
     await clock.advance(HOUR - timedelta(minutes=5))
-    assert (await hold.dead.replay(again, actor="ann")).plan.is_running
+    assert (await hold.dead_letters.replay(again, actor="ann")).plan.is_running
 
 
 @pytest.mark.clause("OPS-1")
@@ -94,9 +96,9 @@ async def test_a_plan_is_good_for_the_version_of_the_code_that_made_it(
 
     async with opened(database, logger, code_version="2") as later:
         with pytest.raises(PlanStale, match="was made with version 1 of the code, and this is 2; plan again"):
-            await later.dead.replay(token, actor="ann")
+            await later.dead_letters.replay(token, actor="ann")
 
-    assert (await hold.dead.progress(token)).plan.phase is Phase.MADE
+    assert (await hold.dead_letters.progress(token)).plan.phase is Phase.MADE
 
 
 @pytest.mark.clause("OPS-1")
@@ -107,12 +109,12 @@ async def test_a_token_that_is_unknown_or_whose_plan_is_over_is_refused(
     unknown = "01900000-0000-7000-8000-00000000000a"
 
     with pytest.raises(PlanStale, match=unknown):
-        await hold.dead.replay(unknown, actor="ann")
+        await hold.dead_letters.replay(unknown, actor="ann")
     with pytest.raises(PlanStale, match=unknown):
-        await hold.dead.progress(unknown)
+        await hold.dead_letters.progress(unknown)
     service.error = None
     async with hold.worker(poll=0.05):
         await replayed(hold, clock, token)
     with pytest.raises(PlanStale, match=f"plan {token} is done; plan again for what is left"):
-        await hold.dead.replay(token, actor="ann")
-    assert [letter.replays for letter in await hold.dead.list(LetterFilter(plan=token))] == [1]
+        await hold.dead_letters.replay(token, actor="ann")
+    assert [letter.replays for letter in await hold.dead_letters.list(LetterFilter(plan=token))] == [1]

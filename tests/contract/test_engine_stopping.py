@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import EventKind, Holdfast, Status
+from holdfast import Holdfast, Status
 from holdfast.core.jobs.job import Claim
 from holdfast.ports import Store
+from holdfast.types import EventKind
 from tests.contract.conftest import DatabaseClock, Logger
 from tests.contract.steps import LEASE, PATIENCE, claimed, eventually
 

@@ -6,7 +6,8 @@ from typing import cast
 
 import pytest
 
-from holdfast import ErrorClass, Holdfast, JobFailed, StageFailed
+from holdfast import ErrorClass, Holdfast, JobFailed
+from holdfast.errors import StageFailed
 from tests.contract.conftest import Logger
 from tests.contract.steps import PATIENCE
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, ErrorClass, Holdfast, JobFunction, Permanent, Retryable, Ticket, TicketKind
+from holdfast import ErrorClass, Holdfast, JobFunction, Permanent, Retryable
 from holdfast.engine.dead_letters.ticket_notifier import BATCH, LEASE
+from holdfast.errors import ConfigError
+from holdfast.operations import Ticket, TicketKind
 from holdfast.telemetry.metrics import MetricRegistry
 from tests.contract.conftest import Database, DatabaseClock, FakeClock, Logger
 from tests.contract.letters import (
@@ -415,7 +417,7 @@ async def test_one_ticket_a_day_may_stand_for_a_group(
     await clock.advance(DAY / 3)
     await fail(2, Permanent("no"))
     assert [ticket.facts["error_class"] for ticket in told] == ["UNKNOWN", "BUG", "UNKNOWN"]
-    assert len(await grouping.dead.list()) == 10
+    assert len(await grouping.dead_letters.list()) == 10
 
 
 @pytest.mark.clause("DLQ-4")
@@ -539,5 +541,7 @@ async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_told_all_th
 
 
 def test_only_a_function_can_hear_of_tickets() -> None:
-    with pytest.raises(ConfigError, match=r"on_ticket\('ann'\) is no function; give one that takes a Ticket"):
+    with pytest.raises(
+        ConfigError, match=r"on_ticket\('ann'\) is not a function; give one that takes a Ticket"
+    ):
         Holdfast("sqlite:///none.db").on_ticket("ann")  # type: ignore[type-var]  # that is the point

@@ -10,17 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import (
-    ConfigError,
-    Holdfast,
-    JobFunction,
-    Letter,
-    LetterState,
-    StepRefused,
-)
+from holdfast import Holdfast, JobFunction
 from holdfast.core.dead_letters.letter import validate
 from holdfast.core.dead_letters.replay_plan import Plan
 from holdfast.core.durations import duration
+from holdfast.errors import ConfigError, StepRefused
+from holdfast.operations import Letter, LetterState
 from holdfast.ports import Store
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
@@ -68,7 +63,7 @@ async def test_each_step_is_refused_until_the_one_before_it_was_taken(
     hold: Holdfast, review: JobFunction[[int], int]
 ) -> None:
     job_id = await failed(hold, review, 1)
-    dead = hold.dead
+    dead = hold.dead_letters
 
     with pytest.raises(StepRefused, match=f"{job_id} is new, so it cannot be remediated; triage it first"):
         await dead.remediate(job_id, "INC-7", actor="ann")
@@ -96,7 +91,7 @@ async def test_a_step_without_a_name_a_reason_or_a_known_cause_is_refused(
     hold: Holdfast, review: JobFunction[[int], int]
 ) -> None:
     job_id = await failed(hold, review, 1)
-    dead = hold.dead
+    dead = hold.dead_letters
 
     refusals: list[tuple[Awaitable[Any], str]] = [
         (dead.triage(job_id, "transient", actor=" "), "actor= must not be empty"),
@@ -108,7 +103,7 @@ async def test_a_step_without_a_name_a_reason_or_a_known_cause_is_refused(
     for asked, words in refusals:
         with pytest.raises(StepRefused, match=words):
             await asked
-    with pytest.raises(ConfigError, match="'weather' is no cause; say one of: transient, data, "):
+    with pytest.raises(ConfigError, match="'weather' is no cause; use one of: transient, data, "):
         await dead.triage(job_id, "weather", actor="ann")
     with pytest.raises(ConfigError, match="pace=0 is none; say how many letters a second, more than 0"):
         await dead.plan(job_id, safe=SAFE, actor="ann", pace=0)
@@ -126,17 +121,17 @@ async def test_every_step_is_on_record_with_who_took_it_why_and_when(
     async with hold.worker(poll=0.05):
         [job_id] = await all_failed(hold, [await review.submit(4)])
         await clock.advance(timedelta(seconds=1))
-        await hold.dead.triage(job_id, "transient", actor="ann", reason="502 for an hour")
+        await hold.dead_letters.triage(job_id, "transient", actor="ann", reason="502 for an hour")
         await clock.advance(timedelta(seconds=1))
-        await hold.dead.remediate(job_id, "INC-7", actor="bert", reason="it answers")
-        plan = await hold.dead.plan(job_id, safe=SAFE, actor="cleo")
+        await hold.dead_letters.remediate(job_id, "INC-7", actor="bert", reason="it answers")
+        plan = await hold.dead_letters.plan(job_id, safe=SAFE, actor="cleo")
         assert plan.token is not None
         service.error = None
         await replayed(hold, clock, plan.token, actor="dora")
         await in_letter_state(hold, job_id, LetterState.VERIFIED)
-        await hold.dead.close(job_id, "the service was down", actor="ann")
+        await hold.dead_letters.close(job_id, "the service was down", actor="ann")
 
-    found = await hold.dead.show(job_id)
+    found = await hold.dead_letters.show(job_id)
     told = [(step.state, step.actor, step.reason) for step in found.steps]
     assert told == [
         ("new", "holdfast", "bad gateway"),
@@ -164,23 +159,23 @@ async def test_a_letter_that_is_replaying_verified_or_closed_goes_where_its_job_
 ) -> None:
     job_id = await failed(hold, review, 1)
     token = await planned(hold, job_id)
-    await hold.dead.replay(token, actor="ann")
+    await hold.dead_letters.replay(token, actor="ann")
     await move_plans(hold)
 
     with pytest.raises(
         StepRefused, match="is replaying, so it cannot be discarded; wait until its job has ended"
     ):
-        await hold.dead.discard(job_id, "enough", actor="ann")
+        await hold.dead_letters.discard(job_id, "enough", actor="ann")
     service.error = None
     async with hold.worker(poll=0.05):
         await in_letter_state(hold, job_id, LetterState.VERIFIED)
     with pytest.raises(
         StepRefused, match="is verified, so it cannot be triaged; all that is left is to close it"
     ):
-        await hold.dead.triage(job_id, "data", actor="ann")
-    await hold.dead.close(job_id, "fine", actor="ann")
+        await hold.dead_letters.triage(job_id, "data", actor="ann")
+    await hold.dead_letters.close(job_id, "fine", actor="ann")
     with pytest.raises(StepRefused, match="is closed, so it cannot be discarded; nothing is left to do"):
-        await hold.dead.discard(job_id, "enough", actor="ann")
+        await hold.dead_letters.discard(job_id, "enough", actor="ann")
 
 
 class Meeting:
@@ -206,16 +201,16 @@ async def test_of_two_operators_who_take_a_step_at_once_one_takes_it(
 ) -> None:
     job_id = await failed(hold, review, 1)
     alone = hold.runtime
-    hold.runtime = replace(alone, store=cast("Store", Meeting(alone.store)))
+    hold._make_services(replace(alone, store=cast("Store", Meeting(alone.store))))
 
-    asked = [hold.dead.triage(job_id, "data", actor=actor) for actor in ("ann", "bert")]
+    asked = [hold.dead_letters.triage(job_id, "data", actor=actor) for actor in ("ann", "bert")]
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    hold.runtime = alone
+    hold._make_services(alone)
 
     [refused] = [answer for answer in answers if isinstance(answer, BaseException)]
     assert isinstance(refused, StepRefused)
     assert str(refused) == f"the dead letter of job {job_id} has just changed; look at it again"
-    assert len((await hold.dead.show(job_id)).steps) == 2
+    assert len((await hold.dead_letters.show(job_id)).steps) == 2
 
 
 @pytest.mark.clause("OPS-1")
@@ -224,9 +219,9 @@ async def test_among_many_those_that_do_not_allow_a_step_are_told_and_the_others
 ) -> None:
     async with hold.worker(poll=0.05):
         first, *others = await all_failed(hold, [await review.submit(number) for number in range(3)])
-    await hold.dead.triage(first, "data", actor="ann")
+    await hold.dead_letters.triage(first, "data", actor="ann")
 
-    moved = await hold.dead.remediate(ALL, "INC-7", actor="ann")
+    moved = await hold.dead_letters.remediate(ALL, "INC-7", actor="ann")
 
     assert moved.done == [first]
     assert sorted(moved.refused) == others
@@ -253,12 +248,12 @@ async def test_nothing_is_planned_while_its_provider_is_shut(
     await remediated(hold, job_id)
     await getattr(hold.providers, gate)("llm", actor="ann")
 
-    refused = await hold.dead.plan(job_id, safe=SAFE, actor="ann")
+    refused = await hold.dead_letters.plan(job_id, safe=SAFE, actor="ann")
     assert refused.token is None
     assert refused.refused[job_id].startswith("provider 'llm' is ")
 
     await (hold.providers.resume if gate == "pause" else hold.providers.close)("llm", actor="ann")
-    assert (await hold.dead.plan(job_id, safe=SAFE, actor="ann")).ready == [job_id]
+    assert (await hold.dead_letters.plan(job_id, safe=SAFE, actor="ann")).ready == [job_id]
 
 
 @pytest.mark.clause("OPS-1")
@@ -274,11 +269,11 @@ async def test_a_replay_may_be_the_trial_that_closes_a_breaker(
         await all_failed(hold, await submitted(job, 1))
         await in_state(hold, "llm", "open")
         await remediated(hold)
-        shut = await hold.dead.plan(handles[0].id, safe=SAFE, actor="ann")
+        shut = await hold.dead_letters.plan(handles[0].id, safe=SAFE, actor="ann")
         assert shut.refused == {handles[0].id: "provider 'llm' is open"}
 
         await clock.advance(duration(STEADY.cooldown))
-        token = (await hold.dead.plan(ALL, safe=SAFE, actor="ann")).token
+        token = (await hold.dead_letters.plan(ALL, safe=SAFE, actor="ann")).token
         assert token is not None
         service.error = None
         progress = await replayed(hold, clock, token)
@@ -304,8 +299,8 @@ async def test_a_stored_result_that_does_not_fit_changed_code_is_found_before_th
         async def changed(number: int) -> list[str]:
             return await fetching(number)
 
-        kept = await later.dead.plan(job_id, safe=SAFE, actor="ann")
-        anew = await later.dead.plan(job_id, safe=SAFE, actor="ann", restart=True)
+        kept = await later.dead_letters.plan(job_id, safe=SAFE, actor="ann")
+        anew = await later.dead_letters.plan(job_id, safe=SAFE, actor="ann", restart=True)
 
     assert kept.token is None
     assert kept.refused[job_id].startswith("the stored result of stage fetch does not fit: ")
@@ -326,7 +321,7 @@ async def test_arguments_that_the_function_does_not_take_any_more_are_found_befo
         async def changed(essay: str) -> str:
             return essay
 
-        refused = (await later.dead.plan(job_id, safe=SAFE, actor="ann")).refused
+        refused = (await later.dead_letters.plan(job_id, safe=SAFE, actor="ann")).refused
 
     assert refused == {
         job_id: "job 'review': argument essay: Field required; "
@@ -351,8 +346,8 @@ async def test_a_stage_that_has_another_name_now_would_run_again_and_is_found_be
         async def renamed(number: int) -> int:
             return await download(number)
 
-        whole = await later.dead.plan(job_id, safe=SAFE, actor="ann", restart=True, dry_run=True)
-        kept = await later.dead.plan(job_id, safe=SAFE, actor="ann")
+        whole = await later.dead_letters.plan(job_id, safe=SAFE, actor="ann", restart=True, dry_run=True)
+        kept = await later.dead_letters.plan(job_id, safe=SAFE, actor="ann")
 
     assert whole.ready == [job_id]
     assert kept.refused == {
@@ -366,14 +361,14 @@ async def test_a_letter_that_waits_in_a_plan_which_has_begun_is_in_no_other(
 ) -> None:
     ids = [await failed(hold, review, number) for number in (1, 2)]
     await remediated(hold)
-    first = await hold.dead.plan(ALL, safe=SAFE, actor="ann", canary=1)
-    again = await hold.dead.plan(ALL, safe=SAFE, actor="bob", canary=1)
+    first = await hold.dead_letters.plan(ALL, safe=SAFE, actor="ann", canary=1)
+    again = await hold.dead_letters.plan(ALL, safe=SAFE, actor="bob", canary=1)
     assert first.token is not None
     assert again.token is not None, "nobody has begun the other one"
-    await hold.dead.replay(again.token, actor="bob")
+    await hold.dead_letters.replay(again.token, actor="bob")
     await move_plans(hold)
 
-    third = await hold.dead.plan(ids[1], safe=SAFE, actor="ann")
+    third = await hold.dead_letters.plan(ids[1], safe=SAFE, actor="ann")
     waiting = await letter_of(hold, ids[1])
     stolen = await hold.runtime.store.move_letters(
         [waiting.seen], [validate("no reason", "stolen", actor="ann")], plan=Plan("stolen", "ann", 0.0, 1)
@@ -392,7 +387,7 @@ async def test_a_job_that_is_not_declared_here_cannot_be_planned_here(
     await remediated(hold, job_id)
 
     async with opening() as stranger:
-        refused = (await stranger.dead.plan(job_id, safe=SAFE, actor="ann")).refused
+        refused = (await stranger.dead_letters.plan(job_id, safe=SAFE, actor="ann")).refused
 
     assert refused == {job_id: "no job named 'review' is declared here; import its module"}
 
@@ -407,7 +402,7 @@ async def test_a_mistake_in_the_code_is_replayed_with_other_code_only(
 
     async with opening(code_version=version) as later:
         two_stages(later, Service(), Service())
-        plan = await later.dead.plan(job_id, safe=SAFE, actor="ann")
+        plan = await later.dead_letters.plan(job_id, safe=SAFE, actor="ann")
 
     assert (plan.token is not None) is goes
     if not goes:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Job, StateRefused, Status
+from holdfast import Job, Status
 from holdfast.core.jobs.job import EventKind, Submission
 from holdfast.core.jobs.states import allowed, mermaid
 from holdfast.core.jobs.transitions import Finish, Requeue, complete
+from holdfast.errors import StateRefused
 from holdfast.ports import Store
 from tests.builders import a_failure, a_job
 from tests.contract.conftest import DatabaseClock

@@ -5,11 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast import Event, EventKind, Status
+from holdfast import Event, Status
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.jobs.stages import StageStatus
 from holdfast.core.jobs.transitions import Finish, complete, fail, release
 from holdfast.ports import Store
+from holdfast.types import EventKind
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, a_claim, claimed, submitted

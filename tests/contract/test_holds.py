@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import EventKind, JobFilter, Status
+from holdfast import JobFilter, Status
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.jobs.job import Claim, Submission
 from holdfast.core.jobs.transitions import Transition, complete, fail, hold, park, put_aside, release
 from holdfast.core.providers.holder import Holder
 from holdfast.ports import Hint, HintKind, Store
 from holdfast.ports.store import Settled
+from holdfast.types import EventKind
 from tests.builders import a_failure, a_job
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, LONG, PATIENCE, a_claim, claimed, submitted

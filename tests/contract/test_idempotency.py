@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import KeyReused, Status, VersionRefused
+from holdfast import Status
 from holdfast.core.jobs.job import Receipt, Submission
+from holdfast.errors import KeyReused, VersionRefused
 from holdfast.ports import Store
 from holdfast.ports.store import SubmissionRefusal
 from tests.builders import a_job

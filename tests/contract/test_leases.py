@@ -5,10 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import EventKind, Status
+from holdfast import Status
 from holdfast.core.jobs.transitions import release
 from holdfast.ports import Store
 from holdfast.ports.store import Extension, Leased
+from holdfast.types import EventKind
 from tests.builders import a_job, a_stage
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, a_claim, claimed, submitted

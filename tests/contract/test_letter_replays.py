@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import ErrorClass, EventKind, Failure, Status
+from holdfast import ErrorClass, Status
 from holdfast.core.dead_letters.letter import (
     Cause,
     LetterFilter,
@@ -23,6 +23,7 @@ from holdfast.core.jobs.transitions import Finish
 from holdfast.ports import Store
 from holdfast.ports.letters import PlanRow
 from holdfast.ports.store import Settled
+from holdfast.types import EventKind, Failure
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.burials import (
     REPAIR,

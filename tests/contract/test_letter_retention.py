@@ -11,12 +11,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import ErrorClass, JobNotFound, Status
+from holdfast import ErrorClass, Status
 from holdfast.core.dead_letters.letter import Cause, LetterFilter, LetterState, close, discard, triage
 from holdfast.core.errors import LetterNotFound, PlanStale
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.jobs.stages import StageStatus
 from holdfast.core.jobs.transitions import Finish, complete, fail
+from holdfast.errors import JobNotFound
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from holdfast.stores.letter_rows import EVENT, JOB, KEY, LETTER, RESULTS, SIGNAL, STAGE, STEP, VERSION

@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import ErrorClass, Failure
+from holdfast import ErrorClass
 from holdfast.ports import Store
 from holdfast.ports.letters import TicketRow
+from holdfast.types import Failure
 from tests.builders import a_failure, a_job
 from tests.contract.burials import a_failure_at, a_letter, a_replay, completed, failed
 from tests.contract.conftest import DatabaseClock

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Backoff, ErrorClass, Failure, Holdfast, JobFailed, Status
+from holdfast import Backoff, ErrorClass, Holdfast, JobFailed, Status
 from holdfast.core.dead_letters.letter import (
     Cause,
     LetterFilter,
@@ -26,6 +26,7 @@ from holdfast.core.jobs.transitions import Finish, cancel, complete, fail, hold,
 from holdfast.core.providers.holder import Holder
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
+from holdfast.types import Failure
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.burials import (
     REPAIR,

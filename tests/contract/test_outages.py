@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Status, StoreUnavailable
+from holdfast import Status
 from holdfast.core.jobs.job import Claim
 from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.worker.maintenance import Maintenance
+from holdfast.errors import StoreUnavailable
 from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.telemetry.metrics import MetricRegistry

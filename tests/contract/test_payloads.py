@@ -10,21 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import (
-    ConfigError,
-    ErrorClass,
-    Holdfast,
-    JobFailed,
-    JobFilter,
-    JobFunction,
-    PayloadInvalid,
-    PayloadTooLarge,
-    Retention,
-    Retryable,
-)
+from holdfast import ErrorClass, Holdfast, JobFailed, JobFilter, JobFunction, Retention, Retryable
 from holdfast.core.durations import instant_in_utc
 from holdfast.core.errors import SubmitError
 from holdfast.core.jobs.job import Receipt
+from holdfast.errors import ConfigError, PayloadInvalid, PayloadTooLarge
 
 
 def nested(depth: int) -> Any:
@@ -235,7 +225,7 @@ async def test_a_length_that_no_store_could_add_is_refused_wherever_one_is_given
     with pytest.raises(ValueError, match="at most 36,500 days"):
         Retention(letters=length)
     with pytest.raises(ValueError, match="at most 36,500 days"):
-        await hold.dead.archive(older_than=length)
+        await hold.dead_letters.archive(older_than=length)
 
 
 async def test_a_job_that_would_sleep_too_long_fails_and_says_so(hold: Holdfast) -> None:

@@ -5,12 +5,13 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from holdfast import EventKind, Status
+from holdfast import Status
 from holdfast.core.jobs.stages import StageStatus
 from holdfast.core.jobs.transitions import Finish, StageWrite
 from holdfast.ports import Store
 from holdfast.ports.providers import ProviderRow
 from holdfast.ports.store import Settled
+from holdfast.types import EventKind
 from tests.builders import a_failure, a_stage
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import a_claim

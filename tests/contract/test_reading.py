@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast import Holdfast, Job, JobFilter, JobNotFound, Status
+from holdfast import Holdfast, Job, JobFilter, Status
 from holdfast.core.jobs.transitions import complete
+from holdfast.errors import JobNotFound
 from holdfast.ports import Hint, HintKind, Store
 from tests.builders import a_job
 from tests.contract.steps import PATIENCE, a_claim, a_completed_job, a_failed_job, claimed, submitted

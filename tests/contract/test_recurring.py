@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, JobFilter, Status
+from holdfast import Holdfast, JobFilter, Status
+from holdfast.errors import ConfigError
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
@@ -101,8 +102,8 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(hold: Holdfast)
     @hold.job("other")
     async def other() -> None: ...
 
-    assert await hold.pause_queue("letters", actor="ada", reason="the printer is on fire")
-    assert not await hold.pause_queue("letters", actor="bob")
+    assert await hold.queues.pause("letters", actor="ada", reason="the printer is on fire")
+    assert not await hold.queues.pause("letters", actor="bob")
     job = await greet.submit()
     async with hold.worker(queues=["letters", "default"], poll=0.05):
         await (await other.submit()).result(timeout=PATIENCE)
@@ -110,10 +111,10 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(hold: Holdfast)
         [pause] = await hold.runtime.store.paused_queues()
         assert (pause.queue, pause.actor, pause.reason) == ("letters", "ada", "the printer is on fire")
 
-        assert await hold.resume_queue("letters", actor="ada")
+        assert await hold.queues.resume("letters", actor="ada")
 
         assert await job.result(timeout=PATIENCE) == "hello"
-    assert not await hold.resume_queue("letters", actor="ada")
+    assert not await hold.queues.resume("letters", actor="ada")
 
 
 async def test_with_weights_every_queue_is_served(hold: Holdfast) -> None:

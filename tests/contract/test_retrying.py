@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import JobNotFound, StateRefused, Status
+from holdfast import Status
 from holdfast.core.jobs.stages import StageStatus
 from holdfast.core.jobs.transitions import Finish
+from holdfast.errors import JobNotFound, StateRefused
 from holdfast.ports import Store
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.conftest import DatabaseClock

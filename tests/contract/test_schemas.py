@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import asyncpg
 import pytest
 
-from holdfast import Backoff, ConfigError, Holdfast, JobFilter, JobFunction, SchemaMissing
+from holdfast import Backoff, Holdfast, JobFilter, JobFunction
+from holdfast.errors import ConfigError, SchemaMissing
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.postgres.store import PostgresStore
 from tests.builders import a_job
@@ -73,7 +74,7 @@ async def test_providers_queues_letters_and_clocks_are_apart(holds: tuple[Holdfa
         hold.provider("model")
 
     await first.providers.pause("model", actor="ada")
-    await first.pause_queue("mail", actor="ada")
+    await first.queues.pause("mail", actor="ada")
 
     assert (await first.providers.show("model")).state == "paused"
     assert (await second.providers.show("model")).state == "closed"
@@ -92,8 +93,8 @@ async def test_a_failed_job_leaves_its_letter_in_its_own_schema(holds: tuple[Hol
         job = await bad.submit()
         await second.wait(job.id, timeout=PATIENCE)
 
-    assert [letter.job_id for letter in await second.dead.list()] == [job.id]
-    assert await first.dead.list() == []
+    assert [letter.job_id for letter in await second.dead_letters.list()] == [job.id]
+    assert await first.dead_letters.list() == []
 
 
 async def test_hints_reach_their_own_application_only(postgres_dsn: str, other_schema: str) -> None:

@@ -19,9 +19,10 @@ import pytest
 from pydantic import AfterValidator
 from typer.testing import CliRunner
 
-from holdfast import Holdfast, JobFailed, JobFunction, Permanent, Redactor, Retention, Retryable, Ticket
+from holdfast import Holdfast, JobFailed, JobFunction, Permanent, Redactor, Retention, Retryable
 from holdfast.cli import app
 from holdfast.core.failures.message import LINE_LIMIT, STACK_LIMIT
+from holdfast.operations import Ticket
 from holdfast.telemetry.metrics import MetricRegistry
 from tests.contract.conftest import Database, Logger, SqliteFile
 from tests.contract.letters import ALL, all_failed, answered, failed, opened, remediated, tell_tickets
@@ -233,7 +234,7 @@ async def on_the_command_line(world: World) -> list[str]:
 
 async def in_the_archive(world: World) -> list[str]:
     """Archive all letters, and read what is there as somebody without the key."""
-    assert await world.hold.dead.archive(older_than="1us") == len(world.jobs)
+    assert await world.hold.dead_letters.archive(older_than="1us") == len(world.jobs)
     packed = [gzip.decompress(file.read_bytes()).decode() for file in world.archive.glob("*.gz")]
     assert sum(text.count("\n") for text in packed) == len(world.jobs)
     return packed + [file.read_text() for file in world.archive.glob("*.json")]
@@ -243,7 +244,7 @@ async def in_the_archive(world: World) -> list[str]:
 async def test_no_secret_can_be_read_anywhere_but_in_the_payload(world: World) -> None:
     hold, metrics = world.hold, world.hold.runtime.metrics
     assert isinstance(metrics, MetricRegistry)
-    dossiers = [await hold.dead.show(job_id) for job_id in world.jobs]
+    dossiers = [await hold.dead_letters.show(job_id) for job_id in world.jobs]
     told = {
         "tables": await rows(world.database, TOLD),
         "letters": [f"{found} {found.sanitized_context}" for found in dossiers],
@@ -269,8 +270,8 @@ async def test_what_is_sealed_in_the_archive_is_not_lost(
     async with opened(database, logger, archive=str(tmp_path / "archive"), retention=MANY) as hold:
         leaky = declare(hold)
         job_id = await failed(hold, leaky, 0, "message", CORPUS[0].text)
-        assert await hold.dead.archive(older_than="1us") == 1
-        await hold.dead.restore(job_id)
+        assert await hold.dead_letters.archive(older_than="1us") == 1
+        await hold.dead_letters.restore(job_id)
 
         assert list(leaks([(await hold.read(job_id)).args])) == [CORPUS[0].name]
 
@@ -282,11 +283,13 @@ async def test_what_a_person_writes_down_holds_no_secret_either(database: Databa
         leaky = declare(hold)
         job_id = await failed(hold, leaky, 0, "message", "")
         for secret in CORPUS:
-            await hold.dead.triage(job_id, "data", actor="ann", reason=secret.text)
-            await hold.dead.remediate(job_id, f"they said {secret.text}", actor="ann", reason=secret.text)
-            plan = await hold.dead.plan(job_id, safe=secret.text, actor="ann")
-            await hold.dead.stop(str(plan.token), actor="ann", reason=secret.text)
-        await hold.dead.discard(job_id, CORPUS[0].text, actor="ann")
+            await hold.dead_letters.triage(job_id, "data", actor="ann", reason=secret.text)
+            await hold.dead_letters.remediate(
+                job_id, f"they said {secret.text}", actor="ann", reason=secret.text
+            )
+            plan = await hold.dead_letters.plan(job_id, safe=secret.text, actor="ann")
+            await hold.dead_letters.stop(str(plan.token), actor="ann", reason=secret.text)
+        await hold.dead_letters.discard(job_id, CORPUS[0].text, actor="ann")
 
     stored = await rows(database, TOLD)
     assert len(stored) > 4 * len(CORPUS)
@@ -316,7 +319,7 @@ async def test_why_a_job_cannot_be_replayed_is_told_without_its_arguments(
         async def stricter(text: Annotated[str, AfterValidator(refuse)]) -> None: ...
 
         await remediated(later)
-        plan = await later.dead.plan(ALL, safe="nothing was sent", actor="ann")
+        plan = await later.dead_letters.plan(ALL, safe="nothing was sent", actor="ann")
 
     assert len(plan.refused) == len(CORPUS)
     assert all("no such thing: " in why for why in plan.refused.values())

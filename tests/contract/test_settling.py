@@ -4,13 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import EventKind, Status
+from holdfast import Status
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.failures.failure import ErrorClass
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.transitions import Finish, cancel, complete, fail, release
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
+from holdfast.types import EventKind
 from tests.builders import STAGE_ARGS, a_failure, a_job, a_stage
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, a_claim, claimed, submitted

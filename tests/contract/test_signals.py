@@ -2,10 +2,12 @@
 
 import pytest
 
-from holdfast import Backoff, EventKind, Holdfast, StateRefused
+from holdfast import Backoff, Holdfast
 from holdfast.core.jobs.job import MOST_SIGNALS
+from holdfast.errors import StateRefused
 from holdfast.ports import Store
 from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.types import EventKind
 from tests.builders import a_job
 from tests.contract.burials import changed
 from tests.contract.conftest import Database, Logger

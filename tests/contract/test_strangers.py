@@ -5,13 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Backoff, EventKind, Holdfast, JobFilter, Retryable, Status
+from holdfast import Backoff, Holdfast, JobFilter, Retryable, Status
 from holdfast.cli.process.health import held_gauge
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import Requeue, put_aside, release
 from holdfast.core.jobs.transitions import hold as hold_back
 from holdfast.core.providers.holder import Holder
 from holdfast.ports import Store
+from holdfast.types import EventKind
 from tests.builders import a_job
 from tests.contract.conftest import Database, Logger
 from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted

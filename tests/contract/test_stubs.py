@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import JobFilter, JobNotFound, StateRefused, Status
+from holdfast import JobFilter, Status
 from holdfast.core.jobs.job import Receipt
 from holdfast.core.jobs.transitions import complete
+from holdfast.errors import JobNotFound, StateRefused
 from holdfast.ports import Store
 from tests.builders import a_job, a_stage
 from tests.contract.burials import a_letter, changed, seen

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, Job, JobFilter, Status
+from holdfast import Holdfast, Job, JobFilter, Status
 from holdfast.core.jobs.job import Receipt
+from holdfast.errors import ConfigError
 from holdfast.ports import Hint, HintKind, Store
 from tests.builders import a_job
 from tests.contract.conftest import Database, DatabaseClock

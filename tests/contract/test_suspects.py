@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import ErrorClass, Holdfast, JobCancelled, JobFailed, JobHandle, Status
+from holdfast import ErrorClass, Holdfast, JobFailed, JobHandle, Status
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import release
+from holdfast.errors import JobCancelled
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock

@@ -12,22 +12,16 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast import (
-    Backoff,
+from holdfast import Backoff, Holdfast, JobFailed, JobFilter, JobFunction, Retryable, Status
+from holdfast.errors import (
     ConfigError,
-    EventKind,
-    Holdfast,
-    JobFailed,
-    JobFilter,
-    JobFunction,
     JobNotFound,
     PayloadInvalid,
     ResultTimeout,
-    Retryable,
     SignalTimeout,
-    Status,
     StoreUnavailable,
 )
+from holdfast.types import EventKind
 from tests.contract.conftest import Database
 from tests.contract.steps import PATIENCE
 
@@ -108,10 +102,10 @@ def test_a_handle_from_plain_code_can_be_awaited_by_async_code(
 def test_the_other_verbs_have_their_twins(hold: Holdfast, double: JobFunction[[int], int]) -> None:
     hold.apply_schema_sync()
     hold.open_sync()
-    assert hold.pause_queue_sync("default", actor="Ada")
+    assert hold.queues.pause_sync("default", actor="Ada")
     failing, waiting = double.submit_sync(-1), double.submit_sync(1)
     assert waiting.cancel_sync() is Status.CANCELLED
-    assert hold.resume_queue_sync("default", actor="Ada")
+    assert hold.queues.resume_sync("default", actor="Ada")
 
     with a_worker(hold), pytest.raises(JobFailed, match="less than nothing"):
         failing.result_sync(timeout=PATIENCE)

@@ -6,8 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Holdfast, HoldfastError, JobFilter, PayloadInvalid
+from holdfast import Holdfast, HoldfastError, JobFilter
 from holdfast.core.dead_letters.letter import LetterFilter
+from holdfast.errors import PayloadInvalid
 
 NUL, SURROGATE = "a\0b", "a\ud800b"
 ID = str(uuid4())
@@ -23,27 +24,27 @@ DOORS: dict[str, Ask] = {
     "events owner": lambda hold, text: hold.events(ID, owner=text),
     "cancel owner": lambda hold, text: hold.cancel(ID, owner=text),
     "retry owner": lambda hold, text: hold.retry(ID, owner=text),
-    "pause actor": lambda hold, text: hold.pause_queue("mail", actor=text),
-    "pause reason": lambda hold, text: hold.pause_queue("mail", actor="ada", reason=text),
-    "pause queue": lambda hold, text: hold.pause_queue(text, actor="ada"),
-    "resume queue": lambda hold, text: hold.resume_queue(text, actor="ada"),
-    "resume actor": lambda hold, text: hold.resume_queue("mail", actor=text),
+    "pause actor": lambda hold, text: hold.queues.pause("mail", actor=text),
+    "pause reason": lambda hold, text: hold.queues.pause("mail", actor="ada", reason=text),
+    "pause queue": lambda hold, text: hold.queues.pause(text, actor="ada"),
+    "resume queue": lambda hold, text: hold.queues.resume(text, actor="ada"),
+    "resume actor": lambda hold, text: hold.queues.resume("mail", actor=text),
     "accept actor": lambda hold, text: hold.accept_late(ID, actor=text),
     "accept reason": lambda hold, text: hold.accept_late(ID, actor="ada", reason=text),
     "provider actor": lambda hold, text: hold.providers.pause("model", actor=text),
     "provider reason": lambda hold, text: hold.providers.open("model", actor="ada", reason=text),
     "provider resume": lambda hold, text: hold.providers.resume("model", actor="ada", reason=text),
     "provider probe": lambda hold, text: hold.providers.probe("model", actor="ada", reason=text),
-    "triage actor": lambda hold, text: hold.dead.triage(ID, "data", actor=text),
-    "triage reason": lambda hold, text: hold.dead.triage(ID, "data", actor="ada", reason=text),
-    "evidence": lambda hold, text: hold.dead.remediate(ID, text, actor="ada"),
-    "safe": lambda hold, text: hold.dead.plan(ID, safe=text, actor="ada"),
-    "notes": lambda hold, text: hold.dead.close(ID, text, actor="ada"),
-    "discard": lambda hold, text: hold.dead.discard(ID, text, actor="ada"),
-    "show owner": lambda hold, text: hold.dead.show(ID, owner=text),
-    "plan token": lambda hold, text: hold.dead.progress(text),
-    "replay actor": lambda hold, text: hold.dead.replay(ID, actor=text),
-    "stop reason": lambda hold, text: hold.dead.stop(ID, actor="ada", reason=text),
+    "triage actor": lambda hold, text: hold.dead_letters.triage(ID, "data", actor=text),
+    "triage reason": lambda hold, text: hold.dead_letters.triage(ID, "data", actor="ada", reason=text),
+    "evidence": lambda hold, text: hold.dead_letters.remediate(ID, text, actor="ada"),
+    "safe": lambda hold, text: hold.dead_letters.plan(ID, safe=text, actor="ada"),
+    "notes": lambda hold, text: hold.dead_letters.close(ID, text, actor="ada"),
+    "discard": lambda hold, text: hold.dead_letters.discard(ID, text, actor="ada"),
+    "show owner": lambda hold, text: hold.dead_letters.show(ID, owner=text),
+    "plan token": lambda hold, text: hold.dead_letters.progress(text),
+    "replay actor": lambda hold, text: hold.dead_letters.replay(ID, actor=text),
+    "stop reason": lambda hold, text: hold.dead_letters.stop(ID, actor="ada", reason=text),
 }
 REFUSAL = "NUL character|lone surrogate|printable text"
 

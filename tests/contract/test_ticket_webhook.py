@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, Permanent, Retryable
+from holdfast import Holdfast, Permanent, Retryable
 from holdfast.channels import TicketWebhook
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind
 from holdfast.core.failures.escalation import Follow
+from holdfast.errors import ConfigError
 from tests.contract.conftest import Database, DatabaseClock, FakeClock, Logger
 from tests.contract.letters import A_MINUTE_LATER, failed, opened, tell_tickets
 

@@ -13,9 +13,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast import Backoff, Holdfast, JobFailed, JobHandle, Pattern, Permanent, Redactor, Retryable
+from holdfast import Backoff, Holdfast, JobFailed, JobHandle, Permanent, Redactor, Retryable
 from holdfast.engine.runtime import Runtime
 from holdfast.telemetry.tracing import OpenTelemetry
+from holdfast.types import Pattern
 from holdfast.wiring import assemble
 from tests.contract.conftest import Database, Logger
 from tests.contract.steps import PATIENCE

@@ -7,22 +7,14 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from holdfast import (
-    ConfigError,
-    EventKind,
-    Holdfast,
-    JobFailed,
-    JobNotFound,
-    ResultTimeout,
-    SignalTimeout,
-    StateRefused,
-    Status,
-)
+from holdfast import Holdfast, JobFailed, Status
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import complete, park
+from holdfast.errors import ConfigError, JobNotFound, ResultTimeout, SignalTimeout, StateRefused
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from holdfast.stores.queries import Statements
+from holdfast.types import EventKind
 from tests.builders import a_job
 from tests.contract.conftest import Database, DatabaseClock
 from tests.contract.steps import LEASE, LONG, PATIENCE, a_claim, claimed, eventually, submitted

@@ -10,23 +10,13 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from holdfast import (
-    ErrorClass,
-    EventKind,
-    Holdfast,
-    JobFailed,
-    JobNotFound,
-    ResultTimeout,
-    Retryable,
-    SignalTimeout,
-    Status,
-    StoreUnavailable,
-    current,
-)
+from holdfast import ErrorClass, Holdfast, JobFailed, Retryable, Status, current
 from holdfast.core.jobs.stages import StageRow, StageStatus
 from holdfast.core.jobs.transitions import Finish, complete, release
+from holdfast.errors import JobNotFound, ResultTimeout, SignalTimeout, StoreUnavailable
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
+from holdfast.types import EventKind
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.conftest import Database, Logger
 from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted

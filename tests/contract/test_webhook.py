@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Retryable
+from holdfast import Retryable
 from holdfast.channels import Webhook
+from holdfast.errors import ConfigError
 from tests.contract.conftest import FakeClock
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

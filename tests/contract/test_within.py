@@ -8,8 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import Holdfast, Status, WithinUnsupported
+from holdfast import Holdfast, Status
 from holdfast.core.jobs.job import Receipt
+from holdfast.errors import WithinUnsupported
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import Database, SqliteFile

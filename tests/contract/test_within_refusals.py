@@ -16,8 +16,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from holdfast import Holdfast, JobFunction, SchemaMissing, SchemaTooOld, WithinUnsupported
+from holdfast import Holdfast, JobFunction
 from holdfast.core.within import ACCEPTED, kind_of
+from holdfast.errors import SchemaMissing, SchemaTooOld, WithinUnsupported
 from tests.contract.callers import POSTGRES, SQLITE, Caller, Plain, a_caller
 from tests.contract.conftest import Database, SqliteFile, apply_schema
 

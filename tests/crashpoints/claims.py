@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from holdfast import StateRefused, Status, VersionRefused
+from holdfast import Status
+from holdfast.errors import StateRefused, VersionRefused
 from tests.simulation.processes import Fault
 
 if TYPE_CHECKING:

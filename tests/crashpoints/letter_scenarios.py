@@ -28,7 +28,7 @@ from tests.simulation.letter_jobs import Lettering
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast import DeadLetters
+    from holdfast.operations import DeadLetterService
     from tests.crashpoints.story import App, Story
 
 scenario = Scenarios()
@@ -59,11 +59,11 @@ async def repair_letters(story: Story) -> None:
     jobs = await dead(story, 2)
 
     async def act(app: App) -> None:
-        await app.hold.dead.triage(jobs[0], Cause.DATA, actor="victim")
-        await repair(app.hold.dead, actor="victim")
+        await app.hold.dead_letters.triage(jobs[0], Cause.DATA, actor="victim")
+        await repair(app.hold.dead_letters, actor="victim")
 
     await story.client(unless_refused(act))
-    await repair(story.hold.dead, actor="people")
+    await repair(story.hold.dead_letters, actor="people")
     await story.play_out()
 
     for job in jobs:
@@ -94,7 +94,7 @@ async def replay_behind_a_canary(story: Story) -> None:
     """Whichever worker advances a plan, each letter is replayed once, those behind the canary when that has completed."""
     story.has_letters(REPLAYED, services=True)
     jobs = await dead(story, 3)
-    await repair(story.hold.dead, actor="people")
+    await repair(story.hold.dead_letters, actor="people")
 
     await story.worker()
     await story.play_out()
@@ -102,7 +102,7 @@ async def replay_behind_a_canary(story: Story) -> None:
     for job in jobs:
         assert_completed(story, job)
         assert row_of(story, job)["generation"] == 2, "a letter was replayed twice"
-    states = {letter.state for letter in await story.hold.dead.list(ALL)}
+    states = {letter.state for letter in await story.hold.dead_letters.list(ALL)}
     assert states == {LetterState.VERIFIED}, f"the letters are {states}"
 
 
@@ -175,12 +175,12 @@ async def archive_letters(story: Story) -> None:
     jobs = await dead(story, 3, "doomed")
 
     async def act(app: App) -> None:
-        await app.hold.dead.archive(beyond=1)
+        await app.hold.dead_letters.archive(beyond=1)
 
     async def meanwhile() -> None:
         """Take a step with one of them, should the victim have fallen asleep over it."""
         await asyncio.sleep(2.0)
-        await story.hold.dead.triage(ALL, Cause.CODE, actor="people")
+        await story.hold.dead_letters.triage(ALL, Cause.CODE, actor="people")
 
     step = asyncio.create_task(meanwhile())
     await story.client(unless_unavailable(act))
@@ -220,11 +220,11 @@ async def restore_letters(story: Story) -> None:
     """What is restored is whole, or still in the archive: a second try brings it back."""
     story.has_letters(ARCHIVED)
     jobs = await dead(story, 2, "doomed")
-    await story.hold.dead.archive(older_than="0.1s")
+    await story.hold.dead_letters.archive(older_than="0.1s")
     assert sorted(away(story)) == sorted(jobs)
 
     async def act(app: App) -> None:
-        await app.hold.dead.restore(LetterFilter(job_ids=tuple(jobs)))
+        await app.hold.dead_letters.restore(LetterFilter(job_ids=tuple(jobs)))
 
     await story.client(unless_unavailable(act))
     if story.ended_well and story.calm:
@@ -251,7 +251,7 @@ async def dead(story: Story, number: int, job: str = "plain") -> list[str]:
     return jobs
 
 
-async def repair(letters: DeadLetters, *, actor: str) -> None:
+async def repair(letters: DeadLetterService, *, actor: str) -> None:
     """Take all steps with all letters that are left."""
     await letters.triage(ALL, Cause.CONFIGURATION, actor=actor)
     await letters.remediate(ALL, "the service answers again", actor=actor)
@@ -268,7 +268,7 @@ def away(story: Story) -> list[str]:
 async def brought_back(story: Story) -> None:
     """Have healthy people restore all that is in the archive alone; the dead letter oracle compares it with what it was."""
     for job_id in away(story):
-        await story.hold.dead.restore(LetterFilter(job_ids=(job_id,)))
+        await story.hold.dead_letters.restore(LetterFilter(job_ids=(job_id,)))
     assert not away(story), f"deleted, and not restored: {away(story)}"
     story.books = await invariants.read_world(story.world.url)
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast import StateRefused, Status
+from holdfast import Status
+from holdfast.errors import StateRefused
 from tests.crashpoints.claims import (
     Scenarios,
     assert_all,

@@ -12,7 +12,8 @@ import sqlite3
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast import JobFailed, StoreUnavailable
+from holdfast import JobFailed
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.sqlite.times import micros
 from tests import invariants
 from tests.crashpoints.planned_fault import NoFaults, OneFault, Victim

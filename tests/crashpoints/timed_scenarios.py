@@ -7,7 +7,8 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast import StateRefused, Status
+from holdfast import Status
+from holdfast.errors import StateRefused
 from tests.crashpoints.claims import (
     Scenarios,
     assert_all,
@@ -240,7 +241,7 @@ async def pause_a_queue(story: Story) -> None:
     answers: list[bool] = []
 
     async def act(app: App) -> None:
-        answers.append(await app.hold.pause_queue(SIDE, actor="victim"))
+        answers.append(await app.hold.queues.pause(SIDE, actor="victim"))
 
     story.other_worker()
     await story.client(act)
@@ -248,7 +249,7 @@ async def pause_a_queue(story: Story) -> None:
     job = await story.submit("plain", 1, queue=SIDE)
     await asyncio.sleep(2.0)
     assert not answers or story.seen(job).token == 0, "a job was claimed from a paused queue"
-    await story.hold.resume_queue(SIDE, actor="people")
+    await story.hold.queues.resume(SIDE, actor="people")
     await story.play_out()
 
     assert answers in ([], [True])
@@ -260,16 +261,16 @@ async def resume_a_queue(story: Story) -> None:
     """Once it is acknowledged that a queue is resumed, its jobs are run."""
     story.queues = ["default", SIDE]
     job = await story.submit("plain", 1, queue=SIDE)
-    await story.hold.pause_queue(SIDE, actor="people")
+    await story.hold.queues.pause(SIDE, actor="people")
     story.other_worker()
     answers: list[bool] = []
 
     async def act(app: App) -> None:
-        answers.append(await app.hold.resume_queue(SIDE, actor="victim"))
+        answers.append(await app.hold.queues.resume(SIDE, actor="victim"))
 
     await story.client(act)
     if not answers:
-        await story.hold.resume_queue(SIDE, actor="people")
+        await story.hold.queues.resume(SIDE, actor="people")
     await story.play_out()
 
     assert answers in ([], [True])
@@ -281,13 +282,13 @@ async def work_beside_a_paused_queue(story: Story) -> None:
     """A worker takes nothing from a queue that was paused before it began, also if it cannot ask at first."""
     story.queues = ["default", SIDE]
     rests = await story.submit("plain", 1, queue=SIDE)
-    await story.hold.pause_queue(SIDE, actor="people")
+    await story.hold.queues.pause(SIDE, actor="people")
     job = await story.submit("plain", 2)
 
     await story.worker()
     await story.ends(job)
     assert story.seen(rests).token == 0, "a job was claimed from a paused queue"
-    await story.hold.resume_queue(SIDE, actor="people")
+    await story.hold.queues.resume(SIDE, actor="people")
     await story.play_out()
 
     assert_all(story, Status.COMPLETED)

@@ -64,7 +64,7 @@ class IsCommitted(TransactionTestCase):
 
 NOT_INLINE_IN_MEMORY = """
 from django.test import TestCase
-from holdfast import ConfigError
+from holdfast.errors import ConfigError
 from shop.jobs import hold
 
 
@@ -266,7 +266,7 @@ def test_a_project_with_several_has_to_say_which_is_meant(tmp_path: Path, instal
     asked = project.ask("holdfast", "jobs", "list")
 
     assert asked.returncode == 2
-    assert "2 DjangoHoldfast objects; say which is meant: --app" in asked.stderr
+    assert "2 DjangoHoldfast objects; choose one with --app" in asked.stderr
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_database_that_cannot_keep_jobs_is_refused_when_it_is_needed(
         f"""
 from django.conf import settings
 settings.configure(DATABASES={{"default": {database_settings!r}}})
-from holdfast import ConfigError
+from holdfast.errors import ConfigError
 from holdfast.contrib.django import DjangoHoldfast
 hold = DjangoHoldfast({alias!r})
 try:

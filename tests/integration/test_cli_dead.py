@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Holdfast, LetterFilter, LetterState, Status
+from holdfast import Holdfast, Status
+from holdfast.operations import LetterFilter, LetterState
 from tests.integration.cli_process import (
     a_process,
     a_worker,
@@ -119,7 +120,10 @@ class Scene:
 
     async def states(self) -> dict[str, LetterState]:
         async with Holdfast(self.url) as hold:
-            return {letter.job_id: letter.state for letter in await hold.dead.list(LetterFilter(limit=1_000))}
+            return {
+                letter.job_id: letter.state
+                for letter in await hold.dead_letters.list(LetterFilter(limit=1_000))
+            }
 
     def plan(self, *words: str) -> str:
         """Take every step up to a plan; return its token."""

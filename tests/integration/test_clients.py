@@ -17,24 +17,14 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from holdfast import (
-    Backoff,
-    BadResponse,
-    ConfigError,
-    ErrorClass,
-    Failure,
-    Holdfast,
-    MediaInvalid,
-    Permanent,
-    Scope,
-    Sent,
-    current,
-)
+from holdfast import Backoff, ErrorClass, Holdfast, Permanent, current
 from holdfast.core.failures.classifier import Classifier
+from holdfast.errors import BadResponse, ConfigError, MediaInvalid
 from holdfast.providers import ChatClient, JsonGateway, SpeechClient, Transcript
 from holdfast.providers.per_loop import PerLoop
 from holdfast.testing import Hang as NoAnswer
 from holdfast.testing import ScriptedProvider, simulated
+from holdfast.types import Failure, Scope, Sent
 from holdfast_simulator import (
     Drip,
     Fault,

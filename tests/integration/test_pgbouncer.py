@@ -9,7 +9,8 @@ import asyncpg
 import psycopg
 import pytest
 
-from holdfast import Backoff, ConfigError, Holdfast, Retryable, Status
+from holdfast import Backoff, Holdfast, Retryable, Status
+from holdfast.errors import ConfigError
 from holdfast.stores.postgres.connections import SESSION
 from holdfast.stores.postgres.store import PostgresStore
 from tests.poolers import PgBouncer

@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from holdfast import Holdfast, StoreUnavailable
+from holdfast import Holdfast
 from holdfast.core.jobs.job import Receipt
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres.connections import Connections, translated
 from holdfast.stores.postgres.store import PostgresStore
 from tests.acceptance.harness.proxy import Proxy

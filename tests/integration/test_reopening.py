@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, PayloadInvalid, StoreUnavailable
+from holdfast import Holdfast
+from holdfast.errors import ConfigError, PayloadInvalid, StoreUnavailable
 from holdfast.stores.sqlite.database import BUSY_MS
 from holdfast.telemetry.logs import StructuredLogger
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import Holdfast, StoreUnavailable
+from holdfast import Holdfast
+from holdfast.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from pathlib import Path

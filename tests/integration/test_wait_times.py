@@ -3,7 +3,8 @@
 import asyncio
 from datetime import timedelta
 
-from holdfast import Holdfast, ResultTimeout
+from holdfast import Holdfast
+from holdfast.errors import ResultTimeout
 from holdfast.testing import Simulation, simulated
 
 SOON = timedelta(seconds=2)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from holdfast import Holdfast, StoreUnavailable
+from holdfast import Holdfast
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres.connections import SESSION
 from holdfast.stores.postgres.store import PostgresStore
 from tests.contract.conftest import Logger

@@ -7,7 +7,7 @@ import sqlite3
 import asyncpg
 import pytest
 
-from holdfast import SchemaError
+from holdfast.errors import SchemaError
 from holdfast.ports import SchemaState
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.schema_version import MIN_COMPATIBLE

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pydantic import BaseModel, ValidationError
 
-from holdfast import Backoff, BadResponse, ErrorClass, Holdfast, current
+from holdfast import Backoff, ErrorClass, Holdfast, current
+from holdfast.errors import BadResponse
 from tests.simulation.letter_jobs import Lettering, declare_mailing
 from tests.simulation.ports import POISON
 from tests.simulation.provided_jobs import ProvidedJobs, Providing, declare_provided

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from holdfast import JobNotFound, StateRefused, StoreUnavailable
 from holdfast.core.dead_letters.letter import Cause, LetterFilter, LetterState
 from holdfast.core.errors import ArchiveDamaged, ArchiveUnavailable
+from holdfast.errors import JobNotFound, StateRefused, StoreUnavailable
 from tests.simulation.processes import Injected
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Operators:
         complain: Callable[[str], None],
     ) -> None:
         self._hold = hold
-        self._dead = hold.dead
+        self._dead = hold.dead_letters
         self._memory = memory
         self._chance = chance
         self._oracle = dead_letter_oracle

@@ -7,14 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast import (
+from holdfast import JobFailed, JobFilter, Status
+from holdfast.errors import (
     JobCancelled,
-    JobFailed,
-    JobFilter,
     JobNotFound,
     ResultTimeout,
     StateRefused,
-    Status,
     StoreUnavailable,
     VersionRefused,
 )
@@ -128,7 +126,7 @@ class People:
     async def submit_one_of_each(self) -> None:
         """Submit a job of every kind, and go."""
         async with self._hold:
-            await self._hold.resume_queue(SIDE, actor="people")
+            await self._hold.queues.resume(SIDE, actor="people")
             if self._memory.provided:
                 await self._remove_overrides()
             for job in self._kinds():
@@ -332,9 +330,9 @@ class People:
 
     async def _pause_or_resume(self) -> None:
         if self._chance.random() < 0.5:
-            await self._hold.pause_queue(SIDE, actor="people")
+            await self._hold.queues.pause(SIDE, actor="people")
         else:
-            await self._hold.resume_queue(SIDE, actor="people")
+            await self._hold.queues.resume(SIDE, actor="people")
 
     async def _wait(self) -> None:
         job_id = self._known()

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from holdfast import Holdfast, JobFunction, Provider
+    from holdfast import Holdfast, JobFunction
+    from holdfast.types import Provider
     from tests.simulation.witness import Witness
 
 MODEL, RATED, SHARED, SPARE, BACKED = "model", "rated", "shared", "spare", "backed"

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from unittest import mock
 
-from holdfast import StoreUnavailable
 from holdfast.engine.worker.garbage_collector import GARBAGE_COLLECTOR
+from holdfast.errors import StoreUnavailable
 from tests import invariants
 from tests.simulation import promises
 from tests.simulation.faults import SeededFaults

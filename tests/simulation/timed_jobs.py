@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast import JobCancelled, JobFailed, JobNotFound, ResultTimeout, SignalTimeout
+from holdfast import JobFailed
+from holdfast.errors import JobCancelled, JobNotFound, ResultTimeout, SignalTimeout
 from tests.simulation.timing_oracle import EVERY, SECOND, TICK
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AutoReplay, Backoff, Holdfast, Retention, Retryable, Status, Ticket
+from holdfast import AutoReplay, Backoff, Holdfast, Retention, Retryable, Status
+from holdfast.operations import Ticket
 from holdfast.testing import Simulation, simulated
 
 hold = Holdfast(
@@ -58,15 +59,15 @@ async def test_a_failed_job_has_a_ticket_and_can_be_replayed(sim: Simulation) ->
     assert [ticket.job_id for ticket in tickets] == [job.id]
     broken[0] = False
 
-    await hold.dead.triage(job.id, "transient", actor="ada")
-    await hold.dead.remediate(job.id, "it answers", actor="ada")
-    plan = await hold.dead.plan(job.id, safe="it is only read", actor="ada")
+    await hold.dead_letters.triage(job.id, "transient", actor="ada")
+    await hold.dead_letters.remediate(job.id, "it answers", actor="ada")
+    plan = await hold.dead_letters.plan(job.id, safe="it is only read", actor="ada")
     assert plan.token is not None
-    await hold.dead.replay(plan.token, actor="ada")
+    await hold.dead_letters.replay(plan.token, actor="ada")
     await sim.advance("1m")
 
     assert (await hold.read(job.id)).status is Status.COMPLETED
-    assert (await hold.dead.show(job.id)).letter.state == "verified"
+    assert (await hold.dead_letters.show(job.id)).letter.state == "verified"
 
 
 @simulated(hold)
@@ -86,9 +87,9 @@ async def test_the_archive_of_a_simulation_is_gone_with_it(sim: Simulation) -> N
     jobs = [await grade.submit(number) for number in range(3)]
     await sim.advance("1m")
 
-    assert await hold.dead.archive() == 2
-    assert [letter.job_id for letter in await hold.dead.list()] == [jobs[-1].id]
-    assert await hold.dead.restore(jobs[0].id) == ([jobs[0].id], {})
+    assert await hold.dead_letters.archive() == 2
+    assert [letter.job_id for letter in await hold.dead_letters.list()] == [jobs[-1].id]
+    assert await hold.dead_letters.restore(jobs[0].id) == ([jobs[0].id], {})
 
 
 @simulated(hold)

@@ -10,7 +10,8 @@ import httpx
 import httpx2
 import pytest
 
-from holdfast import Backoff, ConfigError, ErrorClass, Holdfast, JobFailed, current
+from holdfast import Backoff, ErrorClass, Holdfast, JobFailed, current
+from holdfast.errors import ConfigError
 from holdfast.testing import (
     Answer,
     Call,

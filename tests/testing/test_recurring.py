@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import Backoff, ConfigError, Holdfast, Status
+from holdfast import Backoff, Holdfast, Status
+from holdfast.errors import ConfigError
 from holdfast.testing import Simulation, Stuck, inline, simulated, simulation
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from holdfast import ConfigError, Holdfast
+from holdfast import Holdfast
 from holdfast.cli import app
 from holdfast.cli.doctor.checks import Health, Letters, of_archive, of_letters
 from holdfast.cli.options.app_loader import DEFAULT_APPLICATION, Target
@@ -16,6 +16,7 @@ from holdfast.cli.process.health import letters_gauge
 from holdfast.cli.results import with_job_id
 from holdfast.cli.views.dead_letters import COMMANDS
 from holdfast.core.dead_letters.letter import NEXT, LetterFilter, LetterState
+from holdfast.errors import ConfigError
 
 FEW = Letters(total=12, open=3, pages=0, overdue=False, hooks=1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Breaker, ProviderEvent, ProviderStatus
+from holdfast import Breaker
 from holdfast.cli.views.providers import (
     ProviderDetails,
     ProviderListing,
@@ -18,6 +18,7 @@ from holdfast.cli.views.providers import (
 )
 from holdfast.core.providers.limits import Limits, Rate
 from holdfast.core.providers.provider import ProviderSpec
+from holdfast.operations import ProviderEvent, ProviderStatus
 
 NOW = datetime(2026, 3, 2, 9, 32, 27, tzinfo=UTC)
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import ProviderStatus
 from holdfast.cli.commands import queues, schedules
 from holdfast.cli.views import providers as view
-from holdfast.cli.views.jobs import HISTORY, JobDetails, JobListing, show, show_list
+from holdfast.cli.views.jobs import HISTORY, show, show_list
 from holdfast.cli.views.table import moment, show_table
 from holdfast.core.jobs.job import Event, EventKind, Job
 from holdfast.core.jobs.states import Status
 from holdfast.core.jobs.transitions import FOR_EVER
+from holdfast.engine.operations.job_service import JobDetails, JobListing
+from holdfast.operations import ProviderStatus
 from holdfast.wiring.system import SystemIds
 from tests.builders import a_failure
 

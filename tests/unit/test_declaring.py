@@ -9,16 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Backoff,
-    ConfigError,
-    Holdfast,
-    JobFunction,
-    PayloadInvalid,
-    PayloadTooLarge,
-    StageFunction,
-)
+from holdfast import Backoff, Holdfast, JobFunction
+from holdfast.errors import ConfigError, PayloadInvalid, PayloadTooLarge
 from holdfast.testing import inline
+from holdfast.types import StageFunction
 
 MODULES = {
     "shared_hold": "from holdfast import Holdfast\nhold = Holdfast('sqlite:///never-opened.db')\n",
@@ -110,7 +104,7 @@ def greet(hold: Holdfast) -> JobFunction[[str], str]:
 async def test_a_call_of_submit_many_is_no_text_and_no_mapping(
     greet: JobFunction[[str], str], call: Any
 ) -> None:
-    with pytest.raises(PayloadInvalid, match=r"item 1 of submit_many: a call is given as a tuple or list"):
+    with pytest.raises(PayloadInvalid, match=r"item 1 of submit_many: a call must be a tuple or list"):
         await greet.submit_many([("Ada",), call])
 
 

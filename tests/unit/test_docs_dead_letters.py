@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import operations, types
 from holdfast.config import Settings
 from holdfast.core.dead_letters.letter import GRAPH, NEXT, LetterState, by_hand, mermaid
 from holdfast.core.dead_letters.ticket import TicketKind
@@ -24,18 +25,18 @@ RETRIES = DOCS / "guides/retries-and-failures.md"
 STATES = DOCS / "explanation/states.md"
 
 PUBLIC = [
-    holdfast.DeadLetters,
+    operations.DeadLetterService,
     holdfast.Redactor,
 ]
 VALUES = [
-    holdfast.Letter,
-    holdfast.LetterFilter,
-    holdfast.LetterStep,
-    holdfast.Group,
+    operations.Letter,
+    operations.LetterFilter,
+    operations.LetterStep,
+    operations.Group,
     holdfast.Retention,
     holdfast.AutoReplay,
-    holdfast.Pattern,
-    holdfast.Ticket,
+    types.Pattern,
+    operations.Ticket,
 ]
 
 
@@ -136,7 +137,7 @@ def test_every_field_of_a_letters_values_is_in_the_reference(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [holdfast.Retention, holdfast.AutoReplay, holdfast.LetterFilter, holdfast.Redactor]
+    "kind", [holdfast.Retention, holdfast.AutoReplay, operations.LetterFilter, holdfast.Redactor]
 )
 def test_the_reference_shows_the_defaults_of_a_value(kind: type) -> None:
     [call] = re.findall(rf"^{kind.__name__}\((.*?)\)$", read(API), re.MULTILINE | re.DOTALL)

@@ -2,8 +2,10 @@
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,21 +13,34 @@ import pytest
 import holdfast
 from holdfast import (
     Backoff,
-    EventKind,
     Holdfast,
+    HoldfastError,
     Job,
     JobFunction,
     JobHandle,
-    PublicCode,
-    StageFunction,
     Status,
+    errors,
+    operations,
+    types,
 )
+from holdfast.core import errors as core_errors
 from holdfast.core.failures.failure import MEANINGS, Failure, Meaning
 from holdfast.core.jobs.states import ENDED, GRAPH
 from holdfast.core.jobs.transitions import AttemptEnd
 from holdfast.core.providers.breaker_state import STATES
+from holdfast.operations import ProviderStatus
 from holdfast.telemetry.metric_catalog import COUNTERS
+from holdfast.types import Current, EventKind, Provider, PublicCode, StageFunction
 from tests.pages import DOCS, ROOT, read, table, words
+
+SERVICES = [
+    operations.Database,
+    operations.DeadLetterService,
+    operations.JobService,
+    operations.ProviderService,
+    operations.QueueService,
+    operations.ScheduleService,
+]
 
 API = DOCS / "reference/api.md"
 FAILURES = DOCS / "reference/failures.md"
@@ -41,12 +56,35 @@ def code_words(page: Path) -> set[str]:
     return set(re.findall(r"\w+", " ".join(shown)))
 
 
-def test_every_public_name_is_in_the_reference() -> None:
-    assert [name for name in holdfast.__all__ if name not in code_words(API)] == []
+@pytest.mark.parametrize("module", [holdfast, errors, operations, types], ids=lambda module: module.__name__)
+def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
+    assert [name for name in module.__all__ if name not in code_words(API)] == []
+
+
+def test_a_public_name_has_one_home_except_errors_that_applications_raise_or_catch() -> None:
+    modules = (holdfast, errors, operations, types)
+    homes = Counter(name for module in modules for name in module.__all__)
+
+    assert {name for name, count in homes.items() if count > 1} == {
+        "HoldfastError",
+        "JobFailed",
+        "Permanent",
+        "Retryable",
+    }
+
+
+def test_every_exception_of_the_library_is_public() -> None:
+    tree = {
+        name
+        for name, kind in vars(core_errors).items()
+        if inspect.isclass(kind) and issubclass(kind, HoldfastError)
+    }
+
+    assert tree == set(errors.__all__)
 
 
 @pytest.mark.parametrize(
-    "kind", [Holdfast, JobFunction, StageFunction, JobHandle, Backoff, holdfast.Provider, holdfast.Providers]
+    "kind", [Holdfast, JobFunction, StageFunction, JobHandle, Backoff, Provider, *SERVICES]
 )
 def test_every_public_method_is_in_the_reference(kind: type) -> None:
     methods = [name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")]
@@ -93,12 +131,12 @@ def test_every_name_and_option_of_the_ready_clients_is_in_the_reference() -> Non
 @pytest.mark.parametrize(
     "kind",
     [
-        holdfast.Current,
+        Current,
         Failure,
         holdfast.JobFilter,
         holdfast.Event,
         holdfast.Breaker,
-        holdfast.ProviderStatus,
+        ProviderStatus,
     ],
 )
 def test_every_field_of_a_value_is_in_the_reference(kind: Any) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import PayloadSealed
 from holdfast.core.envelope import ensure_open, is_encoded, unwrap, wrap
+from holdfast.errors import PayloadEncrypted
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists)
 
@@ -44,7 +44,9 @@ def test_what_cannot_be_decoded_stays_as_it_is_and_is_refused_by_whoever_needs_i
 
     assert kept == "~secret"
     assert is_encoded(kept)
-    with pytest.raises(PayloadSealed, match=r"^the result is encoded, .* give Holdfast\(codec=…\) the codec"):
+    with pytest.raises(
+        PayloadEncrypted, match=r"^the result is encoded, .* give Holdfast\(codec=…\) the codec"
+    ):
         ensure_open(kept, "the result")
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import StoreUnavailable
 from holdfast.engine.batcher import Batcher
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.wiring.threads import Threads
 

@@ -469,7 +469,7 @@ def verdicts(found: Sequence[PreflightCheck]) -> dict[str, bool]:
 
 def told(letter: Letter, facts: Facts, what: str, *, restart: bool = False) -> tuple[bool, str]:
     [check] = [check for check in checks(letter, facts, restart=restart) if check.what == what]
-    return check.holds, check.told
+    return check.holds, check.detail
 
 
 def remediated(cause: Cause = Cause.DATA, *, version: str = "1.4") -> Letter:
@@ -483,7 +483,7 @@ def test_a_letter_for_whose_replay_everything_speaks_passes_every_check() -> Non
     assert verdicts(found) == dict.fromkeys(
         ["workflow", "schema", "input", "stages", "provider", "version"], True
     )
-    assert [check.told for check in found] == [
+    assert [check.detail for check in found] == [
         "cause data, evidence on record",
         "the schema fits",
         "the function takes the arguments",

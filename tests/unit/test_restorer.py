@@ -259,7 +259,7 @@ async def test_letters_come_back_file_by_file_until_there_are_enough() -> None:
     told: list[tuple[int, int]] = []
 
     done, _ = await a_restorer(store, shelf).restore(
-        LetterFilter(limit=7), told=lambda *counts: told.append(counts)
+        LetterFilter(limit=7), on_progress=lambda *counts: told.append(counts)
     )
 
     assert (len(done), store.calls, told) == (7, [3, 3, 1], [(3, 12), (6, 12), (9, 12)])

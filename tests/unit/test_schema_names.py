@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from holdfast import ConfigError, Holdfast
+from holdfast import Holdfast
+from holdfast.errors import ConfigError
 from holdfast.stores.postgres.naming import LONGEST, Namespace
 from holdfast.stores.queries import Statements, migrations
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, Job
+from holdfast import Holdfast, Job
 from holdfast.config import GENERIC, Settings, load_settings, variables_of
+from holdfast.errors import ConfigError
 from holdfast.testing import inline
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, JobFunction, PayloadInvalid
+from holdfast import Holdfast, JobFunction
+from holdfast.errors import PayloadInvalid
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError
 from holdfast.engine.options import WorkerOptions
+from holdfast.errors import ConfigError
 
 
 def test_lengths_are_written_as_everywhere() -> None:

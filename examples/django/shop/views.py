@@ -3,7 +3,7 @@ from django.http import Http404, HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from holdfast import JobNotFound
+from holdfast.errors import JobNotFound
 from shop.jobs import confirm, hold
 from shop.models import Order
 

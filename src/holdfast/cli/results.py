@@ -71,11 +71,9 @@ def id_or_beginning(text: str) -> str:
 
 async def full_id(hold: Holdfast, text: str) -> str:
     """Return the id that starts with *text*. Raises `JobNotFound` if no id does, or more than one."""
-    digits = text.replace("-", "").lower()
-    if is_id(text) or not _BEGINNING.fullmatch(digits):
+    if is_id(text) or not _BEGINNING.fullmatch(text.replace("-", "").lower()):
         return canonical(text)
-    low, high = (str(UUID(digits.ljust(32, filler))) for filler in "0f")
-    found = await hold.runtime.store.ids_between(low, high, limit=CANDIDATES + 1)
+    found = await hold.jobs.ids_starting_with(text, limit=CANDIDATES + 1)
     match found:
         case [job_id]:
             return job_id

@@ -2,9 +2,7 @@
 
 import asyncio
 import getpass
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -74,8 +72,4 @@ async def _run(hold: Holdfast, operation: Callable[[Holdfast], Awaitable[T]]) ->
 def _raise_log_level(hold: Holdfast) -> None:
     """Log only warnings and errors beside the output; an application's own logger still gets every line."""
     if isinstance(hold.runtime.logger, StructuredLogger):
-        level = max(
-            hold.settings.log_level.upper(), "WARNING", key=logging.getLevelNamesMapping().__getitem__
-        )
-        quiet = StructuredLogger(level=level, as_json=hold.settings.log_format == "json")
-        hold.runtime = replace(hold.runtime, logger=quiet)
+        hold.runtime.logger.raise_level("WARNING")

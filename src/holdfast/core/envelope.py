@@ -6,7 +6,7 @@ So a codec can be introduced while jobs exist, and a process without the codec, 
 from collections.abc import Callable
 
 from holdfast.core import strict_json
-from holdfast.core.errors import PayloadSealed
+from holdfast.core.errors import PayloadEncrypted
 
 ENCODED_PREFIX = "~"
 """No JSON text begins with it."""
@@ -45,9 +45,9 @@ def is_encoded(text: str | None) -> bool:
 
 
 def ensure_open(text: str, what: str) -> None:
-    """Raise `PayloadSealed` if *text* is encoded, and so not JSON."""
+    """Raise `PayloadEncrypted` if *text* is encoded, and so not JSON."""
     if text.startswith(ENCODED_PREFIX):
-        raise PayloadSealed(
+        raise PayloadEncrypted(
             f"{what} is encoded, and this process cannot decode it; "
             "give Holdfast(codec=…) the codec, and the key, that it was written with"
         )

@@ -33,7 +33,7 @@ HoldfastError
  |
  |   raised by setup
  +-- ConfigError
- |    +-- PayloadSealed
+ |    +-- PayloadEncrypted
  +-- WithinUnsupported
  +-- StoreUnavailable
  |    +-- StoreReadOnly
@@ -245,10 +245,10 @@ class ConfigError(HoldfastError):
     """A setting is missing or contradicts another. The message names it and what it may be."""
 
 
-class PayloadSealed(ConfigError):
+class PayloadEncrypted(ConfigError):
     """Arguments or a result are stored encoded, and this process has no codec, or not the key, to decode them.
 
-    Give `Holdfast(codec=…)` what they were written with, and ask again. What is stored is as it was.
+    Give `Holdfast(codec=…)` the codec that they were written with, and call again. What is stored is unchanged.
     """
 
 
@@ -316,7 +316,7 @@ class ArchiveMissing(HoldfastError):
 
 
 class ArchiveDamaged(HoldfastError):
-    """What the archive holds is not what was put there, or was sealed with a key that is not at hand.
+    """An archived file was changed, or was encrypted with a key that is not configured.
 
-    Nothing of it was used. Take it from a copy of the archive, or give the key that it was sealed with.
+    Nothing of it was used. Restore the file from a copy of the archive, or configure the key that it was encrypted with.
     """

@@ -23,11 +23,15 @@ The path of a job:
 Calls to providers, `providers/`: admission (permit or refusal), link (a worker's link to a provider), which consists of
 provider_cache (the shared state as last read), outcome_buffer (outcomes to report), local_limits and limiter (what this
 worker has of the limits) and exchanger (when it exchanges with the store); shared_state (the row that all workers
-share), availability (which providers refuse calls), releaser (releases held jobs as fast as the provider accepts calls).
+share), availability (which providers refuse calls), releaser (releases held jobs as fast as the provider accepts calls),
+service (operations of an operator).
 
 Dead letters, `dead_letters/`: service (operations of an operator), preflight (can it be replayed?), replayer (carries
 out replay plans), auto_replayer (plans without an operator), ticket_notifier (log and hooks), archiver (archive and
 retention), restorer (back from the archive).
+
+Operators, `operations/`: access (opens the store for a service, and runs it for code without an event loop),
+job_service, queue_service, schedule_service; the services of providers and dead letters are in their packages.
 
 Shared by all: runtime (the dependencies), options, service (the loop of a background service), store_retry and
 store_availability (outages of the store), naming (log fields), worker/garbage_collector (tunes Python's).

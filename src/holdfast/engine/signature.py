@@ -136,7 +136,7 @@ class Signature:
         return encode(checked, what=self._the_result, limit=self._limit)
 
     def load_result(self, text: str) -> Any:
-        """Read a result back, with the type that the function declares. Raises `PayloadSealed`."""
+        """Read a result back, with the type that the function declares. Raises `PayloadEncrypted`."""
         ensure_open(text, self._the_result)
         return self._result.read(text)
 

@@ -1,5 +1,6 @@
 """A job that was submitted, seen from outside."""
 
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.core.durations import Duration
@@ -7,19 +8,20 @@ from holdfast.core.errors import JobCancelled, JobFailed
 from holdfast.core.failures.failure import ErrorClass, Failure
 from holdfast.core.jobs.job import End, Event, Job, Receipt
 from holdfast.core.jobs.states import Status
-from holdfast.face.sync import Portal, in_sync
+from holdfast.engine.operations.access import in_sync
 
 if TYPE_CHECKING:
     from holdfast.face.holdfast import Holdfast
 
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 
 class JobHandle(Generic[R_co]):
     """A submitted job.
 
-    `existing` says that an earlier job stands for this submission; `payload_differs` that it was
-    submitted with other arguments.
+    `existing` is true if an earlier job has the same key or subject, and nothing was stored; `payload_differs` is true
+    if that job was submitted with other arguments.
     """
 
     __slots__ = ("_hold", "existing", "id", "name", "payload_differs")
@@ -35,10 +37,10 @@ class JobHandle(Generic[R_co]):
         return f"<job {self.name!r} {self.id}>"
 
     async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait for the job to end and give what it returned, with the type that it declares.
+        """Wait for the job to end, and return its result with the type that its function declares.
 
         Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after *timeout*; the job then goes on. Inside
-        another job, that one waits without a worker.
+        another job, that job is parked meanwhile, and occupies no worker.
         """
         return self._value(await self._hold._end_of(self.id, timeout))  # type: ignore[no-any-return]  # restored by annotation
 
@@ -51,15 +53,15 @@ class JobHandle(Generic[R_co]):
         return await self._hold.events(self.id)
 
     async def cancel(self) -> Status:
-        """End the job if it waits, or ask its worker to stop it.
+        """Cancel the job if it waits, or request its worker to stop it.
 
-        Returns `cancelled`, or `processing` if the worker was asked; the job may still complete
+        Returns `cancelled`, or `processing` if the worker was requested to stop it; the job may still complete
         before it stops. Raises `StateRefused` if the job had ended.
         """
         return await self._hold.cancel(self.id)
 
     async def retry(self) -> Job:
-        """Bring the job back after it failed, from the stage that failed, with fresh attempts."""
+        """Queue the job again after it failed, with all of its attempts; finished stages are kept."""
         return await self._hold.retry(self.id)
 
     result_sync = in_sync(result)
@@ -68,12 +70,10 @@ class JobHandle(Generic[R_co]):
     cancel_sync = in_sync(cancel)
     retry_sync = in_sync(retry)
 
-    @property
-    def _portal(self) -> Portal:
-        return self._hold._portal
-
-    def _on(self, hold: "Holdfast") -> "JobHandle[R_co]":
-        return JobHandle(hold, Receipt(self.id), name=self.name)
+    def _run_sync(self, method: str, call: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
+        return self._hold._portal.run(
+            method, lambda hold: call(JobHandle(hold, Receipt(self.id), name=self.name))
+        )
 
     def _value(self, job: Job | End) -> Any:
         match job.status:

@@ -2,86 +2,66 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, get_args, overload
+from typing import Any, TypeVar
 
 from holdfast.config import load_settings
 from holdfast.core.coroutines import run_here
-from holdfast.core.dead_letters.replay_plan import AutoReplay
 from holdfast.core.dead_letters.retention import Retention
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, StateRefused, WithinUnsupported
 from holdfast.core.failures.backoff import Backoff
 from holdfast.core.failures.rules import Rule
 from holdfast.core.jobs.job import End, Event, Job, JobFilter, Receipt, Submission
-from holdfast.core.jobs.schedules import Missed, Schedule, Ticks, every
 from holdfast.core.jobs.states import Status
-from holdfast.core.providers.breaker import Breaker
-from holdfast.core.providers.provider_state import ProviderState
+from holdfast.core.names import ensure_name
 from holdfast.core.redaction import Redactor
 from holdfast.core.strict_json import encode, ensure_storable
 from holdfast.core.within import kind_of
 from holdfast.engine.dead_letters.service import DeadLetterService
-from holdfast.engine.execution.context import CALLING, CURRENT, STAGE
-from holdfast.engine.execution.job_context import JobContext
 from holdfast.engine.naming import name_and_queue
-from holdfast.engine.options import Hook
-from holdfast.engine.providers.shared_state import Step, swap
-from holdfast.engine.registry import OnDeadline, Registry
+from holdfast.engine.operations.access import StoreAccess, in_sync
+from holdfast.engine.operations.job_service import JobService
+from holdfast.engine.operations.queue_service import QueueService
+from holdfast.engine.operations.schedule_service import ScheduleService
+from holdfast.engine.providers.service import ProviderService
+from holdfast.engine.registry import JobSpec
 from holdfast.engine.result_waiter import ResultWaiter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.engine.submitter import Submitter
 from holdfast.engine.worker.worker import Worker
 from holdfast.face.current import ensure_going_on
-from holdfast.face.dead import DeadLetters
-from holdfast.face.declaring import (
-    JobDecorator,
-    StageDecorator,
-    job_spec,
-    length_of,
-    named,
-    policy_of,
-    provider_spec,
-    stage_spec,
-)
+from holdfast.face.database import Database
+from holdfast.face.declarations import Declarations
 from holdfast.face.handles import JobHandle
 from holdfast.face.jobs import JobFunction
-from holdfast.face.providers import (
-    Provider,
-    Providers,
-    ProviderStatus,
-    statuses,
-    unknown_provider,
-)
 from holdfast.face.running import running
-from holdfast.face.stages import StageFunction
-from holdfast.face.sync import Portal, in_sync
+from holdfast.face.sync import Portal
+from holdfast.face.waiting import job_that_can_wait, require_job
 from holdfast.ports import Codec, Logger, Metrics, SchemaState
-from holdfast.ports.providers import ProviderEvent
 from holdfast.ports.store import APPLY_LIMIT, LockWait
 from holdfast.wiring import assemble
-from holdfast.wiring.cron import cron
 
-P = ParamSpec("P")
-R = TypeVar("R")
-HookT = TypeVar("HookT", bound=Hook)
+T = TypeVar("T")
 
 
-class Holdfast:
-    """Keeps jobs: declares them, stores them, runs them.
+class Holdfast(Declarations):
+    """Declares jobs, stores their calls, and runs them.
 
-    *url* is `sqlite:///file.db` or `postgresql://…`; without it `DATABASE_URL` decides. What is not
-    given as an argument comes from the environment, and then from the defaults of `Settings`. Applications that share a
-    PostgreSQL database have a *schema* each, and see nothing of each other. A *codec*
-    turns arguments and results into what is stored, to encrypt them, for example. A *redactor* takes secrets out of all
-    that is told. Dead letters go to the *archive*, a folder or `s3://bucket/prefix`, when their *retention* is over; a
-    replay compares the *code_version* with that of the failure.
+    *url* is `sqlite:///file.db` or `postgresql://…`; without it `DATABASE_URL` decides. An option that is not given as an
+    argument is read from the environment, then from the defaults of `Settings`. Applications that share a PostgreSQL
+    database have a *schema* each, and do not see each other's jobs. A *codec* transforms arguments and results before
+    they are stored, for example to encrypt them. A *redactor* removes secrets from messages, logs and dead letters. Dead
+    letters are moved to the *archive*, a folder or `s3://bucket/prefix`, when their *retention* is over; a replay compares
+    the *code_version* with that of the failure.
+
+    Operators use its services: `jobs`, `dead_letters`, `providers`, `queues`, `schedules` and `database`. Each async
+    method, here and there, has a twin for code without an event loop, whose name ends in `_sync`.
 
     >>> hold = Holdfast("sqlite:///holdfast.db")
     >>> @hold.job("greet")
@@ -109,22 +89,18 @@ class Holdfast:
         metrics: Metrics | None = None,
         assemble: Callable[..., Runtime] = assemble,
     ) -> None:
-        self.settings = load_settings(
+        settings = load_settings(
             database_url=url,
             database_schema=schema,
             retry_max_attempts=attempts,
             archive_url=archive,
             code_version=code_version,
         )
+        super().__init__(settings, backoff=backoff)
         self.strict_keys = strict_keys
-        self._policy = self.settings.retry_policy
-        if backoff is not None:
-            self._policy = replace(self._policy, backoff=backoff)
-        self._registry = Registry()
-        self._hooks: list[Hook] = []
         self._assemble = partial(
             assemble,
-            self.settings,
+            settings,
             registry=self._registry,
             rules=tuple(rules),
             redactor=redactor,
@@ -138,7 +114,7 @@ class Holdfast:
         self._use(self._assemble())
 
     def _use(self, runtime: Runtime) -> None:
-        """Work with *parts* from now on: the real ones, or those of a simulated world."""
+        """Work with *runtime* from now on: the real one, or that of a simulated world."""
         self.runtime = runtime
         self._submitter = Submitter(
             runtime.store,
@@ -148,16 +124,32 @@ class Holdfast:
         )
         self._waiter = self._new_waiter()
         self._opened = False
-        self._door = asyncio.Lock()
+        self._opening = asyncio.Lock()
+        self._make_services(runtime)
+
+    def _make_services(self, runtime: Runtime) -> None:
+        """Make the services for operators, on the store of *runtime*."""
+        self.jobs = JobService(runtime, self._access("jobs"))
+        self.dead_letters = DeadLetterService(runtime, self._access("dead_letters"))
+        self.providers = ProviderService(runtime, self._access("providers"))
+        self.queues = QueueService(runtime, self._access("queues"))
+        self.schedules = ScheduleService(runtime, self._access("schedules"))
+        self.database = Database(runtime, self._access("database"), lambda: self._url)
+
+    def _access(self, service: str) -> StoreAccess:
+        def run_sync(method: str, call: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
+            return self._portal.run(method, lambda hold: call(getattr(hold, service)))
+
+        return StoreAccess(self.open, self._open_for_change, run_sync)
 
     def _twin(self) -> "Holdfast":
-        """Make one with the same declarations and connections of its own, for another event loop."""
+        """Return a Holdfast with the same declarations and its own connections, for another event loop."""
         twin = copy(self)
         twin._use(replace(self._assemble(), logger=self.runtime.logger, metrics=self.runtime.metrics))
         return twin
 
-    def _on(self, hold: "Holdfast") -> "Holdfast":
-        return hold
+    def _run_sync(self, method: str, call: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
+        return self._portal.run(method, call)
 
     @property
     def _url(self) -> str:
@@ -167,291 +159,30 @@ class Holdfast:
     def _new_waiter(self) -> ResultWaiter:
         return ResultWaiter(self.runtime.store, self.runtime.dice, poll=self.settings.worker_options.poll)
 
-    @overload
-    def job(self, name: Callable[P, Awaitable[R]], /) -> JobFunction[P, R]: ...
-    @overload
-    def job(self, name: Callable[P, R], /) -> JobFunction[P, R]: ...
-    @overload
-    def job(
-        self,
-        name: str | None = None,
-        *,
-        attempts: int | None = None,
-        backoff: Backoff | None = None,
-        max_wait: Duration | None = None,
-        timeout: Duration | None = None,
-        deadline: Duration | None = None,
-        on_deadline: OnDeadline = "cancel",
-        on_exhausted: Mapping[str, str | Iterable[str]] | None = None,
-        auto_replay: AutoReplay | None = None,
-        max_failed_runs: int | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        aliases: Sequence[str] = (),
-    ) -> JobDecorator: ...
-    def job(
-        self,
-        name: str | Callable[..., Any] | None = None,
-        *,
-        attempts: int | None = None,
-        backoff: Backoff | None = None,
-        max_wait: Duration | None = None,
-        timeout: Duration | None = None,
-        deadline: Duration | None = None,
-        on_deadline: OnDeadline = "cancel",
-        on_exhausted: Mapping[str, str | Iterable[str]] | None = None,
-        auto_replay: AutoReplay | None = None,
-        max_failed_runs: int | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        aliases: Sequence[str] = (),
-    ) -> JobDecorator | JobFunction[..., Any]:
-        """Declare a job: each call submitted of the function is stored, then run by a worker.
-
-        Used as `@hold.job`, or as `@hold.job(...)` with options.
-
-        *attempts* counts the first one. *max_failed_runs* limits the runs that fail or lose their worker, whatever the
-        stages of the job store in between; without it, that is 100 times the attempts. A retry waits at most 300 s, or
-        *max_wait*. *timeout* limits one attempt. *deadline* limits everything, from
-        submission on: waiting, attempts and retries; a handler that runs then is cancelled, or with
-        *on_deadline* `"finish"` goes on, and its result is kept as late. Higher *priority* runs first.
-        *aliases* are names that it had before: jobs stored under them run here, too.
-
-        *on_exhausted* says what follows when no attempt is left, by the class of the failure: `{"NETWORK_TIMEOUT":
-        "page"}`; the words are `review`, `alert`, `page` and `backup`, one or several. *auto_replay* lets a job that
-        failed go on once without a person.
-        """
-
-        def declare(function: Callable[..., Any]) -> JobFunction[..., Any]:
-            spec = job_spec(
-                function,
-                name=None if callable(name) else name,
-                policy=policy_of(self._policy, attempts, backoff, max_wait),
-                timeout=timeout,
-                deadline=deadline,
-                on_deadline=on_deadline,
-                on_exhausted=on_exhausted,
-                auto_replay=auto_replay,
-                max_failed_runs=max_failed_runs,
-                queue=queue,
-                priority=priority,
-                aliases=aliases,
-            )
-            self._registry.add(spec)
-            return JobFunction(self, spec)
-
-        return declare(name) if callable(name) else JobDecorator(declare)
-
-    def every(
-        self, length: Duration, *, name: str | None = None, missed: Missed = "latest"
-    ) -> Callable[[JobFunction[[], R]], JobFunction[[], R]]:
-        """Submit the job below by itself, at whole multiples of *length*: each hour on the hour.
-
-        Once for each tick, over all workers. *missed* says what becomes of ticks that no worker was there
-        for: `"latest"` makes up for the last, `"all"` for each, `"skip"` for none.
-        """
-        step = length_of(length)
-        if step < timedelta(seconds=1):
-            raise ConfigError(f"every({length!r}) is too often; a second is the least")
-        return self._recurring(f"every {length}", every(step), name, missed)
-
-    def cron(
-        self, expression: str, *, tz: str = "UTC", name: str | None = None, missed: Missed = "latest"
-    ) -> Callable[[JobFunction[[], R]], JobFunction[[], R]]:
-        """Submit the job below by itself, when the cron *expression* says so in the time zone *tz*.
-
-        Once for each tick, over all workers; *missed* as with `every`.
-        """
-        return self._recurring(f"cron {expression} ({tz})", cron(expression, tz), name, missed)
-
-    def _recurring(
-        self, told: str, ticks: Ticks, name: str | None, missed: Missed
-    ) -> Callable[[JobFunction[[], R]], JobFunction[[], R]]:
-        if missed not in get_args(Missed):
-            raise ConfigError(f"missed={missed!r} is not usable: it is 'latest', 'all' or 'skip'")
-
-        def declare(job: JobFunction[[], R]) -> JobFunction[[], R]:
-            if not isinstance(job, JobFunction):
-                raise ConfigError(
-                    f"{told} stands above something that is no job; put it above @hold.job(...)"
-                )
-            job.spec.signature.dump_args((), {})  # it has to do without arguments
-            known = named(name or job.name, "schedule")
-            self._registry.recur(job.spec, Schedule(known, told, ticks, missed))
-            return job
-
-        return declare
-
-    @overload
-    def stage(self, name: Callable[P, R], /) -> StageFunction[P, R]: ...
-    @overload
-    def stage(
-        self,
-        name: str | None = None,
-        *,
-        attempts: int | None = None,
-        backoff: Backoff | None = None,
-        max_wait: Duration | None = None,
-        timeout: Duration | None = None,
-        provider: Provider | None = None,
-    ) -> StageDecorator: ...
-    def stage(
-        self,
-        name: str | Callable[..., Any] | None = None,
-        *,
-        attempts: int | None = None,
-        backoff: Backoff | None = None,
-        max_wait: Duration | None = None,
-        timeout: Duration | None = None,
-        provider: Provider | None = None,
-    ) -> StageDecorator | StageFunction[..., Any]:
-        """Declare a stage: inside a job it runs once, and its result is kept for later attempts.
-
-        Used as `@hold.stage`, or as `@hold.stage(...)` with options. Its name belongs to one function, since results are
-        stored under it. With a *provider* it runs only while that lets calls through; meanwhile its job is held, with its attempts.
-        """
-
-        if provider is not None:
-            self._ensure_declared_here(provider)
-
-        def declare(function: Callable[..., Any]) -> StageFunction[..., Any]:
-            policy = policy_of(self._policy, attempts, backoff, max_wait)
-            known = None if callable(name) else name
-            spec = stage_spec(function, name=known, policy=policy, timeout=timeout, provider=provider)
-            self._registry.add_stage(spec)
-            return StageFunction(spec)
-
-        return declare(name) if callable(name) else StageDecorator(declare)
-
-    def _ensure_declared_here(self, provider: Provider) -> None:
-        if not isinstance(provider, Provider):
-            raise ConfigError(
-                f"provider={provider!r} is no provider; give what hold.provider({provider!r}) returned"
-            )
-        if self._registry.providers.get(provider.name) is not provider.spec:
-            raise ConfigError(
-                f"provider {provider.name!r} was declared with another Holdfast; declare it with this one"
-            )
-
-    def provider(
-        self,
-        name: str,
-        *,
-        timeout: Duration | None = None,
-        concurrency: int | None = None,
-        rate: str | None = None,
-        breaker: Breaker | None = None,
-        backup: "Provider | str | None" = None,
-        retry_budget: float | None = None,
-        key: Callable[[Any], str] | None = None,
-        concurrency_per_key: int | None = None,
-        rate_per_key: str | None = None,
-        max_wait: Duration | None = None,
-    ) -> Provider:
-        """Declare an outside service, which all workers of the store call with one accord.
-
-        *timeout* limits one call. *concurrency* and *rate* (`"60/min"`) limit all calls, over all workers. The
-        *breaker* says when it counts as broken; *backup* is who is called instead. *retry_budget* is how many retries
-        there may be for each first call, `0.2` for one in five. *key* tells customers apart by a stage's arguments,
-        `lambda a: a.customer`: they take turns, and each has the limits *concurrency_per_key* and *rate_per_key*.
-        A provider that asks to be left alone is, for at most 300 s, or *max_wait*.
-        """
-        spec = provider_spec(
-            name,
-            timeout=self.settings.gateway_timeout if timeout is None else timeout,
-            concurrency=concurrency,
-            rate=rate,
-            breaker=self.settings.breaker if breaker is None else breaker,
-            backup=backup,
-            retry_budget=retry_budget,
-            key=key,
-            concurrency_per_key=concurrency_per_key,
-            rate_per_key=rate_per_key,
-            max_wait=max_wait,
-        )
-        self._registry.add_provider(spec)
-        return Provider(spec)
-
-    @property
-    def providers(self) -> Providers:
-        """What an operator sees of providers, and can lay down about them."""
-        return Providers(self)
-
-    async def _change_provider(self, name: str, step: Step[None], *, actor: str) -> None:
-        """Lay something down about a provider, for all workers; their releasers hear of it within a poll."""
-        if not actor:
-            raise ConfigError("nobody is named; tell who decides, with actor=")
-        await self._open_to_act()
-        await self._ensure_provider(name)
-        done = await swap(self.runtime.store, name, step, dice=self.runtime.dice)
-        for entry in done.announcements:
-            self.runtime.logger.info(f"provider {entry.kind}", provider=name, **entry.meta)
-
-    async def _ensure_provider(self, name: str) -> None:
-        known = {*self._registry.providers, *await self.runtime.store.provider_names()}
-        if name not in known:
-            raise unknown_provider(name, list(known), declared=bool(self._registry.providers))
-
-    async def _provider_statuses(self, name: str | None) -> list[ProviderStatus]:
-        await self.open()
-        store, declared = self.runtime.store, self._registry.providers
-        if name is not None:
-            await self._ensure_provider(name)
-        # Workers of an earlier version take jobs that are held for their name for those of a provider without one.
-        names = sorted({*declared, *await store.provider_names()} - {""}) if name is None else [name]
-        now, rows = await store.providers(names)
-        states = {known: ProviderState.load(row.state) for known, row in rows.items()}
-        return statuses(names, states, await store.held(), declared, now)
-
-    async def _provider_events(self, name: str, limit: int) -> list[ProviderEvent]:
-        await self.open()
-        await self._ensure_provider(name)
-        return await self.runtime.store.provider_events(name, limit=limit)
-
-    @property
-    def dead(self) -> DeadLetters:
-        """What is left of jobs that failed, and the way back."""
-        return DeadLetters(self)
-
-    async def _dead_letter_service(self) -> DeadLetterService:
-        """Open the operator's desk."""
-        await self._open_to_act()
-        return DeadLetterService(self.runtime)
-
-    def on_ticket(self, hook: HookT) -> HookT:
-        """Have a function, plain or async, called with each `Ticket`: at least once, by one of the workers.
-
-        Used as a decorator. One that raises, or takes more than 5 s, is called again after a minute, then each time
-        after twice as long, up to 64 minutes.
-        """
-        if not callable(hook):
-            raise ConfigError(f"on_ticket({hook!r}) is no function; give one that takes a Ticket")
-        self._hooks.append(hook)
-        return hook
+    def _job_function(self, spec: JobSpec) -> JobFunction[..., Any]:
+        return JobFunction(self, spec)
 
     async def open(self) -> None:
-        """Connect to the store. Everything that needs it does this by itself."""
+        """Connect to the store. Every method that needs the store does this first."""
         if self._opened:
             return
-        async with self._door:  # many first submissions at once shall not open it as many times
+        async with self._opening:  # concurrent first calls open it once
             if not self._opened:
                 await self.runtime.store.open()
                 self.runtime.redactor.rekey(await self.runtime.store.redaction_key())
                 self._opened = True
 
-    async def _open_to_act(self) -> None:
-        """Connect for something that takes effect, which nothing does any more in a job that is put back."""
+    async def _open_for_change(self) -> None:
+        """Connect for a change; inside a job that is being parked, nothing may take effect any more."""
         ensure_going_on()
         await self.open()
 
     async def close(self) -> None:
-        """Let go of the store, after what was submitted is stored."""
+        """Disconnect from the store, after everything that was submitted is stored."""
         await self._submitter.drain()
         await self._waiter.close()
-        self._waiter, self._door = (
-            self._new_waiter(),
-            asyncio.Lock(),
-        )  # the next event loop may be another one
+        # The next event loop may be another one.
+        self._waiter, self._opening = self._new_waiter(), asyncio.Lock()
         await self.runtime.store.close()
         self.runtime.executor.close()
         self._opened = False
@@ -463,14 +194,18 @@ class Holdfast:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def apply_schema(self, *, wait: Duration = APPLY_LIMIT) -> SchemaState:
-        """Bring the database to this code's schema, and tell what it was before.
+    async def apply_schema(
+        self, *, wait: Duration = APPLY_LIMIT, blocked: Callable[[LockWait], object] | None = None
+    ) -> SchemaState:
+        """Create or upgrade the schema of the database, and return its state before.
 
-        While another session holds a lock on the tables, such as a backup, it is tried again and again for as long as
-        *wait* says; each time a line in the log says which session that is, and workers go on. Raises
-        `StoreUnavailable` then: nothing was changed.
+        While another session holds a lock on the tables, such as a backup, it is retried for *wait*; each time *blocked*
+        is called, or a line is logged, with the sessions that hold it. Workers go on meanwhile. Raises
+        `StoreUnavailable` after *wait*: nothing was changed.
         """
-        return await self.runtime.store.apply_schema(limit=duration(wait), blocked=self._log_lock_wait)
+        return await self.runtime.store.apply_schema(
+            limit=duration(wait), blocked=self._log_lock_wait if blocked is None else blocked
+        )
 
     def _log_lock_wait(self, wait: LockWait) -> None:
         self.runtime.logger.warning(
@@ -489,7 +224,7 @@ class Holdfast:
         grace: Duration | None = None,
         poll: Duration | None = None,
     ) -> AsyncIterator[Worker]:
-        """Run a worker while the block runs; at its end it finishes what it has in hand."""
+        """Run a worker while the block runs; at its end the worker finishes its running jobs, within *grace*."""
         self.settings.ensure_usable()
         self._registry.ensure_backups()
         await self.open()
@@ -500,17 +235,17 @@ class Holdfast:
             yield worker
 
     async def _submit(self, batch: Sequence[Submission], within: Any = None) -> list[Receipt]:
-        """Store calls of jobs; `JobFunction.submit` is the way to make them."""
-        await self._open_to_act()
-        job = self._waiting_job()
+        """Store calls of jobs; `JobFunction.submit` makes them."""
+        await self._open_for_change()
+        job = job_that_can_wait(self.runtime.store)
         if job is None:
-            return await self._stored(batch, within)
+            return await self._submitted(batch, within)
         with job.submitting():
-            receipts = await self._stored(batch, within)
+            receipts = await self._submitted(batch, within)
         job.submitted(batch, receipts)
         return receipts
 
-    async def _stored(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
+    async def _submitted(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
         if within is not None:
             return await self._submitter.submit_within(within, batch)
         if len(batch) == 1:
@@ -518,151 +253,117 @@ class Holdfast:
         return await self._submitter.submit_many(batch)
 
     def _submit_here(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
-        """Store calls in this thread, which is the one that a plain connection may be used in."""
+        """Store calls in this thread: a plain connection may not be used in another."""
         ensure_going_on()
         kind = kind_of(within)
         if kind.awaits:
             raise WithinUnsupported(
-                f"submit_sync() got {kind.value}, which works on its event loop only; write `await submit(...)` there"
+                f"submit_sync() got {kind.value}, which can be used on its event loop only; write `await submit(...)` there"
             )
         return run_here(self._submitter.submit_within(within, batch))
 
     def handle(self, job_id: str, name: str = "") -> JobHandle[Any]:
-        """Give a handle to a job that was submitted before, perhaps elsewhere."""
+        """Return a handle to a job that was submitted before, perhaps by another process."""
         return JobHandle(self, Receipt(job_id, existing=True), name=name)
 
     async def wait(self, job_id: str, *, timeout: Duration | None = None, owner: str | None = None) -> Job:
-        """Wait until the job has ended, and read it. Raises `ResultTimeout`, `JobNotFound`."""
+        """Wait until the job has ended, and return it. Raises `ResultTimeout`, `JobNotFound`."""
         job = await self.read(job_id, owner=owner)
         if not job.status.ended:
             limit = None if timeout is None else duration(timeout)
-            # By the id as it is stored: the store names those that ended, and knows one spelling.
+            # By the id as it is stored: the store reports ended jobs in that spelling only.
             await self._waiter.wait(job.id, timeout=limit)
             job = await self.runtime.store.get(job.id)
         return job
 
     async def _end_of(self, job_id: str, timeout: Duration | None) -> Job | End:
-        """Wait for a job's end; inside a job, without a worker."""
-        waiting = self._waiting_job()
+        """Wait for a job's end; inside a job, that job is parked meanwhile."""
+        waiting = job_that_can_wait(self.runtime.store)
         if waiting is None:
             return await self.wait(job_id, timeout=timeout)
         return await waiting.suspension.end_of(job_id, None if timeout is None else duration(timeout))
 
-    def _waiting_job(self) -> JobContext | None:
-        """Give the job that the running code belongs to, if it can wait without a worker; a stage cannot."""
-        running = CURRENT.get()
-        if running is None or not running.is_kept_by(self.runtime.store):
-            return None
-        if STAGE.get() is not None or CALLING.get():
-            return None
-        return running
-
-    def _inside_a_job(self, what: str) -> JobContext:
-        running = self._waiting_job()
-        if running is None:
-            raise ConfigError(
-                f"{what} was called outside a job's function; call it there, and not inside a stage or a permit's block"
-            )
-        return running
-
     async def sleep(self, length: Duration) -> None:
-        """Let the job that calls this rest for *length*, without a worker, over restarts."""
-        await self._inside_a_job("sleep()").suspension.sleep(duration(length))
+        """Park the job that calls this for *length*: it occupies no worker, and restarts do not matter."""
+        await require_job(self.runtime.store, "sleep()").suspension.sleep(duration(length))
 
     async def wait_for(self, signal: str, *, timeout: Duration | None = None) -> Any:
-        """Let the job that calls this wait, without a worker, until somebody signals; give what was sent along.
+        """Park the job that calls this until the signal is sent, and return the data of the signal.
 
-        Raises `SignalTimeout` after *timeout*.
+        The job occupies no worker meanwhile. Raises `SignalTimeout` after *timeout*.
         """
         limit = None if timeout is None else duration(timeout)
-        return await self._inside_a_job("wait_for()").suspension.signal(named(signal, "signal"), limit)
+        job = require_job(self.runtime.store, "wait_for()")
+        return await job.suspension.signal(ensure_name(signal, "signal"), limit)
 
     async def signal(
         self, job_id: str, signal: str, data: Any = None, *, owner: str | None = None, actor: str = ""
     ) -> None:
-        """Tell a job something that it waits for now, or will later. Raises `StateRefused` if it has ended.
+        """Send a signal to a job, which waits for it now or will later. Raises `StateRefused` if it has ended.
 
-        Its history tells what was sent and when, and by whom if *actor* says so.
+        The history of the job records the signal, its data, the time, and the *actor* if one is given.
         """
         ensure_storable(owner=owner, actor=actor)
-        await self._open_to_act()
+        await self._open_for_change()
         text = encode(data, what=f"data of signal {signal!r}")
-        await self.runtime.store.signal(job_id, named(signal, "signal"), text, owner=owner, actor=actor)
+        await self.runtime.store.signal(job_id, ensure_name(signal, "signal"), text, owner=owner, actor=actor)
         self.runtime.metrics.count("signals_sent")
         its = await name_and_queue(self.runtime.store, job_id)
         self.runtime.logger.info("signal sent", job_id=job_id, **its, signal=signal, actor=actor)
 
     async def read(self, job_id: str, *, owner: str | None = None) -> Job:
-        """Read a job. Raises `JobNotFound` if it is absent or not *owner*'s."""
+        """Return a job. Raises `JobNotFound` if it is absent or not *owner*'s."""
         ensure_storable(owner=owner)
         await self.open()
         return await self.runtime.store.get(job_id, owner=owner)
 
-    async def find(self, wanted: JobFilter = JobFilter()) -> list[Job]:  # noqa: B008 - a frozen value
-        """List jobs, newest first."""
+    async def find(self, job_filter: JobFilter = JobFilter()) -> list[Job]:  # noqa: B008 - a frozen value
+        """Return jobs, the newest first; with `at_risk`, by deadline."""
         await self.open()
-        return await self.runtime.store.find(wanted)
+        return await self.runtime.store.find(job_filter)
 
     async def events(self, job_id: str, *, owner: str | None = None) -> list[Event]:
-        """Read a job's history, in order. Raises `JobNotFound` if it is absent or not *owner*'s."""
+        """Return the history of a job, in order. Raises `JobNotFound` if it is absent or not *owner*'s."""
         await self.read(job_id, owner=owner)
         return await self.runtime.store.events(job_id)
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
-        """End a job that waits, or ask the worker of a running one to stop it."""
+        """Cancel a job that waits, or request the worker of a running job to stop it; return its status."""
         ensure_storable(owner=owner)
-        await self._open_to_act()
+        await self._open_for_change()
         return await self.runtime.store.cancel(job_id, owner=owner)
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        """Bring a failed job back, from the stage that failed, with fresh attempts."""
+        """Queue a failed job again, with all of its attempts; finished stages are kept."""
         ensure_storable(owner=owner)
-        await self._open_to_act()
+        await self._open_for_change()
         return await self.runtime.store.retry(job_id, owner=owner)
-
-    async def pause_queue(self, queue: str, *, actor: str, reason: str = "") -> bool:
-        """Have no worker start jobs of *queue*, within a poll; what runs goes on. False if it was paused before."""
-        ensure_storable(actor=actor, reason=reason)
-        await self._open_to_act()
-        paused = await self.runtime.store.pause_queue(named(queue, "queue"), actor=actor, reason=reason)
-        if paused:
-            self.runtime.logger.info("queue paused", queue=queue, actor=actor, reason=reason)
-        return paused
-
-    async def resume_queue(self, queue: str, *, actor: str) -> bool:
-        """Let workers start jobs of *queue* again. False if it was not paused."""
-        ensure_storable(queue=queue, actor=actor)
-        await self._open_to_act()
-        resumed = await self.runtime.store.resume_queue(queue)
-        if resumed:
-            self.runtime.logger.info("queue resumed", queue=queue, actor=actor)
-        return resumed
 
     async def accept_late(
         self, job_id: str, *, actor: str, reason: str = "", owner: str | None = None
     ) -> Job:
-        """Let a result stand that came after the deadline: the job has then completed with it.
+        """Complete a job with the result that arrived after its deadline.
 
-        What the job names with `when_late_is_accepted` is submitted in the same transaction, so the job has
-        to be declared here. Raises `StateRefused` if there is no late result.
+        The job that is declared with `when_late_is_accepted` is submitted in the same transaction, so *job_id* must be a
+        call of a job that is declared here. Raises `StateRefused` if there is no late result.
         """
         ensure_storable(actor=actor, reason=reason, owner=owner)
-        await self._open_to_act()
+        await self._open_for_change()
         job = await self.read(job_id, owner=owner)
         spec = self._registry.get(job.name)
         if spec is None:
             raise ConfigError(
-                f"no job named {job.name!r} is declared here, so what follows an acceptance is not known; "
+                f"no job named {job.name!r} is declared here, so it is unknown which job follows an acceptance; "
                 "import the module that declares it"
             )
         if job.late_result is None:
-            raise StateRefused(f"job {job_id} is {job.status} and has no late result that could be accepted")
+            raise StateRefused(f"job {job_id} is {job.status} and has no late result to accept")
         then = None
         if spec.on_accept:
             follower: JobFunction[..., Any] = spec.on_accept[0]
             then = follower._follows(job.id, spec.signature.load_result(job.late_result))
         meta = json.dumps({"actor": actor, **({"reason": reason} if reason else {})})
-        # Of the result that was read, and of no other that may have come since: what follows was made of it.
+        # Only the result that was read is accepted: the job that follows was made of it, and a later result may differ.
         accepted = await self.runtime.store.accept_late(
             job.id, owner=owner, meta=meta, then=then, late_at=job.late_at
         )
@@ -680,18 +381,16 @@ class Holdfast:
     cancel_sync = in_sync(cancel)
     retry_sync = in_sync(retry)
     signal_sync = in_sync(signal)
-    pause_queue_sync = in_sync(pause_queue)
-    resume_queue_sync = in_sync(resume_queue)
     accept_late_sync = in_sync(accept_late)
     sleep_sync = in_sync(sleep)
     wait_for_sync = in_sync(wait_for)
 
     def close_sync(self) -> None:
-        """Let go of what the `_sync` verbs opened, after what was submitted is stored; the next one opens it again."""
+        """Close the connections of the `_sync` methods, after everything that was submitted is stored."""
         self._portal.close()
 
     def load_result(self, job: Job) -> Any:
-        """Read a job's result, with the type that its function declares here."""
+        """Return the result of a job, with the type that its function declares here."""
         return self._loaded(job.name, job.result)
 
     def _loaded(self, name: str, result: str | None) -> Any:
@@ -701,12 +400,12 @@ class Holdfast:
         return spec.signature.load_result(result or "null")
 
     def _new_id(self) -> str:
-        """Make an id for a job."""
+        """Return a new id for a job."""
         return self.runtime.ids.job_id()
 
 
 def _given(options: Any, **changes: Any) -> Any:
     given = {name: value for name, value in changes.items() if value is not None}
     if isinstance(given.get("queues"), str):
-        raise ConfigError(f"queues={given['queues']!r} is one text; give a list of names")
+        raise ConfigError(f"queues={given['queues']!r} is one string; give a list of names")
     return replace(options, **given)

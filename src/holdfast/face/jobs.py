@@ -9,14 +9,15 @@ from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from holdfast.core.coroutines import mark_async
 from holdfast.core.durations import LONGEST, Duration, duration, instant_in_utc
 from holdfast.core.errors import ConfigError, PayloadInvalid, SubmitError
 from holdfast.core.jobs.job import Receipt, Submission
+from holdfast.core.names import LONGEST_NAME, is_name
 from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.registry import JobSpec
 from holdfast.face.current import next_key, trace_here
 from holdfast.face.handles import JobHandle
-from holdfast.face.marking import mark_async
 
 if TYPE_CHECKING:
     from holdfast.face.holdfast import Holdfast
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LONGEST_WORD = 200
 PART = 4_000
 
 
@@ -47,18 +47,18 @@ class SubmitOptions:
 
     @property
     def unique(self) -> bool:
-        """Whether an earlier job may stand for the submission."""
+        """Whether the submission may return an earlier job."""
         return self.key is not None or self.subject is not None
 
     def over(self, earlier: "SubmitOptions") -> "SubmitOptions":
-        """Give *earlier* with what is set here on top."""
+        """Return *earlier* with the options that are set here."""
         here = {field.name: getattr(self, field.name) for field in fields(self)}
         unset = {field.name: field.default for field in fields(self)}
         return replace(earlier, **{name: value for name, value in here.items() if value is not unset[name]})
 
 
 class JobFunction(Generic[P, R]):
-    """A job. `submit` has the function's own signature; calling it runs the function, here and now."""
+    """A job. `submit` has the signature of the function; calling it runs the function directly, without a job."""
 
     def __init__(self, hold: "Holdfast", spec: JobSpec, *, options: SubmitOptions = SubmitOptions()) -> None:
         self._hold = hold
@@ -92,11 +92,11 @@ class JobFunction(Generic[P, R]):
         deadline: Duration | None = None,
         within: Any = None,
     ) -> "JobFunction[P, R]":
-        """Give the same job with options for what is submitted through it, beside those it has already.
+        """Return the same job with options for its submissions, in addition to those it has.
 
         *key*: a second submission with it returns the first job. *subject* and *version*: a version
-        runs once; a higher one runs with *rerun*. *owner*: who may see it. *delay* or *run_at*: not
-        before then. *deadline*: the time from submission in which it must have ended, else it fails.
+        runs once; a higher one runs with *rerun*. *owner*: the owner of the job. *delay* or *run_at*: the
+        earliest start. *deadline*: the time from submission by which the job must have ended, else it fails.
         *within*: a connection in whose transaction the job is stored.
         """
         made = SubmitOptions(
@@ -117,9 +117,9 @@ class JobFunction(Generic[P, R]):
         return JobFunction(self._hold, self.spec, options=made)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a call of the function. Once this returns, it will run.
+        """Store a call of the function as a job. When this returns, the job is on disk.
 
-        Raises `PayloadInvalid` for arguments that the function would not take or that cannot be
+        Raises `PayloadInvalid` for arguments that the function does not accept or that cannot be
         stored, `KeyReused`, `VersionRefused`, or `StoreUnavailable` if the store did not answer in
         time: then the outcome is unknown, and a submission with the same key is safe.
         """
@@ -139,8 +139,8 @@ class JobFunction(Generic[P, R]):
     async def submit_many(self, calls: Iterable[Sequence[Any]]) -> list[JobHandle[R]]:
         """Store many calls, each given as its positional arguments, in as few writes as possible.
 
-        All of them are checked before any is stored; an error names the item that it is about. A long list is written in parts, side by side;
-        after `StoreUnavailable` some of them may be stored.
+        All of them are checked before any is stored; an error names the item. A long list is written in parts,
+        concurrently; after `StoreUnavailable` some of them may be stored.
         """
         texts = self._texts(calls)
         if len(texts) <= PART or self._options.within is not None:
@@ -158,7 +158,7 @@ class JobFunction(Generic[P, R]):
 
     def _texts(self, calls: Iterable[Sequence[Any]]) -> list[str]:
         if self._options.unique:
-            raise PayloadInvalid("a key or a subject stands for one job; submit those one by one")
+            raise PayloadInvalid("a key or a subject identifies one job; submit such jobs one by one")
         with _collecting_later():
             return [self._text(index, call) for index, call in enumerate(calls)]
 
@@ -169,14 +169,14 @@ class JobFunction(Generic[P, R]):
             raise type(error)(f"item {index} of submit_many: {error}") from None
 
     async def _submit_in_parts(self, texts: list[str]) -> list[JobHandle[R]]:
-        """Write one part while the next is put together: the database and this process work side by side."""
+        """Write one part while the next is prepared: the database and this process work concurrently."""
         writing = []
         for start in range(0, len(texts), PART):
             part = self._submit_texts(texts[start : start + PART])
             writing.append(asyncio.create_task(part, name=f"holdfast submit {self.name} {start}"))
-            await asyncio.sleep(0)  # it is on its way before the next part is put together
+            await asyncio.sleep(0)  # it is being written before the next part is prepared
             if len(writing) > 1:
-                await asyncio.wait([writing[-2]])  # more than two would only stand in each other's way
+                await asyncio.wait([writing[-2]])  # more than two would only compete
         await asyncio.wait(writing)
         return [handle for part in writing for handle in part.result()]
 
@@ -197,7 +197,7 @@ class JobFunction(Generic[P, R]):
 
     def _submission(self, text: str, trace: str | None = None) -> Submission:
         options = self._options
-        key, mark = self._identity(text)
+        key, fingerprint = self._identity(text)
         # By position: a bulk submission makes one of these per job, and names double the cost.
         return Submission(
             self._hold._new_id(),
@@ -213,45 +213,47 @@ class JobFunction(Generic[P, R]):
             options.version,
             options.rerun,
             self._strict_keys,
-            mark,
+            fingerprint,
             trace,
             self._deadline,
         )
 
     def _identity(self, text: str) -> tuple[str | None, str | None]:
-        """Give what the submission is known by again, and the mark of its arguments; outside a job, mostly neither.
+        """Return the key of the submission and the fingerprint of its arguments; outside a job, neither is needed mostly.
 
-        Inside one, another attempt shall repeat none.
+        Inside a job every submission has a key, so that another attempt does not repeat it.
         """
         options = self._options
         if not options.unique and CURRENT.get() is None:
             return None, None
-        mark = self._hold.runtime.fingerprint(text)
-        return options.key if options.unique else next_key(self.name, options.owner, mark), mark
+        fingerprint = self._hold.runtime.fingerprint(text)
+        return options.key if options.unique else next_key(self.name, options.owner, fingerprint), fingerprint
 
     def _trace(self) -> str | None:
         return trace_here(self._hold.runtime.tracer)
 
     def _follows(self, job_id: str, result: Any) -> Submission:
-        """Make the submission that follows an accepted late result; once, however often it is accepted."""
+        """Return the submission that follows an accepted late result; its key makes it unique."""
         made = self._submission(self.spec.signature.dump_args((job_id, result), {}), self._trace())
         text = made.args
         return made._replace(key=f"late:{job_id}", fingerprint=self._hold.runtime.fingerprint(text))
 
     def when_late_is_accepted(self, job: "JobFunction[[str, R], Any]") -> "JobFunction[[str, R], Any]":
-        """Submit *job* with the id and the result of each job whose late result somebody accepts.
+        """Submit *job* with the id and the result of each job whose late result is accepted.
 
-        Usable as a decorator above `@hold.job(...)`. It is stored with the acceptance, or not at all.
+        Usable as a decorator above `@hold.job(...)`. It is stored in the transaction of the acceptance.
         """
         if self.spec.on_accept:
-            raise ConfigError(f"job {self.name!r} has such a job already: {self.spec.on_accept[0].name!r}")
+            raise ConfigError(
+                f"job {self.name!r} already has a job that follows an acceptance: {self.spec.on_accept[0].name!r}"
+            )
         self.spec.on_accept.append(job)
         return job
 
 
 @contextmanager
 def _collecting_later() -> Iterator[None]:
-    """Keep the garbage collector off a great many new values: it would look at all of them, again and again."""
+    """Disable the garbage collector while many values are created: it would traverse all of them repeatedly."""
     if not gc.isenabled():
         yield
         return
@@ -263,24 +265,24 @@ def _collecting_later() -> Iterator[None]:
 
 
 def _arguments(call: object) -> tuple[Any, ...]:
-    """Give the positional arguments of one call; a text or a mapping would fall apart into its characters or keys."""
+    """Return the positional arguments of one call; a string or a mapping is refused, as it would be iterated."""
     if isinstance(call, list | tuple):
         return tuple(call)
     if not isinstance(call, Sequence) or isinstance(call, str | bytes | bytearray):
         raise PayloadInvalid(
-            f"a call is given as a tuple or list of its arguments, and not as a {type(call).__name__}; "
+            f"a call must be a tuple or list of its arguments, not a {type(call).__name__}; "
             "write (argument,) for a single one"
         )
     return tuple(call)
 
 
 def checked_deadline(length: Duration | None) -> timedelta | None:
-    """Read a deadline. Raises `PayloadInvalid` for one that no job could meet."""
+    """Parse a deadline. Raises `PayloadInvalid` if it is not positive or too long."""
     if length is None:
         return None
     deadline = _length(length, "deadline")
     if not deadline:
-        raise PayloadInvalid(f"deadline must be more than nothing and at most {LONGEST.days:,} days")
+        raise PayloadInvalid(f"deadline must be positive and at most {LONGEST.days:,} days")
     return deadline
 
 
@@ -291,15 +293,10 @@ def _length(length: Duration, what: str) -> timedelta:
 
 
 def _word(text: str | None, what: str) -> str | None:
-    if text is not None and (not text or not is_word(text)):
-        # An empty key would make one job of all the requests that came without one.
-        raise PayloadInvalid(f"{what} must be printable text of 1 to {LONGEST_WORD} characters")
+    if text is not None and (not text or not is_name(text)):
+        # With an empty key, all requests that have no key would be one job.
+        raise PayloadInvalid(f"{what} must be printable text of 1 to {LONGEST_NAME} characters")
     return text
-
-
-def is_word(text: object) -> bool:
-    """Say whether *text* can name something in every store."""
-    return isinstance(text, str) and len(text) <= LONGEST_WORD and text.isprintable()
 
 
 def _priority(priority: int | None) -> int | None:

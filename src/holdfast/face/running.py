@@ -9,18 +9,18 @@ from holdfast.engine.worker.worker import Worker
 
 @asynccontextmanager
 async def running(worker: Worker) -> AsyncIterator[Worker]:
-    """Run *worker* while the block runs, then let it finish.
+    """Run *worker* while the block runs, then stop it and wait until it has finished its jobs.
 
-    A worker that breaks ends the block: an application shall not go on in the belief that its jobs run.
+    An error of the worker ends the block, so that an application does not go on without its worker.
     """
-    told = asyncio.Event()
+    stopped = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(_run(worker, told), name=f"holdfast {worker.name}")
+            task = group.create_task(_run(worker, stopped), name=f"holdfast {worker.name}")
             try:
                 yield worker
             finally:
-                told.set()
+                stopped.set()
                 worker.stop()
                 # Before the group cancels it, if the block failed: a claim that is cancelled may have been committed.
                 await asyncio.wait([task])
@@ -30,11 +30,11 @@ async def running(worker: Worker) -> AsyncIterator[Worker]:
         raise
 
 
-async def _run(worker: Worker, told: asyncio.Event) -> None:
+async def _run(worker: Worker, stopped: asyncio.Event) -> None:
     try:
         await worker.run()
     except asyncio.CancelledError:
-        if told.is_set():
+        if stopped.is_set():
             raise
-        # A group takes the cancellation of one task for no more than that task's end.
-        raise RuntimeError(f"the worker {worker.name!r} was cancelled by somebody else") from None
+        # A task group ignores that one of its tasks was cancelled.
+        raise RuntimeError(f"the worker {worker.name!r} was cancelled from outside") from None

@@ -4,12 +4,12 @@ import asyncio
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from holdfast.core.coroutines import mark_async
 from holdfast.core.errors import PayloadInvalid
+from holdfast.core.names import LONGEST_NAME, is_name
 from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.execution.job_context import JobContext
 from holdfast.engine.registry import StageSpec
-from holdfast.face.jobs import LONGEST_WORD, is_word
-from holdfast.face.marking import mark_async
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -31,9 +31,9 @@ class StageFunction(Generic[P, R]):
 
     def options(self, *, key: str) -> "StageFunction[P, R]":
         """Know this call by *key* instead of by its order: for stages that run side by side."""
-        if not key or not is_word(key) or key.startswith("#"):
+        if not key or not is_name(key) or key.startswith("#"):
             raise PayloadInvalid(
-                f"a stage's key must be printable text of 1 to {LONGEST_WORD} characters and not begin with '#', "
+                f"a stage's key must be printable text of 1 to {LONGEST_NAME} characters and not begin with '#', "
                 "which counts the calls without a key"
             )
         return StageFunction(self.spec, key=key)

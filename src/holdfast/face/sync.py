@@ -1,68 +1,67 @@
-"""For code without an event loop: each verb has a twin that blocks until its answer is there.
+"""For code without an event loop: runs async methods on an event loop in a thread, and waits for their results.
 
-The twins of a `Holdfast` share one thread with an event loop, and there a second `Holdfast` with the same
-declarations and connections of its own: an async application in the same process never meets it. The
-thread starts with the first call, and anew in a forked child, where threads and connections are the parent's.
+The `_sync` methods of a `Holdfast` and of its services share one thread with an event loop, and there a second `Holdfast`
+with the same declarations and its own connections, which an async application in the same process never uses. The
+thread starts at the first call, and again in a forked child, where threads and connections are the parent's.
 """
 
 import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.engine.execution.context import CURRENT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from holdfast.face.holdfast import Holdfast
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Portal:
-    """Where blocking calls go in, and answers come out. Threads may share it."""
+    """Runs async calls for code without an event loop. Threads may share it."""
 
     def __init__(self, hold: "Holdfast") -> None:
         self._hold = hold
         self._lock = threading.Lock()
-        self._room: _Room | None = None
+        self._loop_thread: _LoopThread | None = None
         _PORTALS.add(self)
 
-    def run(self, verb: str, ask: "Callable[[Holdfast], Coroutine[Any, Any, T]]") -> T:
-        """Have *ask* awaited on a loop, and wait for what it gives. Raises `ConfigError` on a loop's own thread."""
-        refuse_on_a_loop(verb)
+    def run(self, method: str, call: "Callable[[Holdfast], Coroutine[Any, Any, T]]") -> T:
+        """Await *call* on the event loop of the thread, and return its result. Raises `ConfigError` on a loop's own thread."""
+        refuse_on_a_loop(method)
         job = CURRENT.get()
         if job is not None and job.is_kept_by(self._hold.runtime.store):
-            # A plain job asks on its worker's loop: there, what it waits for gives its slot free.
-            return answer_of(asyncio.run_coroutine_threadsafe(ask(self._hold), job.loop))
+            # A plain job calls on its worker's loop: there, a wait frees its slot.
+            return result_of(asyncio.run_coroutine_threadsafe(call(self._hold), job.loop))
         with self._lock:
-            if self._room is None:
-                self._room = _Room(self._hold._twin())
-            asked = self._room.ask(ask)
-        return answer_of(asked)
+            if self._loop_thread is None:
+                self._loop_thread = _LoopThread(self._hold._twin())
+            running = self._loop_thread.start(call)
+        return result_of(running)
 
     def close(self) -> None:
-        """Disconnect and end the thread. The next call makes another."""
+        """Disconnect and end the thread. The next call starts another."""
         with self._lock:
-            room, self._room = self._room, None
-        if room is not None:
-            room.close()
+            loop_thread, self._loop_thread = self._loop_thread, None
+        if loop_thread is not None:
+            loop_thread.close()
 
     def forget(self) -> None:
-        """Start anew in a forked child."""
+        """Drop the thread of the parent, in a forked child; the next call starts another."""
         self._lock = threading.Lock()
-        if self._room is not None:
-            _LEFT_BEHIND.append(self._room)
-        self._room = None
+        if self._loop_thread is not None:
+            _LEFT_BEHIND.append(self._loop_thread)
+        self._loop_thread = None
 
 
-class _Room:
+class _LoopThread:
     """The thread, its loop, and the `Holdfast` that lives there."""
 
     def __init__(self, hold: "Holdfast") -> None:
@@ -79,46 +78,46 @@ class _Room:
         self._ready.set_result(asyncio.get_running_loop())
         await self._stop.wait()
 
-    def ask(self, ask: "Callable[[Holdfast], Coroutine[Any, Any, T]]") -> "Future[T]":
-        return asyncio.run_coroutine_threadsafe(ask(self._hold), self._loop)
+    def start(self, call: "Callable[[Holdfast], Coroutine[Any, Any, T]]") -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(call(self._hold), self._loop)
 
     def close(self) -> None:
         try:
-            self.ask(lambda hold: hold.close()).result()
+            self.start(lambda hold: hold.close()).result()
         finally:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
 
 
-def answer_of(asked: "Future[T]") -> T:
-    """Wait for what was asked on another thread's loop."""
+def result_of(running: "Future[T]") -> T:
+    """Wait for a call that runs on the event loop of another thread, and return its result."""
     try:
-        return asked.result()
+        return running.result()
     except CancelledError:
-        raise StoreUnavailable("the Holdfast was closed before it could answer; ask again") from None
+        raise StoreUnavailable("the Holdfast was closed before the call had ended; call it again") from None
     except BaseException:
-        asked.cancel()  # whoever was interrupted waits no longer, and nobody shall wait in their place
+        running.cancel()  # the caller was interrupted: nothing may go on waiting in its place
         raise
 
 
-def refuse_on_a_loop(verb: str) -> None:
-    """Raise `ConfigError` where an event loop runs: it would stand still, and with it the answer."""
+def refuse_on_a_loop(method: str) -> None:
+    """Raise `ConfigError` in a thread with a running event loop: it would be blocked, and the call with it."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise ConfigError(
-        f"{verb}_sync() blocks, and would block the event loop that runs here; write `await {verb}(...)` instead"
+        f"{method}_sync() blocks, and would block the event loop that runs here; write `await {method}(...)` instead"
     )
 
 
 _PORTALS: "WeakSet[Portal]" = WeakSet()
 
-_LEFT_BEHIND: list[_Room] = []
-"""What a forked child has of its parent: kept, since to close it would be to speak on the parent's connections."""
+_LEFT_BEHIND: list[_LoopThread] = []
+"""Threads of the parent in a forked child. They are kept: closing them would use the connections of the parent."""
 
 
-def _start_anew() -> None:
+def _forget_all() -> None:
     for portal in list(_PORTALS):
         portal.forget()
 
@@ -128,31 +127,5 @@ def _close_all() -> None:
         portal.close()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_close_all)
-
-
-class _Twinned(Protocol):
-    @property
-    def _portal(self) -> Portal: ...
-
-    def _on(self, hold: "Holdfast") -> Any:
-        """Give the same thing as it is seen from *hold*."""
-        ...
-
-
-S = TypeVar("S", bound=_Twinned)
-
-
-def in_sync(verb: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
-    """Make the twin of an async method for code without an event loop."""
-    name = verb.__name__
-
-    @wraps(verb)
-    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._portal.run(name, lambda hold: verb(self._on(hold), *args, **kwargs))
-
-    twin.__name__ += "_sync"
-    twin.__qualname__ += "_sync"
-    twin.__doc__ = f"Do what `{name}` does, for code without an event loop: block until it is done."
-    return twin

@@ -87,6 +87,11 @@ class StructuredLogger:
         self._as_json = as_json
         self._target: Any = None
 
+    def raise_level(self, level: str) -> None:
+        """Write lines from *level* upwards, unless only higher ones are written already."""
+        self._level = max(self._level, logging.getLevelNamesMapping()[level])
+        self._target = None
+
     @property
     def _log(self) -> Any:
         if self._target is None:

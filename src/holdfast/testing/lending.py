@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from inspect import getmembers, iscoroutinefunction
 from typing import Any, TypeVar
 
 from holdfast.core.errors import ConfigError
@@ -17,7 +18,7 @@ from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.runtime import Runtime
 from holdfast.face import Holdfast
-from holdfast.face.sync import Portal, answer_of, refuse_on_a_loop
+from holdfast.face.sync import Portal, refuse_on_a_loop, result_of
 
 T = TypeVar("T")
 
@@ -35,20 +36,17 @@ PASSED_ON = (
     "sleep",
     "wait_for",
     "signal",
-    "pause_queue",
-    "resume_queue",
     "accept_late",
-    "_change_provider",
-    "_provider_statuses",
-    "_provider_events",
-    "_dead_letter_service",
     "_end_of",
     "_submit",
     "_new_id",
 )
 """The methods that use a store, a worker or an id. Methods that declare jobs or only read a value are not replaced.
 
-The `_sync` verbs are not listed: they use the `LentPortal`."""
+The `_sync` methods are not listed: they use the `LentPortal`."""
+
+SERVICES = ("jobs", "dead_letters", "providers", "queues", "schedules", "database")
+"""The services of a `Holdfast`: all their async methods touch the store."""
 
 _lending = threading.Lock()
 
@@ -82,7 +80,7 @@ class LentPortal(Portal):
 
         job = CURRENT.get()
         if job is not None:
-            return answer_of(asyncio.run_coroutine_threadsafe(there(), job.loop))
+            return result_of(asyncio.run_coroutine_threadsafe(there(), job.loop))
         return _blocking(there)
 
     def submit_here(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
@@ -117,20 +115,37 @@ def lent(hold: Holdfast, twin_here: Callable[[], Twin]) -> Iterator[None]:
                 "this Holdfast is in a simulation or in inline() already; one test at a time can have it"
             )
         own, portal = hold._portal, LentPortal(hold, twin_here)
-        passed_on = {name: _delegate(name, twin_here) for name in PASSED_ON}
+        passed_on = {name: _delegate(getattr(Holdfast, name), twin_here) for name in PASSED_ON}
         passed_on |= {"_new_id": portal.new_id, "_submit_here": portal.submit_here}
         vars(hold).update(passed_on, _portal=portal)
+        for service in SERVICES:
+            vars(getattr(hold, service)).update(_passed_on_of(hold, service, twin_here))
     try:
         yield
     finally:
+        for service in SERVICES:
+            for name in _passed_on_of(hold, service, twin_here):
+                del vars(getattr(hold, service))[name]
         for name in passed_on:
             del vars(hold)[name]
         hold._portal = own
 
 
-def _delegate(name: str, twin_here: Callable[[], Twin]) -> Callable[..., Any]:
-    @wraps(getattr(Holdfast, name))
+def _delegate(method: Callable[..., Any], owner_here: Callable[[], object]) -> Callable[..., Any]:
+    @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(twin_here(), name)(*args, **kwargs)
+        return getattr(owner_here(), method.__name__)(*args, **kwargs)
 
     return call
+
+
+def _passed_on_of(
+    hold: Holdfast, service: str, twin_here: Callable[[], Twin]
+) -> dict[str, Callable[..., Any]]:
+    """Return the async methods of a service, passed on to the same service of the twin."""
+    methods = getmembers(type(getattr(hold, service)), iscoroutinefunction)
+    return {
+        name: _delegate(method, lambda: getattr(twin_here(), service))
+        for name, method in methods
+        if not name.startswith("_")
+    }

@@ -20,7 +20,7 @@ from holdfast.core.strict_json import fingerprint
 from holdfast.engine.options import Hook, LetterOptions
 from holdfast.engine.registry import Registry
 from holdfast.engine.runtime import Runtime
-from holdfast.ports import Clock, Codec, Executor, Logger, Metrics, Store
+from holdfast.ports import Clock, Codec, Executor, Logger, Metrics, SchemaState, Store
 from holdfast.ports.archive import Sealer
 from holdfast.stores.encoded_store import EncodedStore
 from holdfast.telemetry.logs import StructuredLogger, bind_job
@@ -173,6 +173,18 @@ def _scheme(url: str) -> str:
 def sqlite_path(url: str) -> str | None:
     """Return the file of a SQLite address; `None` for another kind of store."""
     return unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+def is_postgres(url: str) -> bool:
+    """Return whether *url* names a PostgreSQL database."""
+    return _scheme(url) in POSTGRES
+
+
+def schema_of_absent_file() -> SchemaState:
+    """Return the state of the schema in an SQLite file that does not exist."""
+    from holdfast.stores.sqlite.schema import WANTED  # noqa: PLC0415 - a process on PostgreSQL does not load SQLite
+
+    return SchemaState(found=0, wanted=WANTED, min_compatible=0)
 
 
 def _sqlite_store(settings: Settings, clock: Clock) -> Store:

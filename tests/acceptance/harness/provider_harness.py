@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from holdfast import Event, ProviderStatus
+    from holdfast import Event
+    from holdfast.operations import ProviderStatus
     from holdfast_simulator import Entry
     from tests.acceptance.harness.databases import Database
     from tests.invariants import World

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from holdfast import LetterFilter, LetterState
+from holdfast.operations import LetterFilter, LetterState
 from holdfast_simulator import Status as Answer
 from tests import invariants
 from tests.acceptance.harness.databases import StoreName, open_database
@@ -33,9 +33,9 @@ from tests.acceptance.harness.processes import HARNESS, Place, Process, Service,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from holdfast import Letter
     from holdfast.core.dead_letters.replay_plan import Phase
     from holdfast.engine.dead_letters.service import Progress
+    from holdfast.operations import Letter
     from holdfast_simulator import Entry
     from tests.acceptance.harness.databases import Database
     from tests.invariants import World
@@ -100,7 +100,7 @@ class ReplayHarness:
 
     def plan(self, letters: LetterFilter, *, canary: int, pace: float = PACE) -> str:
         """Triage, remediate and plan as an operator does; return the plan's token."""
-        dead = self.invoices.hold.dead
+        dead = self.invoices.hold.dead_letters
         dead.triage_sync(letters, "transient", actor=OPERATOR, reason="the service could not send")
         dead.remediate_sync(letters, "the service says that it sends again", actor=OPERATOR)
         planned = dead.plan_sync(
@@ -111,7 +111,7 @@ class ReplayHarness:
 
     def replay(self, token: str, *, killing: bool = False, within: float = 600.0) -> Progress:
         """Start a plan, wait until it has ended, and return its progress."""
-        dead = self.invoices.hold.dead
+        dead = self.invoices.hold.dead_letters
         dead.replay_sync(token, actor=OPERATOR)
         ended = throttled(lambda: not dead.progress_sync(token).plan.is_running)
         kill = _every(KILL_EVERY)
@@ -134,7 +134,7 @@ class ReplayHarness:
 
     def letters(self, job_ids: Sequence[str]) -> dict[str, Letter]:
         """Read the letters of these jobs."""
-        selected, dead = set(job_ids), self.invoices.hold.dead
+        selected, dead = set(job_ids), self.invoices.hold.dead_letters
         found = dead.list_sync(LetterFilter(limit=2 * LETTERS))
         return {letter.job_id: letter for letter in found if letter.job_id in selected}
 

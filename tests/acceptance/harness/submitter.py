@@ -12,7 +12,8 @@ import sys
 from contextlib import suppress
 from itertools import count
 
-from holdfast import JobFunction, StoreUnavailable
+from holdfast import JobFunction
+from holdfast.errors import StoreUnavailable
 from tests.acceptance.harness.app import TICKS, App, build
 from tests.invariants import AWAY, read_waiting
 

@@ -9,8 +9,8 @@ import signal
 import sys
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
-from holdfast import StoreUnavailable
 from holdfast.engine.worker.worker import Worker
+from holdfast.errors import StoreUnavailable
 from tests.acceptance.harness.app import TICKS, App, build, duration
 
 STORE_AWAY = 75

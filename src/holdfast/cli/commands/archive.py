@@ -20,9 +20,8 @@ from holdfast.cli.views.table import Column, Fit, show_table
 from holdfast.core.dead_letters.letter import LetterFilter
 from holdfast.core.errors import ConfigError
 from holdfast.engine.dead_letters.restorer import Archived
-from holdfast.engine.dead_letters.service import Moved
+from holdfast.engine.dead_letters.service import DeadLetterService, Moved
 from holdfast.face import Holdfast
-from holdfast.face.dead import DeadLetters
 
 MANY = 501
 """From this number of letters on, progress is reported."""
@@ -63,7 +62,7 @@ def archive(
     """Move dead letters to the archive, by the retention settings unless options are given."""
     hold = _resolve_with_archive(application, url)
     moved = run_with_store(
-        hold, lambda hold: hold.dead.archive(older_than=older_than, beyond=beyond, dry_run=dry_run)
+        hold, lambda hold: hold.dead_letters.archive(older_than=older_than, beyond=beyond, dry_run=dry_run)
     )
     if as_json:
         show_json({"due" if dry_run else "archived": moved})
@@ -111,13 +110,15 @@ def restore(
         raise ConfigError("--all cannot be combined with ids of jobs or a filter")
     hold = _resolve_with_archive(application, url)
     if listed:
-        _show_archive(run_with_store(hold, lambda hold: hold.dead.archived(letter_filter)), as_json=as_json)
+        _show_archive(
+            run_with_store(hold, lambda hold: hold.dead_letters.archived(letter_filter)), as_json=as_json
+        )
         return
-    moved = run_with_store(hold, lambda hold: _restore(hold.dead, letter_filter, dry_run=dry_run))
+    moved = run_with_store(hold, lambda hold: _restore(hold.dead_letters, letter_filter, dry_run=dry_run))
     _report_restored(moved, letter_filter, "would be restored" if dry_run else "restored", as_json=as_json)
 
 
-async def _restore(dead: DeadLetters, letter_filter: LetterFilter, *, dry_run: bool) -> Moved:
+async def _restore(dead_letters: DeadLetterService, letter_filter: LetterFilter, *, dry_run: bool) -> Moved:
     """Restore letters, and report progress if there are many."""
     with ExitStack() as stack:
         reporter: list[ReportProgress] = []
@@ -127,7 +128,7 @@ async def _restore(dead: DeadLetters, letter_filter: LetterFilter, *, dry_run: b
                 reporter.append(stack.enter_context(progress_reporter(total, least=MANY)))
             reporter[0](looked, f"{looked} of {total} letters")
 
-        return await dead.restore(letter_filter, dry_run=dry_run, told=report_progress)
+        return await dead_letters.restore(letter_filter, dry_run=dry_run, on_progress=report_progress)
 
 
 def _report_restored(moved: Moved, letter_filter: LetterFilter, what: str, *, as_json: bool) -> None:
@@ -149,7 +150,7 @@ def _report_restored(moved: Moved, letter_filter: LetterFilter, what: str, *, as
 def _resolve_with_archive(application: str | None, url: str | None) -> Holdfast:
     """Resolve the Holdfast. Raises `ConfigError` if a bare store has no archive, as code may configure one."""
     hold = resolve(application, url)
-    if hold.runtime.letters.archive is None and not Target(application, url).is_application:
+    if not hold.dead_letters.has_archive and not Target(application, url).is_application:
         raise ConfigError(f"no archive is configured: HOLDFAST_ARCHIVE_URL is not set; {APP_HINT}")
     return hold
 

@@ -27,9 +27,8 @@ from holdfast.cli.views.progress import progress_reporter
 from holdfast.core.dead_letters.letter import OPEN, Cause, Group, Letter, LetterFilter, LetterState
 from holdfast.core.errors import ConfigError, JobNotFound, LetterNotFound, PayloadInvalid, StepRefused
 from holdfast.core.strict_json import decode
-from holdfast.engine.dead_letters.service import JobIdOrFilter, Moved
+from holdfast.engine.dead_letters.service import DeadLetterService, JobIdOrFilter, Moved
 from holdfast.face import Holdfast
-from holdfast.face.dead import DeadLetters
 
 T = TypeVar("T")
 
@@ -48,7 +47,7 @@ DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")
 ]
 
-Step = Callable[[DeadLetters, JobIdOrFilter], Awaitable[Moved]]
+Step = Callable[[DeadLetterService, JobIdOrFilter], Awaitable[Moved]]
 """Applies a step to one letter, or to all that a filter finds."""
 
 
@@ -71,8 +70,8 @@ def list_letters(
     async def operation(hold: Holdfast) -> tuple[list[Letter], datetime]:
         page_end = None if before is None else await full_id(hold, before)
         # One more than the limit shows whether there are more.
-        found = await hold.dead.list(replace(letter_filter, limit=limit + 1, before=page_end))
-        return found, await hold.runtime.store.now()
+        found = await hold.dead_letters.list(replace(letter_filter, limit=limit + 1, before=page_end))
+        return found, await hold.database.now()
 
     found, now = run_with_store(resolve(application, url), operation)
     shown = found[:limit]
@@ -97,7 +96,7 @@ def groups(
     """List groups of dead letters with the same fingerprint, the most recent first."""
     letter_filter = replace(letter_filter, limit=limit + 1)
     found, now = run_with_store(
-        resolve(application, url), _with_store_time(lambda dead: dead.groups(letter_filter))
+        resolve(application, url), _with_store_time(lambda dead_letters: dead_letters.groups(letter_filter))
     )
     shown = found[:limit]
     if as_json:
@@ -140,8 +139,8 @@ def triage(
 ) -> None:
     """Record why jobs failed, as triaged letters; without --state a filter selects new letters."""
 
-    def step(dead: DeadLetters, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
-        return dead.triage(letter_filter, cause, actor=actor, reason=reason, dry_run=dry_run)
+    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
+        return dead_letters.triage(letter_filter, cause, actor=actor, reason=reason, dry_run=dry_run)
 
     outcome = _outcome_text(_S.TRIAGED, dry_run=dry_run)
     _apply_step(
@@ -190,8 +189,8 @@ def remediate(
             f"corrected arguments are checked against the job's declaration, so the application is needed; {APP_HINT}"
         )
 
-    def step(dead: DeadLetters, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
-        return dead.remediate(
+    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
+        return dead_letters.remediate(
             letter_filter, evidence, actor=actor, reason=reason, correct=corrections, dry_run=dry_run
         )
 
@@ -227,8 +226,8 @@ def close(
 ) -> None:
     """Record how completed jobs were repaired, as closed letters; without --state a filter selects verified ones."""
 
-    def step(dead: DeadLetters, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
-        return dead.close(letter_filter, notes, actor=actor, dry_run=dry_run)
+    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
+        return dead_letters.close(letter_filter, notes, actor=actor, dry_run=dry_run)
 
     outcome = _outcome_text(_S.CLOSED, dry_run=dry_run)
     _apply_step(
@@ -259,8 +258,8 @@ def discard(
 ) -> None:
     """Give up failed jobs, as discarded letters; without --state a filter selects open letters."""
 
-    def step(dead: DeadLetters, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
-        return dead.discard(letter_filter, reason, actor=actor, dry_run=dry_run)
+    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
+        return dead_letters.discard(letter_filter, reason, actor=actor, dry_run=dry_run)
 
     outcome = _outcome_text(_S.DISCARDED, dry_run=dry_run)
     _apply_step(
@@ -273,13 +272,13 @@ app.command("restore")(archive.restore)
 
 
 def _with_store_time(
-    read: Callable[[DeadLetters], Awaitable[T]],
+    read: Callable[[DeadLetterService], Awaitable[T]],
 ) -> Callable[[Holdfast], Any]:
     """Return an operation that reads something, together with the time of the store."""
 
     async def operation(hold: Holdfast) -> tuple[T, datetime]:
-        found = await read(hold.dead)
-        now = await hold.runtime.store.now()
+        found = await read(hold.dead_letters)
+        now = await hold.database.now()
         return found, now
 
     return operation
@@ -288,16 +287,16 @@ def _with_store_time(
 async def _read_details(hold: Holdfast, job_id: str, target: Target) -> view.DeadLetterDetails:
     job_id = await full_id(hold, job_id)
     try:
-        dossier = await hold.dead.show(job_id)
+        dossier = await hold.dead_letters.show(job_id)
     except LetterNotFound as error:
         raise LetterNotFound(view.absent(job_id, error, target)) from None
     group = await _group(hold, dossier.letter)
-    now = await hold.runtime.store.now()
+    now = await hold.database.now()
     return view.DeadLetterDetails(dossier, group, now, target)
 
 
 async def _group(hold: Holdfast, letter: Letter) -> Group | None:
-    found = await hold.dead.groups(LetterFilter(fingerprint=letter.fingerprint, limit=1))
+    found = await hold.dead_letters.groups(LetterFilter(fingerprint=letter.fingerprint, limit=1))
     return found[0] if found else None
 
 
@@ -313,7 +312,9 @@ def _apply_step(target: Target, selection: Selection, step: Step, *, outcome: st
         )
         report_results(each, as_json=as_json)
         return
-    results = run_with_store(resolve(*target), lambda hold: _run_for_all(hold.dead, selection, step, outcome))
+    results = run_with_store(
+        resolve(*target), lambda hold: _run_for_all(hold.dead_letters, selection, step, outcome)
+    )
     refused = [result for result in results if not result.done]
     left = f", {len(refused)} refused" if refused else ""
     print_status(f"{len(results) - len(refused)} {outcome}{left}" if results else NOTHING_FOUND)
@@ -329,7 +330,7 @@ async def _run_for_each(
         job_id = text
         try:
             job_id = await full_id(hold, text)
-            await step(hold.dead, job_id)
+            await step(hold.dead_letters, job_id)
             results.append(ItemResult(job_id, done=True, detail=outcome))
         except LetterNotFound as error:
             results.append(ItemResult(job_id, done=False, detail=view.absent(job_id, error, target)))
@@ -338,9 +339,11 @@ async def _run_for_each(
     return results
 
 
-async def _run_for_all(dead: DeadLetters, selection: Selection, step: Step, outcome: str) -> list[ItemResult]:
+async def _run_for_all(
+    dead_letters: DeadLetterService, selection: Selection, step: Step, outcome: str
+) -> list[ItemResult]:
     """Apply a step to all letters that match now, in batches."""
-    ids = await _find_ids(dead, selection.letter_filter)
+    ids = await _find_ids(dead_letters, selection.letter_filter)
     if not ids:
         return []
     results: list[ItemResult] = []
@@ -348,7 +351,7 @@ async def _run_for_all(dead: DeadLetters, selection: Selection, step: Step, outc
         for first in range(0, len(ids), PAGE):
             page = tuple(ids[first : first + PAGE])
             # The filter is applied again: a letter that has changed meanwhile is skipped.
-            moved = await step(dead, replace(selection.letter_filter, job_ids=page, limit=len(page)))
+            moved = await step(dead_letters, replace(selection.letter_filter, job_ids=page, limit=len(page)))
             outcomes = dict.fromkeys(moved.done, ItemResult("", done=True, detail=outcome)) | {
                 job_id: ItemResult("", done=False, detail=why) for job_id, why in moved.refused.items()
             }
@@ -357,11 +360,11 @@ async def _run_for_all(dead: DeadLetters, selection: Selection, step: Step, outc
     return results
 
 
-async def _find_ids(dead: DeadLetters, letter_filter: LetterFilter) -> list[str]:
+async def _find_ids(dead_letters: DeadLetterService, letter_filter: LetterFilter) -> list[str]:
     """Return the id of every letter that a filter finds."""
     ids: list[str] = []
     page_filter = replace(letter_filter, limit=PAGE)
-    while page := await dead.list(page_filter):
+    while page := await dead_letters.list(page_filter):
         ids += [letter.job_id for letter in page]
         page_filter = replace(page_filter, before=page[-1].job_id)
     return ids

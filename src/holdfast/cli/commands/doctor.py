@@ -9,7 +9,7 @@ import typer
 from holdfast.cli.doctor import checks, sdk_clients
 from holdfast.cli.doctor.checks import Check, Health, Letters
 from holdfast.cli.exit_codes import ExitCode
-from holdfast.cli.options.app_loader import AppOption, UrlOption, missing_file, resolve
+from holdfast.cli.options.app_loader import AppOption, UrlOption, resolve
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.table import Column, Fit, show_table
 from holdfast.core.dead_letters.letter import OPEN, Letter, LetterFilter
@@ -19,8 +19,6 @@ from holdfast.core.failures.escalation import Follow
 from holdfast.core.jobs.job import JobFilter
 from holdfast.core.jobs.states import Status
 from holdfast.face import Holdfast
-from holdfast.ports import Store
-from holdfast.ports.archive import Archive
 from holdfast.stores.schema_version import ensure_fit
 
 SAMPLE = 1_000
@@ -49,7 +47,7 @@ def run(application: AppOption = None, url: UrlOption = None, as_json: JsonOptio
 
 
 async def _check_database(hold: Holdfast) -> list[Check]:
-    path = missing_file(hold)
+    path = hold.database.missing_file
     if path is not None:
         return [checks.of_absent_file(path, has_folder=Path(path).parent.is_dir())]
     try:
@@ -61,58 +59,52 @@ async def _check_database(hold: Holdfast) -> list[Check]:
 
 
 async def _run_checks(hold: Holdfast) -> list[Check]:
-    store, clock = hold.runtime.store, hold.runtime.clock
-    state = await store.schema_state()
-    before = clock.now()
-    facts = await store.facts()
-    after = clock.now()
+    state = await hold.database.schema_state()
+    before = hold.runtime.clock.now()
+    facts = await hold.database.facts()
+    after = hold.runtime.clock.now()
     answered = f"answers in {(after - before).total_seconds() * 1000:.1f} ms"
     found = [
         Check("database", Health.OK, answered),
         checks.of_schema(state),
-        *checks.of_store(facts),
+        *(checks.of_postgres(facts) if hold.database.is_postgres else checks.of_sqlite(facts)),
         checks.of_clock(facts, before, after),
     ]
     try:
         ensure_fit(state)
     except SchemaError:
         return found  # reported above; the queries do not fit other tables
-    return found + await _check_tables(hold, store)
+    return found + await _check_tables(hold)
 
 
-async def _check_tables(hold: Holdfast, store: Store) -> list[Check]:
+async def _check_tables(hold: Holdfast) -> list[Check]:
     """Run the checks that need the tables of this version."""
     found = [
-        checks.of_writing(await _refusal(store)),
-        checks.of_pauses(await store.paused_queues()),
-        checks.of_backlog(await store.depths()),
+        checks.of_writing(await _refusal(hold)),
+        checks.of_pauses(await hold.queues.pauses()),
+        checks.of_backlog(await hold.queues.depths()),
+        checks.of_letters(await _letters(hold), has_archive=hold.dead_letters.has_archive),
     ]
-    archive = hold.runtime.letters.archive
-    found.append(checks.of_letters(await _letters(hold, store), has_archive=archive is not None))
-    if archive is not None:
+    if hold.dead_letters.has_archive:
         found.append(
-            checks.of_archive(await _unreachable(archive), can_seal=find_spec("cryptography") is not None)
+            checks.of_archive(await _unreachable(hold), can_seal=find_spec("cryptography") is not None)
         )
     declared = [name for spec in hold.runtime.registry for name in (spec.name, *spec.aliases)]
     if declared:
-        queued = await store.find(JobFilter(status=Status.QUEUED, limit=SAMPLE))
+        queued = await hold.find(JobFilter(status=Status.QUEUED, limit=SAMPLE))
         found.append(checks.of_unknown_jobs([job.name for job in queued], declared))
     return found
 
 
-async def _letters(hold: Holdfast, store: Store) -> Letters:
+async def _letters(hold: Holdfast) -> Letters:
     """Count dead letters; their levels are those of the last thousand open ones."""
-    retention = hold.runtime.letters.retention
-    counts = await store.letter_counts()
-    opened = await store.letters(LetterFilter(states=OPEN, limit=SAMPLE))
-    overdue = await store.letters_to_archive(
-        older_than=retention.letters, beyond=retention.most_letters, limit=1
-    )
+    counts = await hold.dead_letters.counts()
+    opened = await hold.dead_letters.list(LetterFilter(states=OPEN, limit=SAMPLE))
     return Letters(
         total=sum(counts.values()),
         open=sum(count for (_, state), count in counts.items() if state in OPEN),
         pages=sum(_level(letter) is Follow.PAGE for letter in opened),
-        overdue=bool(overdue),
+        overdue=await hold.dead_letters.is_archiving_due(),
         hooks=len(hold.runtime.letters.hooks) if any(hold.runtime.registry) else None,
     )
 
@@ -121,19 +113,19 @@ def _level(letter: Letter) -> Follow:
     return of_letter("", letter.last_failure_at, letter).level
 
 
-async def _unreachable(archive: Archive) -> str | None:
+async def _unreachable(hold: Holdfast) -> str | None:
     """Return why the archive cannot be read, or `None`."""
     try:
-        await archive.names()
+        await hold.dead_letters.ensure_archive()
     except ArchiveUnavailable as error:
         return str(error)
     return None
 
 
-async def _refusal(store: Store) -> str | None:
-    """Return why the store accepts no writes, or `None`, with a write that changes nothing."""
+async def _refusal(hold: Holdfast) -> str | None:
+    """Return why the database accepts no writes, or `None`."""
     try:
-        await store.promote(limit=0)
+        await hold.database.ensure_writable()
     except StoreReadOnly as error:
         return str(error)
     return None

@@ -14,12 +14,12 @@ from holdfast.cli.results import ItemResult, canonical, full_id, id_or_beginning
 from holdfast.cli.session import ActorOption, run_with_store
 from holdfast.cli.views import jobs as view
 from holdfast.cli.views.output import JsonOption, show_json
-from holdfast.core.dead_letters.letter import Letter, LetterFilter
+from holdfast.core.dead_letters.letter import LetterFilter
 from holdfast.core.errors import ArchiveUnavailable, ConfigError, JobNotFound, PayloadInvalid, StateRefused
 from holdfast.core.jobs.job import Job, JobFilter
-from holdfast.core.jobs.stages import RESTARTED
 from holdfast.core.jobs.states import GRAPH, Status
 from holdfast.core.strict_json import decode
+from holdfast.engine.operations.job_service import JobDetails, JobListing
 from holdfast.face import Holdfast
 
 PAGE = 500
@@ -79,12 +79,12 @@ def list_jobs(
     if at_risk is not None:
         _ensure_at_risk_allowed(status, before, by_key=any(value is not None for value in narrow.values()))
 
-    async def operation(hold: Holdfast) -> tuple[list[view.JobListing], datetime]:
+    async def operation(hold: Holdfast) -> tuple[list[JobListing], datetime]:
         if queue is not None:
             await ensure_known_queue(hold, queue)
         page_end = None if before is None else await full_id(hold, before)
         job_filter = JobFilter(status, name, owner, queue, limit, page_end, at_risk, **narrow)  # type: ignore[arg-type]
-        return await _find_listings(hold, job_filter)
+        return await hold.jobs.list(job_filter), await hold.database.now()
 
     found, now = run_with_store(resolve(application, url), operation)
     if as_json:
@@ -105,13 +105,13 @@ def show(
 ) -> None:
     """Show a job with its failure, stages and history."""
     target = Target(application, url)
-    whole = run_with_store(
+    details = run_with_store(
         resolve(application, url), lambda hold: _read_details(hold, job_id, target, with_args=with_args)
     )
     if as_json:
-        show_json(view.as_json(whole))
+        show_json(view.as_json(details, with_args=with_args))
     else:
-        view.show(whole)
+        view.show(details, with_args=with_args)
 
 
 @app.command("cancel")
@@ -233,41 +233,13 @@ def signal(
     )
 
 
-async def _find_listings(hold: Holdfast, job_filter: JobFilter) -> tuple[list[view.JobListing], datetime]:
-    """Find jobs with the reason for which they wait, and read the time of the store."""
-    jobs = await hold.find(job_filter)
-    parked = [job.id for job in jobs if job.retry_after is not None]
-    reasons = await hold.runtime.store.reasons(parked) if parked else {}
-    now = await hold.runtime.store.now()
-    keys = await hold.runtime.store.keys_of([job.id for job in jobs]) if jobs else {}
-    return [view.JobListing(job, reasons.get(job.id), keys.get(job.id)) for job in jobs], now
-
-
-async def _read_details(hold: Holdfast, job_id: str, target: Target, *, with_args: bool) -> view.JobDetails:
-    job, store = await _read(hold, job_id, target), hold.runtime.store
-    stages = [row for row in await store.stages([job.id]) if row.key.name != RESTARTED]
-    signals = await store.signals([job.id])
-    original = await store.original_args(job.id) if with_args else None
-    keys = await store.keys_of([job.id])
-    return view.JobDetails(
-        job,
-        stages,
-        await hold.events(job.id),
-        signals,
-        await _letter(hold, job),
-        with_args,
-        original,
-        keys.get(job.id),
-    )
-
-
-async def _read(hold: Holdfast, job_id: str, target: Target) -> Job:
+async def _read_details(hold: Holdfast, text: str, target: Target, *, with_args: bool) -> JobDetails:
     """Read a job. Raises `JobNotFound`, and says whether the job is in the archive."""
-    job_id = await full_id(hold, job_id)
+    job_id = await full_id(hold, text)
     try:
-        return await hold.read(job_id)
+        return await hold.jobs.show(job_id, with_original_args=with_args)
     except JobNotFound as error:
-        if hold.runtime.letters.archive is None or not is_id(job_id):
+        if not hold.dead_letters.has_archive or not is_id(job_id):
             raise
         where = await _archived(hold, job_id)
         back = target.command_line(f"dead restore {job_id}")
@@ -276,18 +248,10 @@ async def _read(hold: Holdfast, job_id: str, target: Target) -> Job:
 
 async def _archived(hold: Holdfast, job_id: str) -> str:
     try:
-        found = await hold.dead.archived(LetterFilter(job_ids=(job_id,), limit=1))
+        found = await hold.dead_letters.archived(LetterFilter(job_ids=(job_id,), limit=1))
     except ArchiveUnavailable:
         return "it may be in the archive, which does not answer now"
     return "it is in the archive: {back}" if found else "it is not in the archive either"
-
-
-async def _letter(hold: Holdfast, job: Job) -> Letter | None:
-    """Read the dead letter of a job that failed, if it has one: what failed under an earlier version has none."""
-    if job.status is not Status.FAILED:
-        return None
-    found = await hold.runtime.store.letters(LetterFilter(job_ids=(job.id,), limit=1))
-    return found[0] if found else None
 
 
 async def _run_for_each(

@@ -12,7 +12,8 @@ from holdfast.cli.views import providers as view
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.providers import ProviderDetails, ProviderListing
 from holdfast.cli.views.table import Column, Fit, show_table
-from holdfast.face import Holdfast, Providers, ProviderStatus
+from holdfast.engine.providers.service import ProviderService, ProviderStatus
+from holdfast.face import Holdfast
 
 EVENTS = 20
 """Number of events that `show` prints."""
@@ -41,7 +42,9 @@ class _OverrideRequest(NamedTuple):
 class _OverrideMethod(Protocol):
     """A method of `hold.providers` that sets or clears an override."""
 
-    def __call__(self, providers: Providers, name: str, /, *, actor: str, reason: str) -> Awaitable[None]: ...
+    def __call__(
+        self, providers: ProviderService, name: str, /, *, actor: str, reason: str
+    ) -> Awaitable[None]: ...
 
 
 @app.command("list")
@@ -77,60 +80,55 @@ def show(
 @with_options_of(_OverrideRequest)
 def open_provider(request: _OverrideRequest) -> None:
     """Force the breaker of a provider open: calls go to its backup, or jobs are held, until it is resumed."""
-    _apply_override(request, Providers.open, _calls_refused)
+    _apply_override(request, ProviderService.open, _calls_refused)
 
 
 @app.command("close")
 @with_options_of(_OverrideRequest)
 def close(request: _OverrideRequest) -> None:
     """Force the breaker of a provider closed: all calls are made until it is resumed."""
-    _apply_override(request, Providers.close, _calls_allowed)
+    _apply_override(request, ProviderService.close, _calls_allowed)
 
 
 @app.command("observe")
 @with_options_of(_OverrideRequest)
 def observe(request: _OverrideRequest) -> None:
     """Only observe the breaker of a provider: all calls are made, and openings are logged, until it is resumed."""
-    _apply_override(request, Providers.observe, _calls_allowed)
+    _apply_override(request, ProviderService.observe, _calls_allowed)
 
 
 @app.command("pause")
 @with_options_of(_OverrideRequest)
 def pause(request: _OverrideRequest) -> None:
     """Pause a provider: no calls are made, not even to its backup, and jobs are held, until it is resumed."""
-    _apply_override(request, Providers.pause, _jobs_held)
+    _apply_override(request, ProviderService.pause, _jobs_held)
 
 
 @app.command("resume")
 @with_options_of(_OverrideRequest)
 def resume(request: _OverrideRequest) -> None:
     """Clear the manual override of a provider, so that its breaker decides again."""
-    _apply_override(request, Providers.resume, _breaker_decides)
+    _apply_override(request, ProviderService.resume, _breaker_decides)
 
 
 @app.command("probe")
 @with_options_of(_OverrideRequest)
 def probe(request: _OverrideRequest) -> None:
     """Request a trial call to a provider whose breaker is open, before its cooldown has passed."""
-    _apply_override(request, Providers.probe, _one_trial)
+    _apply_override(request, ProviderService.probe, _one_trial)
 
 
 async def _read_listing(hold: Holdfast) -> ProviderListing:
-    statuses = await hold.providers.list()
-    now = await hold.runtime.store.now()
-    return ProviderListing(statuses, now)
+    return ProviderListing(await hold.providers.list(), await hold.database.now())
 
 
 async def _read_details(hold: Holdfast, name: str) -> ProviderDetails:
-    status = await hold.providers.show(name)
-    held = await hold.runtime.store.held()
-    now = await hold.runtime.store.now()
     return ProviderDetails(
-        status,
+        await hold.providers.show(name),
         hold.runtime.registry.providers.get(name),
-        dict(sorted((holder.label, jobs) for holder, jobs in held.items() if holder.provider == name)),
+        await hold.providers.held(name),
         await hold.providers.events(name, limit=EVENTS),
-        now,
+        await hold.database.now(),
     )
 
 

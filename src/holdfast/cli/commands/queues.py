@@ -1,7 +1,5 @@
 """`holdfast queues`: list, pause and resume queues."""
 
-from collections import defaultdict
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, NamedTuple
 
@@ -12,8 +10,8 @@ from holdfast.cli.options.known import ensure_known_queue
 from holdfast.cli.session import ActorOption, run_with_store
 from holdfast.cli.views.output import EMPTY, JsonOption, show_json
 from holdfast.cli.views.table import Column, Fit, moment, show_rows, show_table
+from holdfast.engine.operations.queue_service import QueueStatus
 from holdfast.face import Holdfast
-from holdfast.ports.store import Pause
 
 app = typer.Typer(no_args_is_help=True, help="List, pause and resume queues.")
 
@@ -28,23 +26,7 @@ COLUMNS = (
 )
 OUTCOME = (Column("queue"), Column("outcome", Fit.FOLDED))
 
-RECENT = 10_000
-"""Empty queues are listed if one of this number of last ended jobs was theirs."""
-
 QueueArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
-
-
-class _QueueListing(NamedTuple):
-    """A queue as it is listed."""
-
-    queue: str
-    queued: int
-    processing: int
-    paused_by: str | None = None
-    paused_at: datetime | None = None
-    reason: str | None = None
-    held: int = 0
-    """How many of those that are queued are held."""
 
 
 class _PauseResult(NamedTuple):
@@ -93,7 +75,7 @@ def pause(
     async def operation(hold: Holdfast) -> _PauseResult:
         if not force:
             await ensure_known_queue(hold, queue)
-        if await hold.pause_queue(queue, actor=actor, reason=reason):
+        if await hold.queues.pause(queue, actor=actor, reason=reason):
             return _PauseResult(queue, changed=True, detail="paused")
         return _PauseResult(queue, changed=False, detail="was paused before")
 
@@ -113,37 +95,20 @@ def resume(
 
     async def operation(hold: Holdfast) -> _PauseResult:
         await ensure_known_queue(hold, queue)
-        if await hold.resume_queue(queue, actor=actor):
+        if await hold.queues.resume(queue, actor=actor):
             return _PauseResult(queue, changed=True, detail="resumed")
         return _PauseResult(queue, changed=False, detail="was not paused")
 
     _print_result(run_with_store(resolve(application, url), operation), as_json=as_json)
 
 
-async def _read_queues(hold: Holdfast) -> tuple[list[_QueueListing], datetime]:
-    """Read every queue that has a live job, or had one of the last that ended, or is paused; and the store's clock."""
-    store = hold.runtime.store
-    depths: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for depth in await store.depths():
-        depths[depth.queue][depth.state] = depth.jobs
-    pauses = {pause.queue: pause for pause in await store.paused_queues()}
-    recent = await store.recent_queues(limit=RECENT)
-    now = await store.now()
-    return [
-        _listing(name, depths[name], pauses.get(name)) for name in sorted({*depths, *pauses, *recent})
-    ], now
+async def _read_queues(hold: Holdfast) -> tuple[list[QueueStatus], datetime]:
+    """Read the queues, and the time of the database."""
+    return await hold.queues.list(), await hold.database.now()
 
 
-def _row(queue: _QueueListing, now: datetime) -> tuple[object, ...]:
+def _row(queue: QueueStatus, now: datetime) -> tuple[object, ...]:
     return (*queue[:4], moment(queue.paused_at, now), queue.reason, queue.held)
-
-
-def _listing(name: str, jobs: Mapping[str, int], paused: Pause | None) -> _QueueListing:
-    processing = jobs.get("processing", 0)
-    found = _QueueListing(name, sum(jobs.values()) - processing, processing, held=jobs.get("held", 0))
-    if paused is None:
-        return found
-    return found._replace(paused_by=paused.actor, paused_at=paused.at, reason=paused.reason)
 
 
 def _print_result(result: _PauseResult, *, as_json: bool) -> None:

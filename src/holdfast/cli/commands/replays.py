@@ -89,7 +89,7 @@ def plan(
         # A single id is passed as such: then a missing letter raises.
         [letter_filter, *more] = resolved.job_ids or [resolved.as_filter()]
         try:
-            planned = await hold.dead.plan(
+            planned = await hold.dead_letters.plan(
                 resolved.as_filter() if more else letter_filter,
                 safe=safe,
                 actor=actor,
@@ -168,7 +168,7 @@ def replay(
     """Start a replay plan, which workers carry out, and watch it until it ends."""
 
     async def operation(hold: Holdfast) -> Progress:
-        begun = await hold.dead.replay(token, actor=actor)
+        begun = await hold.dead_letters.replay(token, actor=actor)
         return await _watch(hold, token) if wait else begun
 
     target = Target(application, url)
@@ -188,7 +188,7 @@ def progress(
     """Show the progress of a replay plan."""
 
     async def operation(hold: Holdfast) -> Progress:
-        return await (_watch(hold, token) if wait else hold.dead.progress(token))
+        return await (_watch(hold, token) if wait else hold.dead_letters.progress(token))
 
     target = Target(application, url)
     _print_progress(
@@ -209,7 +209,7 @@ def stop(
 ) -> None:
     """Stop a replay plan; jobs that are already replayed continue."""
     stopped = run_with_store(
-        resolve(application, url), lambda hold: hold.dead.stop(token, actor=actor, reason=reason)
+        resolve(application, url), lambda hold: hold.dead_letters.stop(token, actor=actor, reason=reason)
     )
     _print_progress(stopped, Target(application, url), as_json=as_json, check_outcome=False)
 
@@ -227,7 +227,7 @@ def _run_until_interrupted(target: Target, operation: Any, token: str) -> Progre
 
 async def _watch(hold: Holdfast, token: str) -> Progress:
     """Poll a replay until it has ended; print a hint if it makes no progress."""
-    found = await hold.dead.progress(token)
+    found = await hold.dead_letters.progress(token)
     with progress_reporter(found.plan.letters) as report:
         still = 0
         while found.plan.is_running:
@@ -235,7 +235,7 @@ async def _watch(hold: Holdfast, token: str) -> Progress:
             if still == STILL:
                 print_status("no progress for 30 s: the jobs take long, or no worker is running")
             await asyncio.sleep(LOOK)
-            before, found = found, await hold.dead.progress(token)
+            before, found = found, await hold.dead_letters.progress(token)
             still = still + 1 if found == before else 0
         _report_counts(report, found)
     return found

@@ -1,8 +1,6 @@
 """`holdfast schedules`: list recurring jobs."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
 
 import typer
 
@@ -13,13 +11,13 @@ from holdfast.cli.options.app_loader import (
     Target,
     UrlOption,
     application_reference,
-    missing_file,
     resolve,
 )
 from holdfast.cli.session import run_with_store
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.table import Column, Fit, moment, show_rows
 from holdfast.core.errors import ConfigError
+from holdfast.engine.operations.schedule_service import ScheduleStatus
 from holdfast.face import Holdfast
 
 COLUMNS = (
@@ -31,16 +29,6 @@ COLUMNS = (
 )
 
 app = typer.Typer(no_args_is_help=True, help="List recurring jobs.")
-
-
-class _ScheduleListing(NamedTuple):
-    """A schedule as it is listed."""
-
-    name: str
-    job: str
-    when: str
-    last: datetime | None
-    next: datetime
 
 
 @app.command("list")
@@ -55,9 +43,11 @@ def list_schedules(
     hold = resolve(*target)
     if not target.is_application:
         raise ConfigError(f"schedules are declared in the application; {APP_HINT}")
-    # A missing file is treated as an empty one, and is not created.
-    now, marks = (hold.runtime.clock.now(), {}) if missing_file(hold) else run_with_store(hold, _read_marks)
-    found = _listings(hold, now, marks)
+    if hold.database.missing_file is None:
+        found, now = run_with_store(hold, _read)
+    else:  # a missing file is treated as an empty one, and is not created
+        now = hold.runtime.clock.now()
+        found = hold.schedules.before_first_run(now)
     if as_json:
         show_json([line._asdict() for line in found])
     else:
@@ -65,22 +55,5 @@ def list_schedules(
         show_rows(COLUMNS, rows, if_empty="the application declares no recurring job")
 
 
-async def _read_marks(hold: Holdfast) -> tuple[datetime, Mapping[str, datetime]]:
-    """Read the last run of each schedule, and the time of the store; no schedule is started."""
-    return await hold.runtime.store.schedule_marks(
-        [each.schedule.name for each in hold.runtime.registry.recurring]
-    )
-
-
-def _listings(hold: Holdfast, now: datetime, marks: Mapping[str, datetime]) -> list[_ScheduleListing]:
-    recurring = sorted(hold.runtime.registry.recurring, key=lambda each: each.schedule.name)
-    return [
-        _ScheduleListing(
-            each.schedule.name,
-            each.job.name,
-            each.schedule.description,
-            marks.get(each.schedule.name),
-            next(each.schedule.ticks(now)),
-        )
-        for each in recurring
-    ]
+async def _read(hold: Holdfast) -> tuple[list[ScheduleStatus], datetime]:
+    return await hold.schedules.list(), await hold.database.now()

@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.exit_codes import ExitCode, print_status
-from holdfast.cli.options.app_loader import AppOption, UrlOption, missing_file, resolve
+from holdfast.cli.options.app_loader import AppOption, UrlOption, resolve
 from holdfast.cli.options.durations import format_duration, parse_duration
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.face import Holdfast
-from holdfast.ports import SchemaState, Store
+from holdfast.ports import SchemaState
 from holdfast.ports.store import APPLY_LIMIT, LockWait
 from holdfast.stores.schema_version import ensure_fit
-from holdfast.stores.sqlite.schema import WANTED
 
 app = typer.Typer(no_args_is_help=True, help="Create, upgrade and check the tables.")
 
@@ -38,8 +37,7 @@ def apply(
     as_json: JsonOption = False,
 ) -> None:
     """Create or upgrade the tables to the schema of this version."""
-    limit = APPLY_LIMIT if wait is None else wait
-    before, now = asyncio.run(_applied(resolve(application, url).runtime.store, limit))
+    before, now = asyncio.run(_apply(resolve(application, url), APPLY_LIMIT if wait is None else wait))
     if as_json:
         show_json({"before": before.found, **_fields(now)})
     elif before.found == now.found:
@@ -65,29 +63,27 @@ def status(application: AppOption = None, url: UrlOption = None, as_json: JsonOp
     ensure_fit(state)
 
 
-async def _applied(store: Store, limit: timedelta) -> tuple[SchemaState, SchemaState]:
+async def _apply(hold: Holdfast, limit: timedelta) -> tuple[SchemaState, SchemaState]:
     try:
-        before = await store.apply_schema(limit=limit, blocked=_say_what_blocks)
-        now = await store.schema_state()
+        before = await hold.apply_schema(wait=limit, blocked=_print_lock_wait)
+        now = await hold.database.schema_state()
     finally:
-        await store.close()
+        await hold.close()
     ensure_fit(now)
     return before, now
 
 
-def _say_what_blocks(wait: LockWait) -> None:
+def _print_lock_wait(wait: LockWait) -> None:
     print_status(
         f"waited {format_duration(wait.waited)} for {wait}; nothing has been changed yet, and workers continue"
     )
 
 
 async def _state(hold: Holdfast) -> SchemaState:
-    if missing_file(hold) is not None:
-        return SchemaState(found=0, wanted=WANTED, min_compatible=0)
     try:
-        return await hold.runtime.store.schema_state()
+        return await hold.database.schema_state()
     finally:
-        await hold.runtime.store.close()
+        await hold.close()
 
 
 def _fields(state: SchemaState) -> dict[str, object]:

@@ -66,11 +66,6 @@ def of_schema(state: SchemaState) -> Check:
     return _ok("schema", f"version {state.found}")
 
 
-def of_store(facts: Facts) -> Iterator[Check]:
-    """Check the settings of the database."""
-    yield from _of_postgres(facts) if "fsync" in facts else _of_sqlite(facts)
-
-
 def of_writing(refusal: str | None) -> Check:
     """Whether the database accepts writes; *refusal* is its error, if any."""
     return _ok("writable", "yes") if refusal is None else Check("writable", Health.FAIL, refusal)
@@ -199,7 +194,7 @@ def of_loop(*, has_uvloop: bool) -> Check:
     return _warn("uvloop", "not installed, so workers are slower: pip install 'holdfast[postgres]'")
 
 
-def _of_postgres(facts: Facts) -> Iterator[Check]:
+def of_postgres(facts: Facts) -> Iterator[Check]:
     yield _version(facts["server_version"])
     yield _ok("tables", f"in the schema {facts['schema']}")
     yield _durable(
@@ -224,7 +219,7 @@ def _of_postgres(facts: Facts) -> Iterator[Check]:
     yield _hints(facts)
 
 
-def _of_sqlite(facts: Facts) -> Iterator[Check]:
+def of_sqlite(facts: Facts) -> Iterator[Check]:
     yield _ok("version", f"SQLite {facts['server_version']}")
     yield _file_mode(facts["file_mode"])
     yield _durable(facts, "synchronous", {"FULL", "EXTRA"}, "a power cut can lose jobs: it has to be FULL")

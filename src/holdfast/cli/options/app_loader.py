@@ -19,7 +19,6 @@ from holdfast.core.errors import ConfigError, HoldfastError, StoreUnavailable
 from holdfast.core.failures.message import one_line
 from holdfast.core.redaction import printable
 from holdfast.face import Holdfast
-from holdfast.wiring import sqlite_path
 
 ApplicationArgument = Annotated[
     str | None,
@@ -43,7 +42,7 @@ UrlOption = Annotated[
 
 
 DEFAULT_APPLICATION: ContextVar[Callable[[], Holdfast]] = ContextVar(
-    "holdfast_usual_application", default=Holdfast
+    "holdfast_default_application", default=Holdfast
 )
 """Makes the Holdfast of a command that gets neither --app nor --url."""
 
@@ -138,7 +137,7 @@ def load(reference: str) -> Holdfast:
 
 def ensure_file(hold: Holdfast) -> None:
     """Raise `StoreUnavailable` if the SQLite file does not exist: opening it would create an empty one."""
-    path = missing_file(hold)
+    path = hold.database.missing_file
     if path is None:
         return
     if any(hold.runtime.registry):  # an application names the right file; a bare address may be wrong
@@ -146,12 +145,6 @@ def ensure_file(hold: Holdfast) -> None:
             f"there is no SQLite file {path!r} yet: no worker of this application has run, and nothing was submitted"
         )
     raise StoreUnavailable(f"there is no SQLite file {path!r}; give its address with --url, or use --app")
-
-
-def missing_file(hold: Holdfast) -> str | None:
-    """Return the path of the SQLite file of *hold* if it does not exist."""
-    path = sqlite_path(hold._url)
-    return None if path is None or Path(path).exists() else path
 
 
 def _import(module: str) -> ModuleType:

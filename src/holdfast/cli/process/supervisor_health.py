@@ -55,7 +55,7 @@ class ProcessesHealth:
         return HealthResponse(HTTPStatus.OK, merged(pages), CONTENT_TYPE)
 
     async def _ask_all(self, path: str) -> dict[str, HealthResponse]:
-        """Ask all processes at once."""
+        """Request the health of all processes concurrently."""
         answers = await asyncio.gather(*[self._ask(socket, path) for socket in self._sockets.values()])
         return dict(zip(self._sockets, answers, strict=True))
 

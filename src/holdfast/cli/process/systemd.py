@@ -43,7 +43,7 @@ class Systemd:
             await asyncio.wait([report])
 
     async def _report(self, live: Route, ready: Route) -> None:
-        while not (await _is_ok(ready) and self._notify("READY=1")):  # noqa: ASYNC110 - it has to be asked
+        while not (await _is_ok(ready) and self._notify("READY=1")):  # noqa: ASYNC110 - readiness has no event
             await asyncio.sleep(POLL_SECONDS)
         while self._watchdog_interval is not None:
             if await _is_ok(live):

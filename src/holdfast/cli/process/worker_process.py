@@ -107,7 +107,7 @@ async def _serve(
         try:
             await hold.open()
             # A read-only store is an error at the start: this write changes nothing, and later writes wait.
-            await hold.runtime.store.promote(limit=0)
+            await hold.database.ensure_writable()
             if not any(hold.runtime.registry):
                 logger.warning(
                     "no jobs declared", worker=worker.name, message="import the modules that declare jobs"

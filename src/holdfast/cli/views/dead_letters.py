@@ -154,7 +154,7 @@ def as_json(details: DeadLetterDetails) -> dict[str, Any]:
         "stages": [each._asdict() for each in dossier.stages],
         "group": None if details.group is None else details.group._asdict(),
         "steps": [{**step._asdict(), "meta": dict(step.meta)} for step in dossier.steps],
-        "next": {"told": NEXT[letter.state], "command": _next(letter, details.target)},
+        "next": {"description": NEXT[letter.state], "command": _next(letter, details.target)},
     }
 
 

@@ -4,20 +4,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 
 from holdfast.cli.options.durations import format_duration
 from holdfast.cli.views.output import EMPTY, pairs, plain, show_fields, show_title
 from holdfast.cli.views.table import Cell, Column, Fit, moment, show_rows, show_table
-from holdfast.core.dead_letters.letter import Letter
 from holdfast.core.envelope import is_encoded
 from holdfast.core.failures.failure import Failure, begun_attempts
 from holdfast.core.jobs.job import Event, EventKind, Job, Signal
 from holdfast.core.jobs.stages import StageRow, StageStatus
 from holdfast.core.jobs.transitions import FOR_EVER
 from holdfast.core.redaction import printable
+from holdfast.engine.operations.job_service import JobDetails, JobListing
 
 COLUMNS = (
     Column("id"),
@@ -47,30 +47,6 @@ TEXTS = ("args", "result", "late_result")
 
 LONGEST = 2_000
 """Maximum number of characters of arguments and results in text output; JSON has all of them."""
-
-
-class JobDetails(NamedTuple):
-    """Everything that is stored about a job."""
-
-    job: Job
-    stages: list[StageRow]
-    events: list[Event]
-    signals: list[Signal]
-    letter: Letter | None = None
-    with_args: bool = False
-    """Arguments may contain secrets: they are shown only on request."""
-    original_args: str | None = None
-    """The arguments at submission, if they were corrected and are requested."""
-    key: str | None = None
-    """The idempotency key that the job was submitted with."""
-
-
-class JobListing(NamedTuple):
-    """A job in a list, and the reason for which it waits, if it does."""
-
-    job: Job
-    reason: str | None
-    key: str | None = None
 
 
 def show_list(found: list[JobListing], now: datetime, *, with_deadline: bool) -> None:
@@ -105,10 +81,10 @@ def as_listed(found: JobListing) -> dict[str, Any]:
     return values | {"key": found.key, "reason": found.reason}
 
 
-def as_json(details: JobDetails) -> dict[str, Any]:
+def as_json(details: JobDetails, *, with_args: bool) -> dict[str, Any]:
     """Return the details of a job as JSON values."""
     job, took = _job(details.job), _durations(details.events)
-    if not details.with_args:
+    if not with_args:
         del job["args"]
     if details.original_args is not None:
         job["original_args"] = _value(details.original_args)
@@ -127,9 +103,9 @@ def as_json(details: JobDetails) -> dict[str, Any]:
     }
 
 
-def show(details: JobDetails) -> None:
+def show(details: JobDetails, *, with_args: bool = False) -> None:
     """Print the details of a job."""
-    show_fields(_fields(details))
+    show_fields(_fields(details, with_args=with_args))
     if details.job.failure is not None:
         show_title("failure")
         _show_failure(details.job.failure)
@@ -187,7 +163,7 @@ def _show_failure(failure: Failure) -> None:
         typer.echo("\n" + printable(stack))
 
 
-def _fields(details: JobDetails) -> dict[str, object]:
+def _fields(details: JobDetails, *, with_args: bool) -> dict[str, object]:
     """Collect the fields that are set; the failure has its own section."""
     job = details.job
     hidden = {"failure", *TEXTS} | ({"retry_after"} if _for_ever(job) else set())
@@ -201,16 +177,16 @@ def _fields(details: JobDetails) -> dict[str, object]:
         "waits_for": ", ".join(_waits_for(details)),
     }
     shown = {name: value for name, value in shown.items() if value not in (None, "")}
-    return shown | _texts(details)
+    return shown | _texts(details, with_args=with_args)
 
 
-def _texts(details: JobDetails) -> dict[str, str]:
+def _texts(details: JobDetails, *, with_args: bool) -> dict[str, str]:
     """Collect arguments and results; arguments only if they are requested."""
     job = details.job
     if job.purged_at is not None:
         args = "purged, with the stages and the history"
     else:
-        args = _cut(job.args) if details.with_args else f"{len(job.args)} characters; --args shows them"
+        args = _cut(job.args) if with_args else f"{len(job.args)} characters; --args shows them"
     others = {"original_args": details.original_args, "result": job.result, "late_result": job.late_result}
     return {"args": args} | {name: _cut(text) for name, text in others.items() if text}
 

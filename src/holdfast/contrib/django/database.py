@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 
-from holdfast import ConfigError
+from holdfast.errors import ConfigError
 
 PASSED_ON = (
     "gsslib",

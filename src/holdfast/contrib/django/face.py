@@ -9,11 +9,12 @@ from weakref import WeakSet
 from django.db import close_old_connections
 from django.db.backends.base.base import NO_DB_ALIAS
 
-from holdfast import ConfigError, Holdfast
+from holdfast import Holdfast
 from holdfast.config import Settings, load_settings
 from holdfast.contrib.django.database import database_url
 from holdfast.contrib.django.following_store import FollowingStore
 from holdfast.engine.runtime import Runtime
+from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Executor, Store
 from holdfast.wiring import assemble, open_store
 
@@ -63,7 +64,7 @@ def project_holdfast() -> Holdfast:
             return only
         case several:
             raise ConfigError(
-                f"this project has {len(several)} DjangoHoldfast objects; say which is meant: --app module:name"
+                f"this project has {len(several)} DjangoHoldfast objects; choose one with --app module:name"
             )
 
 

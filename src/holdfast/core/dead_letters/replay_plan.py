@@ -193,7 +193,7 @@ class PreflightCheck(NamedTuple):
 
     what: str
     holds: bool
-    told: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[PreflightChec
         PreflightCheck("schema", not facts.schema, facts.schema or "the schema fits"),
     ]
     if missing := _missing(letter, facts):
-        return [*found, PreflightCheck("job", holds=False, told=missing)]
+        return [*found, PreflightCheck("job", holds=False, detail=missing)]
     found += [
         PreflightCheck(
             "input", not facts.input_refused, facts.input_refused or "the function takes the arguments"
@@ -251,7 +251,7 @@ def _lets_through(letter: Letter) -> str:
 def _workflow(letter: Letter, plan: str) -> PreflightCheck:
     if plan:
         return PreflightCheck(
-            "workflow", holds=False, told=f"it waits in plan {plan}, which has begun; stop that first"
+            "workflow", holds=False, detail=f"it waits in plan {plan}, which has begun; stop that first"
         )
     ready = letter.state in (LetterState.REMEDIATED, LetterState.VALIDATED)
     detail = (
@@ -264,28 +264,30 @@ def _workflow(letter: Letter, plan: str) -> PreflightCheck:
 
 def _stages(letter: Letter, facts: Facts, *, restart: bool) -> PreflightCheck:
     if restart:
-        return PreflightCheck("stages", holds=True, told="all stages run again")
+        return PreflightCheck("stages", holds=True, detail="all stages run again")
     if facts.misfits:
         return PreflightCheck(
-            "stages", holds=False, told=f"{'; '.join(facts.misfits)}; replay with restart, or repair the code"
+            "stages",
+            holds=False,
+            detail=f"{'; '.join(facts.misfits)}; replay with restart, or repair the code",
         )
     kept = ", ".join(facts.finished)
     if letter.corrected and kept:
         detail = f"kept: {kept}; one that gets a corrected argument stops the job, and restart runs all again"
-        return PreflightCheck("stages", holds=True, told=detail)
-    return PreflightCheck("stages", holds=True, told=f"kept: {kept}" if kept else "no stage is finished")
+        return PreflightCheck("stages", holds=True, detail=detail)
+    return PreflightCheck("stages", holds=True, detail=f"kept: {kept}" if kept else "no stage is finished")
 
 
 def _version(letter: Letter, now: str) -> PreflightCheck:
     """A mistake in the code is still in it, as long as the code is the same."""
     before = letter.code_version
     if letter.cause is not Cause.CODE:
-        return PreflightCheck("version", holds=True, told=f"version {now or 'unknown'}")
+        return PreflightCheck("version", holds=True, detail=f"version {now or 'unknown'}")
     if not before or not now:
         return PreflightCheck(
             "version",
             holds=True,
-            told="the code's version is not known; set HOLDFAST_CODE_VERSION to have it compared",
+            detail="the code's version is not known; set HOLDFAST_CODE_VERSION to have it compared",
         )
     detail = f"failed with {before}, this is {now}"
     return PreflightCheck(

@@ -74,7 +74,11 @@ class Restorer:
         self._options = runtime.letters
 
     async def restore(
-        self, letter_filter: LetterFilter, *, dry_run: bool = False, told: ProgressCallback | None = None
+        self,
+        letter_filter: LetterFilter,
+        *,
+        dry_run: bool = False,
+        on_progress: ProgressCallback | None = None,
     ) -> Restored:
         """Restore letters that are not in the database, with their jobs as they were.
 
@@ -94,8 +98,8 @@ class Restorer:
                 break
             await self._bring(page, letter_filter, outcome, room=room, dry_run=dry_run)
             looked += len(page)
-            if told is not None:
-                told(looked, len(copies_by_job))
+            if on_progress is not None:
+                on_progress(looked, len(copies_by_job))
         return outcome
 
     async def archived(self, letter_filter: LetterFilter) -> list[Archived]:

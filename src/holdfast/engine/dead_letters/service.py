@@ -6,8 +6,7 @@ A step that is not allowed for a single letter raises an error; for many letters
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.dead_letters.letter import (
     Cause,
@@ -24,12 +23,18 @@ from holdfast.core.dead_letters.letter import (
     validate,
 )
 from holdfast.core.dead_letters.replay_plan import PACE, Plan, PreflightCheck, Standing, start, stop
+from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, StepRefused
 from holdfast.core.jobs.stages import StageRow, StageStatus
+from holdfast.core.strict_json import ensure_storable
 from holdfast.engine.dead_letters.archiver import Archiver
 from holdfast.engine.dead_letters.preflight import Preflight, read_jobs
 from holdfast.engine.dead_letters.restorer import Archived, ProgressCallback, Restorer
+from holdfast.engine.operations.access import OperatorService, StoreAccess, in_sync
 from holdfast.engine.runtime import Runtime
+
+if TYPE_CHECKING:
+    import builtins
 
 PAGE = 500
 """Letters that are read or updated together."""
@@ -80,7 +85,7 @@ class Planned(NamedTuple):
     def refused(self) -> dict[str, str]:
         """Why letters are not part of the plan, by job id."""
         reasons = {
-            job_id: "; ".join(check.told for check in found if not check.holds)
+            job_id: "; ".join(check.detail for check in found if not check.holds)
             for job_id, found in self.checks.items()
         }
         return {job_id: why for job_id, why in reasons.items() if why}
@@ -93,26 +98,46 @@ class Progress(NamedTuple):
     standing: Standing
 
 
-class DeadLetterService:
-    """The operations of an operator on dead letters."""
+class DeadLetterService(OperatorService):
+    """The operations of an operator on dead letters. Reached as `hold.dead_letters`.
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._store = runtime.store
+    A *selection* is one letter, by its job's id, or all that a `LetterFilter` selects. A step that a single letter does
+    not allow raises `StepRefused`; of several letters, `Moved.refused` says why. With *dry_run* nothing is changed.
+    """
+
+    def __init__(self, runtime: Runtime, access: StoreAccess) -> None:
+        super().__init__(runtime, access)
         self._archiver = Archiver(runtime)
         self._restorer = Restorer(runtime)
         self._preflight = Preflight(runtime)
 
-    async def letters(self, letter_filter: LetterFilter) -> list[Letter]:
+    @property
+    def has_archive(self) -> bool:
+        """Whether an archive is configured."""
+        return self._runtime.letters.archive is not None
+
+    async def list(self, letter_filter: LetterFilter = LetterFilter()) -> "builtins.list[Letter]":  # noqa: B008 - frozen
         """List letters, the newest job first."""
+        await self._access.open_for_change()
         return await self._store.letters(letter_filter)
 
-    async def groups(self, letter_filter: LetterFilter) -> list[Group]:
-        """Group letters by fingerprint, the most recent group first."""
+    async def groups(self, letter_filter: LetterFilter = LetterFilter()) -> "builtins.list[Group]":  # noqa: B008 - frozen
+        """Group letters by fingerprint, the most recent group first.
+
+        Letters with the same fingerprint have the same job, stage, class of failure and place in the code.
+        """
+        await self._access.open_for_change()
         return await self._store.letter_groups(letter_filter)
+
+    async def counts(self) -> dict[tuple[str, str], int]:
+        """Count letters by the name of their job and their state."""
+        await self._access.open_for_change()
+        return await self._store.letter_counts()
 
     async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
         """Return all details of one letter. Raises `LetterNotFound`."""
+        ensure_storable(owner=owner)
+        await self._access.open_for_change()
         letter = await self._store.letter(job_id, owner=owner)
         [job] = await read_jobs(self._store, [letter.job_id])
         rows = await self._store.stages([letter.job_id])
@@ -124,10 +149,17 @@ class DeadLetterService:
         )
 
     async def triage(
-        self, selection: JobIdOrFilter, cause: Cause, *, actor: str, reason: str = "", dry_run: bool = False
+        self,
+        selection: JobIdOrFilter,
+        cause: Cause | str,
+        *,
+        actor: str,
+        reason: str = "",
+        dry_run: bool = False,
     ) -> Moved:
-        """Record why jobs failed."""
-        return await self._step(selection, triage(cause, actor=actor, reason=reason), dry_run=dry_run)
+        """Record why jobs failed: `transient`, `data`, `configuration` or `code`."""
+        await self._access.open_for_change()
+        return await self._step(selection, triage(_cause(cause), actor=actor, reason=reason), dry_run=dry_run)
 
     async def remediate(
         self,
@@ -139,7 +171,12 @@ class DeadLetterService:
         correct: Mapping[str, Any] | None = None,
         dry_run: bool = False,
     ) -> Moved:
-        """Record the evidence that the cause is gone; *correct* changes arguments of one job, by name."""
+        """Record the evidence that the cause is gone.
+
+        *correct* replaces arguments of one job, by name; the others stay. They are checked against the function's
+        annotations, and the arguments at submission are kept. Raises `PayloadInvalid`.
+        """
+        await self._access.open_for_change()
         step = remediate(evidence, actor=actor, reason=reason)
         if correct is None:
             return await self._step(selection, step, dry_run=dry_run)
@@ -154,12 +191,14 @@ class DeadLetterService:
         self, selection: JobIdOrFilter, notes: str, *, actor: str, dry_run: bool = False
     ) -> Moved:
         """Record how jobs that completed after their replay were repaired."""
+        await self._access.open_for_change()
         return await self._step(selection, close(notes, actor=actor), dry_run=dry_run)
 
     async def discard(
         self, selection: JobIdOrFilter, reason: str, *, actor: str, dry_run: bool = False
     ) -> Moved:
         """Discard letters: their jobs stay failed."""
+        await self._access.open_for_change()
         return await self._step(selection, discard(reason, actor=actor), dry_run=dry_run)
 
     async def plan(
@@ -175,9 +214,11 @@ class DeadLetterService:
     ) -> Planned:
         """Check which letters can be replayed, and make a plan for those; the others are left as they are.
 
-        *safe* states why repeated effects do no harm. *canary* letters are replayed first, the others follow at *pace*
-        letters per second. With *restart* finished stages run again.
+        `Planned.token` starts the plan, within an hour. *safe* states why repeated effects do no harm. *canary* letters
+        are replayed first; when they have completed, the others follow at *pace* letters per second. Finished stages
+        are kept; with *restart* they run again.
         """
+        await self._access.open_for_change()
         draft = self._draft(actor=actor, restart=restart, canary=canary, pace=pace)
         step = self._redacted(validate(safe, draft.token, actor=actor))
         checked = [
@@ -198,7 +239,7 @@ class DeadLetterService:
         for letter in ready:
             if letter.job_id not in moved:
                 found[letter.job_id].append(
-                    PreflightCheck("workflow", holds=False, told=_changed(letter.job_id))
+                    PreflightCheck("workflow", holds=False, detail=_changed(letter.job_id))
                 )
         # A plan of which a letter has changed meanwhile is stale: its token cannot be used.
         return Planned(plan.token if len(moved) == len(ready) else None, moved, found)
@@ -221,6 +262,8 @@ class DeadLetterService:
 
     async def replay(self, token: str, *, actor: str) -> Progress:
         """Start a plan; workers carry it out. Idempotent. Raises `PlanStale`."""
+        ensure_storable(token=token, actor=actor)
+        await self._access.open_for_change()
         version = self._runtime.letters.code_version
         return await self._change(
             token,
@@ -229,11 +272,15 @@ class DeadLetterService:
 
     async def stop(self, token: str, *, actor: str, reason: str = "") -> Progress:
         """Stop a plan: no further letters are replayed; jobs that are running go on."""
+        ensure_storable(token=token, actor=actor, reason=reason)
+        await self._access.open_for_change()
         reason = self._runtime.redactor(reason)
         return await self._change(token, lambda plan, *_: stop(plan, actor=actor, reason=reason))
 
     async def progress(self, token: str) -> Progress:
         """Return the progress of a plan. Raises `PlanStale` if there is none."""
+        ensure_storable(token=token)
+        await self._access.open_for_change()
         return await self._change(token, lambda plan, *_: plan)
 
     async def _change(self, token: str, decide: Callable[[Plan, Standing, float], Plan]) -> Progress:
@@ -257,33 +304,90 @@ class DeadLetterService:
             self._runtime.logger.warning("replay stopped", reason=plan.why, **fields)
 
     async def archive(
-        self, *, older_than: timedelta | None = None, beyond: int | None = None, dry_run: bool = False
+        self, *, older_than: Duration | None = None, beyond: int | None = None, dry_run: bool = False
     ) -> int:
-        """Archive letters now, by the retention or by what is given, and delete them; return how many."""
-        move = self._archiver.due if dry_run else self._archiver.archive
-        return await move(older_than=older_than, beyond=beyond)
+        """Archive letters now, then delete them, and return how many.
 
-    async def archived(self, letter_filter: LetterFilter) -> list[Archived]:
-        """List the archived letters, file by file; all of them without a limit."""
+        Without arguments by the retention; else those *older_than* a duration, or all *beyond* a number of letters.
+        Raises `ArchiveUnavailable` if the archive does not answer; letters that it does not hold are not deleted.
+        """
+        age = None if older_than is None else duration(older_than)
+        await self._access.open_for_change()
+        move = self._archiver.due if dry_run else self._archiver.archive
+        return await move(older_than=age, beyond=beyond)
+
+    async def is_archiving_due(self) -> bool:
+        """Return whether a letter is past its retention."""
+        await self._access.open_for_change()
+        retention = self._runtime.letters.retention
+        due = await self._store.letters_to_archive(
+            older_than=retention.letters, beyond=retention.most_letters, limit=1
+        )
+        return bool(due)
+
+    async def ensure_archive(self) -> None:
+        """Raise `ArchiveUnavailable` if an archive is configured and does not answer."""
+        if self._runtime.letters.archive is not None:
+            await self._runtime.letters.archive.names()
+
+    async def archived(self, letter_filter: LetterFilter = LetterFilter()) -> "builtins.list[Archived]":  # noqa: B008 - frozen
+        """List the archived letters, file by file; all of them without a filter.
+
+        The archive knows letters by `job_ids`, `name` and `fingerprint` only; a filter with another field raises
+        `ConfigError`. Raises `ArchiveUnavailable` if the archive does not answer.
+        """
+        await self._access.open_for_change()
         return await self._restorer.archived(letter_filter)
 
     async def restore(
-        self, selection: JobIdOrFilter, *, dry_run: bool = False, told: ProgressCallback | None = None
+        self,
+        selection: JobIdOrFilter,
+        *,
+        dry_run: bool = False,
+        on_progress: ProgressCallback | None = None,
     ) -> Moved:
-        """Restore letters from the archive, with their jobs. A single letter that is not restored raises its error."""
+        """Restore letters from the archive, with their jobs, unless they are in the database.
+
+        A single letter that is not restored raises its error. A filter is one that `archived` accepts. *on_progress* is
+        called repeatedly with the number of letters examined and their total. Raises `ArchiveUnavailable` if the archive
+        does not answer; what was restored before that stays.
+        """
+        if not isinstance(selection, str | LetterFilter):
+            raise ConfigError(
+                f"{selection!r} is no job's id and no filter; name several jobs with LetterFilter(job_ids=…)"
+            )
+        await self._access.open_for_change()
         letter_filter = LetterFilter(job_ids=(selection,)) if isinstance(selection, str) else selection
-        done, refused = await self._restorer.restore(letter_filter, dry_run=dry_run, told=told)
+        done, refused = await self._restorer.restore(letter_filter, dry_run=dry_run, on_progress=on_progress)
         if isinstance(selection, str):
             for error in refused.values():
                 raise error
         return Moved(done, {job_id: str(error) for job_id, error in refused.items()})
+
+    list_sync = in_sync(list)  # noqa: A003 - the method above is meant
+    groups_sync = in_sync(groups)
+    counts_sync = in_sync(counts)
+    show_sync = in_sync(show)
+    triage_sync = in_sync(triage)
+    remediate_sync = in_sync(remediate)
+    plan_sync = in_sync(plan)
+    replay_sync = in_sync(replay)
+    progress_sync = in_sync(progress)
+    stop_sync = in_sync(stop)
+    close_sync = in_sync(close)
+    discard_sync = in_sync(discard)
+    archive_sync = in_sync(archive)
+    is_archiving_due_sync = in_sync(is_archiving_due)
+    ensure_archive_sync = in_sync(ensure_archive)
+    archived_sync = in_sync(archived)
+    restore_sync = in_sync(restore)
 
     async def _step(
         self, selection: JobIdOrFilter, step: Step, *, dry_run: bool, args: str | None = None
     ) -> Moved:
         """Take a step with each letter that allows it. Raises `StepRefused` if a single letter does not."""
         step = self._redacted(step)
-        done: list[str] = []
+        done: builtins.list[str] = []
         first: Letter | None = None
         refused: dict[str, str] = {}
         async for page in self._pages(selection):
@@ -326,7 +430,7 @@ class DeadLetterService:
             reason=step.reason,
         )
 
-    async def _pages(self, selection: JobIdOrFilter) -> AsyncIterator[list[Letter]]:
+    async def _pages(self, selection: JobIdOrFilter) -> "AsyncIterator[builtins.list[Letter]]":
         """Yield the selected letters, a page at a time."""
         if isinstance(selection, str):
             yield [await self._store.letter(selection)]
@@ -338,6 +442,13 @@ class DeadLetterService:
                 return
             yield page
             left, before = left - len(page), page[-1].job_id
+
+
+def _cause(cause: str) -> Cause:
+    try:
+        return Cause(cause)
+    except ValueError:
+        raise ConfigError(f"{cause!r} is no cause; use one of: {', '.join(Cause)}") from None
 
 
 def _changed(job_id: str) -> str:

@@ -25,5 +25,5 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         main(arguments, prog_name=f"{Path(argv[0]).name} {argv[1]}", default=project_holdfast)
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
-        """Answer `manage.py help holdfast`."""
+        """Print the help for `manage.py help holdfast`."""
         self.run_from_argv([prog_name, subcommand, "--help"])
