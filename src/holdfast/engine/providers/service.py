@@ -6,18 +6,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import ConfigError, StateRefused
-from holdfast.core.providers.breaker import (
-    Override,
-    OverrideKind,
+from holdfast.core.providers.breaker_state import (
     failure_rate,
     failures,
     lets_through,
-    live_trials,
     overridden,
     state_name,
     with_probe,
 )
-from holdfast.core.providers.provider import ProviderSpec, ProviderState, holder_label, provider_of
+from holdfast.core.providers.override import Override, OverrideKind
+from holdfast.core.providers.permission import live_trials
+from holdfast.core.providers.provider import ProviderSpec
+from holdfast.core.providers.provider_state import ProviderState
 from holdfast.core.strict_json import ensure_storable
 from holdfast.engine.operations.access import OperatorService, in_sync
 from holdfast.engine.providers.shared_state import Announcement, Step, swap
@@ -83,9 +83,7 @@ class ProviderService(OperatorService):
         """Return the number of jobs that are held for a provider, by what they are held for: its breaker or a limit."""
         await self._access.open()
         held = await self._store.held()
-        return {
-            holder_label(holder): jobs for holder, jobs in sorted(held.items()) if provider_of(holder) == name
-        }
+        return dict(sorted((holder.label, jobs) for holder, jobs in held.items() if holder.provider == name))
 
     async def open(self, name: str, *, actor: str, reason: str = "") -> None:
         """Force the breaker open: no call is made until it is resumed, and a backup takes over."""
@@ -158,7 +156,7 @@ class ProviderService(OperatorService):
             _status(
                 name,
                 ProviderState() if name not in rows else ProviderState.load(rows[name].state),
-                sum(jobs for holder, jobs in held.items() if provider_of(holder) == name),
+                sum(jobs for holder, jobs in held.items() if holder.provider == name),
                 self._runtime.registry.providers.get(name),
                 now,
             )
