@@ -368,7 +368,7 @@ class Sieve:
 
 
 @pytest.mark.clause("DLQ-3")
-@pytest.mark.parametrize("broken", [{"archive": Sieve()}, {"sealer_of": LetterOptions().sealer_of}])
+@pytest.mark.parametrize("broken", [{"archive": Sieve()}, {"encrypter_of": LetterOptions().encrypter_of}])
 async def test_what_was_not_read_back_or_cannot_be_sealed_counts_as_not_archived(
     hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, broken: dict[str, Any]
 ) -> None:
@@ -522,7 +522,7 @@ async def test_what_was_sealed_with_a_key_that_is_not_given_does_not_open(
 
     async with opening_with(opening, NEW_KEY, monkeypatch) as hold:
         with pytest.raises(
-            ArchiveDamaged, match="give the key that it was sealed with, after the present one"
+            ArchiveDamaged, match="give the key that it was encrypted with, after the present one"
         ):
             await hold.dead.restore(job_id)
 
@@ -566,7 +566,7 @@ async def test_a_dry_run_says_so_when_a_letter_came_back_without_its_job(
         await replayed(hold, clock, await planned(hold, job_id))
     await clock.advance(HOUR)
     assert await hold.dead.archive() == 1
-    assert await hold.runtime.store.purge_finished(older_than=timedelta(minutes=1), limit=9) == 1
+    assert await hold.runtime.store.retention.purge_finished(older_than=timedelta(minutes=1), limit=9) == 1
     assert await hold.dead.restore(job_id) == ([job_id], {})
 
     refused = (await hold.dead.plan(job_id, safe="keyed", actor="ann")).refused

@@ -49,11 +49,11 @@ class SimulatedArchive:
 
     def _records(self) -> list[dict[str, Any]]:
         manifests = [
-            load_manifest(data, Wax().unseal) for name, data in self.files.items() if is_manifest(name)
+            load_manifest(data, Wax().decrypt) for name, data in self.files.items() if is_manifest(name)
         ]
-        sealer = Wax()
+        encrypter = Wax()
         return [
-            decrypt_record(record, sealer.unseal)
+            decrypt_record(record, encrypter.decrypt)
             for manifest in manifests
             for record in unpack(self.files[manifest.name], manifest)
         ]
@@ -90,7 +90,7 @@ class SimulatedArchive:
 
     def _check(self, data: bytes) -> None:
         """A manifest tells of records that are there, byte for byte."""
-        manifest = load_manifest(data, Wax().unseal)
+        manifest = load_manifest(data, Wax().decrypt)
         kept = self.files.get(manifest.name, b"")
         if hashlib.sha256(kept).hexdigest() != manifest.sha256:
             self._complain(f"there is a manifest of {manifest.name}, and that is not whole")
@@ -129,13 +129,13 @@ class Hatch:
 
 
 class Wax:
-    """Seals with nothing: the same text is the same seal each time, so that a seed brings about the same files."""
+    """Encrypts with nothing: the same text is encrypted the same each time, so that a seed brings about the same files."""
 
-    def seal(self, text: str) -> str:
+    def encrypt(self, text: str) -> str:
         """Make it unreadable for whoever does not look closely."""
         return base64.b64encode(text.encode()).decode()
 
-    def unseal(self, text: str) -> str:
+    def decrypt(self, text: str) -> str:
         """Look closely."""
         return base64.b64decode(text).decode()
 

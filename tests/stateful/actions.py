@@ -299,7 +299,7 @@ def of_sweepers(draw: st.DrawFn) -> Act:
         case "promote":
             return act("promote", limit=_fair(limit, [job.retry_after for job in due]))
         case "let out":
-            return act("let_out", holder, limit=_fair(limit, [job.retry_after for job in held]))
+            return act("providers.release", holder, limit=_fair(limit, [job.retry_after for job in held]))
         case _:
             return act("expire", limit=_fair(limit, [job.deadline_at for job in late]))
 
@@ -348,20 +348,20 @@ def of_people_who_tell(draw: st.DrawFn) -> Act:
             actor = draw(any_of("", "ada"))
             return act("signal", told, draw(any_of("go", "stop")), data, owner=owner, actor=actor)
         case "pause":
-            return act("pause_queue", queue, actor="ada", reason=draw(any_of("", "too hot")))
+            return act("queues.pause", queue, actor="ada", reason=draw(any_of("", "too hot")))
         case "resume":
-            return act("resume_queue", queue)
+            return act("queues.resume", queue)
         case _:
-            return act("paused_queues")
+            return act("queues.paused")
 
 
 @st.composite
 def of_onlookers(draw: st.DrawFn) -> Act:
     """Ask without changing anything."""
-    match draw(any_of("find", "await_ends", "cancel_requests", "holders", "held")):
+    match draw(any_of("find", "await_ends", "cancel_requests", "providers.holders", "providers.count_held")):
         case "find":
             return act("find", draw(filters()))
-        case "holders" | "held" as question:
+        case "providers.holders" | "providers.count_held" as question:
             return act(question)
         case "await_ends":
             return act("await_ends", draw(st.lists(jobs(*ENDED), max_size=3, unique=True)))

@@ -23,7 +23,8 @@ from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status, allowed
 from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.core.providers.provider import holder_label
-from holdfast.ports.store import Extension, Pause, Promotion, Settled, SubmissionRefusal
+from holdfast.ports.queues import Pause
+from holdfast.ports.store import Extension, Promotion, Settled, SubmissionRefusal
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -269,15 +270,15 @@ class Model:
         """Give what these jobs were told."""
         return [signal for job_id in job_ids for signal in self.told[job_id]]
 
-    def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
+    def pause(self, queue: str, *, actor: str, reason: str) -> bool:
         """Note that a queue is to rest; the first word counts."""
         return self.pauses.setdefault(queue, pause := Pause(queue, self.now, actor, reason)) is pause
 
-    def resume_queue(self, queue: str) -> bool:
+    def resume(self, queue: str) -> bool:
         """Forget about it."""
         return self.pauses.pop(queue, None) is not None
 
-    def paused_queues(self) -> list[Pause]:
+    def paused(self) -> list[Pause]:
         """List the queues that rest."""
         return list(self.pauses.values())
 
@@ -388,7 +389,7 @@ class Model:
         due = sorted((at, job.id) for at, job in parked if at <= self.now)
         return [self.jobs[job_id] for _, job_id in due], [job for at, job in parked if at > self.now]
 
-    def let_out(self, holder: str, *, limit: int) -> int:
+    def release(self, holder: str, *, limit: int) -> int:
         """Make ready what somebody holds; who held it is told to the next worker."""
         out = self.held_by(holder)[:limit]
         for job in out:
@@ -403,9 +404,9 @@ class Model:
 
     def holders(self) -> list[str]:
         """Name those who hold jobs."""
-        return list(self.held())
+        return list(self.count_held())
 
-    def held(self) -> dict[str, int]:
+    def count_held(self) -> dict[str, int]:
         """Count what each of them holds."""
         return dict(Counter(job.held_by for job in self.jobs.values() if job.held_by is not None))
 

@@ -109,7 +109,7 @@ def _promoted(act: Act, promotion: Promotion, _: Jobs) -> Iterator[str]:
         yield "as many as allowed"
 
 
-def _let_out(act: Act, count: int, _: Jobs) -> Iterator[str]:
+def _released(act: Act, count: int, _: Jobs) -> Iterator[str]:
     if count:
         yield "made ready"
     if count == act.options["limit"]:
@@ -169,19 +169,19 @@ _TELLERS: dict[str, Callable[[Act, Any, Jobs], Iterator[str]]] = {
     "extend": _extended,
     "begin": _begun,
     "promote": _promoted,
-    "let_out": _let_out,
+    "providers.release": _released,
     "reclaim": _reclaimed,
     "expire": _expired,
     "accept_late": _accepted,
     "signal": _signalled,
-    "pause_queue": _done,
-    "resume_queue": _done,
-    "paused_queues": _looked,
+    "queues.pause": _done,
+    "queues.resume": _done,
+    "queues.paused": _looked,
     "cancel": _cancelled,
     "retry": _retried,
     "find": _looked,
     "await_ends": _looked,
     "cancel_requests": _looked,
-    "holders": _looked,
-    "held": _looked,
+    "providers.holders": _looked,
+    "providers.count_held": _looked,
 }

@@ -59,11 +59,13 @@ class Shelf:
         letters = [
             {"job_id": job_id, "generation": generation, "version": version} for job_id in job_ids or (JOB,)
         ]
-        packed = pack([encrypt_record({"letter": letter, "private": {}}, Wax().seal) for letter in letters])
+        packed = pack(
+            [encrypt_record({"letter": letter, "private": {}}, Wax().encrypt) for letter in letters]
+        )
         entries = [LetterEntry(job_id, name, f"at {name}", failed_at) for job_id in job_ids or (JOB,)]
         manifest = manifest_of(packed, entries, at=at)
         self.files[manifest.name] = packed.data
-        self.files[manifest_name(manifest.name)] = dump_manifest(manifest, Wax().seal)
+        self.files[manifest_name(manifest.name)] = dump_manifest(manifest, Wax().encrypt)
         return manifest.name
 
     async def put(self, name: str, data: bytes) -> None:
@@ -88,12 +90,15 @@ class Store:
         self.jobs = jobs
         self.restored: list[Mapping[str, Any]] = []
         self.calls: list[int] = []
+        self.dead_letters = self.retention = self
 
     async def redaction_key(self) -> bytes:
         return b"key"
 
-    async def letters(self, wanted: LetterFilter) -> list[Any]:
-        return [SimpleNamespace(job_id=job_id) for job_id in wanted.job_ids or () if job_id in self.here]
+    async def find(self, letter_filter: LetterFilter) -> list[Any]:
+        return [
+            SimpleNamespace(job_id=job_id) for job_id in letter_filter.job_ids or () if job_id in self.here
+        ]
 
     async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         back = [record for record in records if record["letter"]["job_id"] not in self.jobs]
@@ -119,7 +124,7 @@ class Lines:
 
 def a_restorer(store: Store, shelf: Shelf, lines: Lines | None = None) -> Restorer:
     logger = lines or Lines()
-    options = LetterOptions(archive=shelf, sealer_of=lambda _: Wax())
+    options = LetterOptions(archive=shelf, encrypter_of=lambda _: Wax())
     return Restorer(
         cast("Runtime", SimpleNamespace(store=store, logger=logger, metrics=logger, letters=options))
     )

@@ -47,7 +47,7 @@ KEY_LOST = '{"reason":"restored without its key, which is another job\'s by now"
 def letter_from(row: Row) -> Letter:
     """Read a letter from the columns of `LETTER`, its instants as instants.
 
-    The column decides what group it is in: a worker of an earlier version told of none.
+    The column decides what group it is in: a worker of an earlier version wrote none.
     """
     fields = {name: row[name] for name in LETTER if name not in ("error_class", "fingerprint")}
     fields["state"] = LetterState(fields["state"])
@@ -81,7 +81,7 @@ def group_from(row: Row) -> Group:
 
 
 def facts_from(row: Row) -> str:
-    """Give, as JSON, what a ticket tells of a letter: it has to be told when that is gone."""
+    """Give, as JSON, what a ticket says of a letter: its notification may come when the letter is gone."""
     letter = letter_from(row)
     ticket = of_letter("", letter.last_failure_at, letter)
     return json.dumps({**ticket.facts, "title": ticket.title, "level": ticket.level.value})
@@ -147,10 +147,10 @@ class Kept(NamedTuple):
 
 def record_from(kept: Kept) -> dict[str, Any]:
     """Write what is kept as JSON values that fit every store; what belongs to users is under `private`."""
-    told = _plain(kept.letter, LETTER)
+    letter = _plain(kept.letter, LETTER)
     for name in ("escalated", "repeated", "corrected"):
-        told[name] = bool(told[name])
-    record: dict[str, Any] = {"letter": told, "steps": [_plain(row, STEP) for row in kept.steps]}
+        letter[name] = bool(letter[name])
+    record: dict[str, Any] = {"letter": letter, "steps": [_plain(row, STEP) for row in kept.steps]}
     record["private"] = {"original_args": kept.original_args}
     if kept.job is not None:
         record["job"] = _plain(kept.job, JOB)
@@ -169,7 +169,7 @@ def record_from(kept: Kept) -> dict[str, Any]:
 def kept_from(record: Mapping[str, Any]) -> Kept:
     """Read a record as it is put back: the letter is in no plan any more, so it has to be validated again.
 
-    Its version is another one: somebody may still be about to delete the letter as it was before.
+    Its version is another one: a caller may still be about to delete the letter as it was before.
     """
     private = record["private"]
     job = record.get("job")

@@ -11,7 +11,8 @@ from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.schedules import Schedule
 from holdfast.core.jobs.states import Status
 from holdfast.ports import Clock, Hint, HintKind, Promotion
-from holdfast.ports.letters import PlanRow
+from holdfast.ports.dead_letters import PlanRow
+from holdfast.stores.sqlite.dead_letters.replay_plans import SqliteReplayPlans
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.subscriptions import Subscriptions
@@ -66,6 +67,15 @@ SELECT EXISTS (SELECT 1 FROM holdfast_plans WHERE running)
 """
 
 
+class _NotifyingPlans(SqliteReplayPlans):
+    """Wakes the workers when a plan goes on: they may be resting."""
+
+    async def advance(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
+        jobs = await super().advance(row, plan, take=take)
+        self._reader.notify(Hint(HintKind.READY, ""))
+        return jobs
+
+
 class SharedStore(SqliteStore):
     """The real store, as one process has it. It sees when the process has nothing to do."""
 
@@ -79,10 +89,11 @@ class SharedStore(SqliteStore):
         replay_themselves: Callable[[], list[str]],
         schedules: Callable[[], list[Schedule]],
     ) -> None:
-        super().__init__(path, clock=clock, writing=file, reading=file)
+        reader = _SharedReader(path, file, subscriptions)
+        super().__init__(path, clock=clock, writing=file, reading=file, reader=reader)
+        self.replay_plans = _NotifyingPlans(self._writer, reader, clock)
         self._replay_themselves = replay_themselves
         self._schedules = schedules
-        self._reader = _SharedReader(path, file, subscriptions)
 
     async def claim(
         self,
@@ -115,22 +126,16 @@ class SharedStore(SqliteStore):
         schedules = self._schedules()
         if not schedules:
             return None
-        now, marks = await self.schedule_marks([schedule.name for schedule in schedules])
+        now, marks = await self.schedules.marks([schedule.name for schedule in schedules])
         ticks = [next(each.ticks(marks[each.name])) if each.name in marks else now for each in schedules]
         return max((min(ticks) - now).total_seconds(), 0.0)
 
-    async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
-        """Let a plan go on, and the workers look at it: they may be resting."""
-        jobs = await super().advance_plan(row, plan, take=take)
-        self._reader.tell(Hint(HintKind.READY, ""))
-        return jobs
-
     async def _anything_runs(self) -> bool:
-        if any(status is Status.PROCESSING for _, status in await self.counts()):
+        if any(status is Status.PROCESSING for _, status in await self.queues.counts()):
             return True
         return await self._letters_move()
 
     async def _letters_move(self) -> bool:
-        """Whether a clerk has something to do: a replay, a ticket, or a letter that may replay itself."""
+        """Whether a service has something to do: a replay, a ticket, or a letter that may replay itself."""
         [row] = await self._reader.rows(_LETTERS_MOVE, {"names": json.dumps(self._replay_themselves())})
         return bool(row[0])

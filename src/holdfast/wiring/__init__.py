@@ -7,7 +7,7 @@ from functools import partial
 from typing import NoReturn, cast
 from urllib.parse import unquote
 
-from holdfast.archives import FernetSealer, open_archive
+from holdfast.archives import FernetEncrypter, open_archive
 from holdfast.channels import TicketWebhook
 from holdfast.config import Settings
 from holdfast.core.dead_letters.retention import Retention
@@ -20,7 +20,7 @@ from holdfast.engine.options import Hook, LetterOptions
 from holdfast.engine.registry import Registry
 from holdfast.engine.runtime import Runtime
 from holdfast.ports import Clock, Codec, Executor, Logger, Metrics, Store
-from holdfast.ports.archive import Sealer
+from holdfast.ports.archive import Encrypter
 from holdfast.stores.encoded_store import EncodedStore
 from holdfast.telemetry.logs import StructuredLogger, bind_job
 from holdfast.telemetry.metrics import MetricRegistry
@@ -44,7 +44,7 @@ def assemble(
     codec: Codec | None = None,
     store_of: Callable[..., Store] | None = None,
 ) -> Runtime:
-    """Put the real parts together, as *settings* want them; *store_of* stands in for `open_store`."""
+    """Put the real parts together, as *settings* say; *store_of* stands in for `open_store`."""
     # One's own: it takes the key of the store, and an application may give the same one to two.
     clock, redactor = SystemClock(), Redactor() if redactor is None else copy(redactor)
     executor = Threads("holdfast-handler")
@@ -81,7 +81,7 @@ def _letters(
         archive=None
         if settings.archive_url is None
         else open_archive(settings.archive_url, executor=executor),
-        sealer_of=partial(_sealer, settings.archive_key),
+        encrypter_of=partial(_encrypter, settings.archive_key),
     )
 
 
@@ -99,9 +99,9 @@ def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[H
     return hooks
 
 
-def _sealer(given: str | None, stores_own: bytes) -> Sealer:
-    """Seal with the first of the keys given; what was sealed with another, or with the store's own, opens as well."""
-    return FernetSealer(*(key.encode() for key in _listed(given)), stores_own)
+def _encrypter(given: str | None, stores_own: bytes) -> Encrypter:
+    """Encrypt with the first of the keys given; what another of them, or the store's own, encrypted is decrypted as well."""
+    return FernetEncrypter(*(key.encode() for key in _listed(given)), stores_own)
 
 
 def _listed(given: str | None) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def sqlite_path(url: str) -> str | None:
 
 
 def _shown(url: str) -> str:
-    """Give an address as it may be told: without user, password and parameters."""
+    """Give an address as it may be shown: without user, password and parameters."""
     return re.sub("//.*@", "//…@", url).partition("?")[0]
 
 

@@ -7,13 +7,14 @@ all. A lone write waits for nobody, and under load one fsync serves hundreds.
 import asyncio
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.ports import Executor
+from holdfast.ports import Clock, Executor
 from holdfast.stores.sqlite.database import run_in, translated
 from holdfast.stores.sqlite.fork_safety import Opened
+from holdfast.stores.sqlite.times import micros
 
 EAGER = 0.00005
 """Seconds after which a busy thread hands the interpreter over, while a SQLite file is open.
@@ -24,7 +25,12 @@ runs half as fast again without that wait.
 """
 
 T = TypeVar("T")
-Operation = Callable[[sqlite3.Connection], T]
+Operation = Callable[[sqlite3.Connection, int], T]
+"""Gets the connection, and the time in microseconds at which the write lock is held.
+
+A time taken before that may be long past: a lease made of it could have run out already, and the history would show
+events in an order in which they did not happen.
+"""
 
 
 class _Waiting(NamedTuple):
@@ -35,9 +41,10 @@ class _Waiting(NamedTuple):
 class Writer:
     """Runs write operations in gathered transactions, off the event loop."""
 
-    def __init__(self, path: str, executor: Executor) -> None:
+    def __init__(self, path: str, executor: Executor, clock: Clock) -> None:
         self._path = path
         self._executor = executor
+        self._clock = clock
         self._opened: Opened | None = None
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
@@ -62,6 +69,12 @@ class Writer:
         self._waiting.append(_Waiting(operation, answer))
         self._flush_soon()
         return await answer
+
+    async def execute(self, sql: str, values: Mapping[str, Any]) -> int:
+        """Run one statement as an operation of its own, with the time as `:now`; return how many rows it changed."""
+        return await self.write(
+            lambda connection, now: connection.execute(sql, {**values, "now": now}).rowcount
+        )
 
     def _is_flushing(self) -> bool:
         return self._flushing is not None and not self._flushing.done()
@@ -126,7 +139,7 @@ class Writer:
     def _transact(self, connection: sqlite3.Connection, operations: list[Operation[Any]]) -> list[Any]:
         with translated(self._path):
             try:
-                outcomes = [operation(connection) for operation in operations]
+                outcomes = [operation(connection, micros(self._clock.now())) for operation in operations]
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:

@@ -1,4 +1,4 @@
-"""What is secret in an archive is sealed with Fernet: AES and an HMAC, the key in nobody's hands but yours."""
+"""What is secret in an archive is encrypted with Fernet: AES and an HMAC, with a key of yours."""
 
 import base64
 import hashlib
@@ -8,8 +8,8 @@ from holdfast.core.errors import ArchiveDamaged, ConfigError
 LEAST_BYTES = 32
 
 
-class FernetSealer:
-    """Seals with the first of *keys* and unseals with any: a new key goes in front, the old ones stay.
+class FernetEncrypter:
+    """Encrypts with the first of *keys* and decrypts with any: a new key goes in front, the old ones stay.
 
     A key is any secret of 32 bytes or more; its SHA-256 is the Fernet key. Raises `ConfigError` for less.
     """
@@ -19,23 +19,23 @@ class FernetSealer:
             from cryptography.fernet import Fernet, InvalidToken, MultiFernet  # noqa: PLC0415 - an extra
         except ModuleNotFoundError as error:
             raise ConfigError(
-                "sealing an archive needs cryptography; install it with: pip install 'holdfast[archive]'"
+                "encrypting an archive needs cryptography; install it with: pip install 'holdfast[archive]'"
             ) from error
         if not keys:
-            raise ConfigError("sealing an archive needs a key; give a secret of 32 bytes or more")
+            raise ConfigError("encrypting an archive needs a key; give a secret of 32 bytes or more")
         self._fernet = MultiFernet([Fernet(_derived(key)) for key in keys])
         self._refusal = InvalidToken
 
-    def seal(self, text: str) -> str:
+    def encrypt(self, text: str) -> str:
         return self._fernet.encrypt(text.encode()).decode()
 
-    def unseal(self, text: str) -> str:
+    def decrypt(self, text: str) -> str:
         try:
             return self._fernet.decrypt(text.encode()).decode()
         except self._refusal as error:
             raise ArchiveDamaged(
-                "what is sealed in the archive does not open: it was sealed with another key, or changed; "
-                "give the key that it was sealed with, after the present one"
+                "what is encrypted in the archive cannot be decrypted: it was encrypted with another key, or changed; "
+                "give the key that it was encrypted with, after the present one"
             ) from error
 
 
