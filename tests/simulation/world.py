@@ -275,7 +275,7 @@ class World:
             tickets_per=self.lettering.tickets_per,
             hooks=hooks,
             archive=None if simulated_archive is None else Hatch(simulated_archive, process),
-            sealer_of=lambda _: Wax(),
+            encrypter_of=lambda _: Wax(),
             poll_interval=self.lettering.poll_interval,
         )
 

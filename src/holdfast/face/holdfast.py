@@ -64,7 +64,7 @@ from holdfast.face.stages import StageFunction
 from holdfast.face.sync import Portal, in_sync
 from holdfast.ports import Codec, Logger, Metrics, SchemaState
 from holdfast.ports.providers import ProviderEvent
-from holdfast.ports.store import APPLY_LIMIT, LockWait
+from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.wiring import assemble
 from holdfast.wiring.cron import cron
 
@@ -388,7 +388,7 @@ class Holdfast:
             self.runtime.logger.info(f"provider {entry.kind}", provider=name, **entry.meta)
 
     async def _ensure_provider(self, name: str) -> None:
-        known = {*self._registry.providers, *await self.runtime.store.provider_names()}
+        known = {*self._registry.providers, *await self.runtime.store.providers.names()}
         if name not in known:
             raise unknown_provider(name, list(known), declared=bool(self._registry.providers))
 
@@ -398,15 +398,15 @@ class Holdfast:
         if name is not None:
             await self._ensure_provider(name)
         # Workers of an earlier version take jobs that are held for their name for those of a provider without one.
-        names = sorted({*declared, *await store.provider_names()} - {""}) if name is None else [name]
-        now, rows = await store.providers(names)
+        names = sorted({*declared, *await store.providers.names()} - {""}) if name is None else [name]
+        now, rows = await store.providers.read(names)
         states = {known: ProviderState.load(row.state) for known, row in rows.items()}
-        return statuses(names, states, await store.held(), declared, now)
+        return statuses(names, states, await store.providers.count_held(), declared, now)
 
     async def _provider_events(self, name: str, limit: int) -> list[ProviderEvent]:
         await self.open()
         await self._ensure_provider(name)
-        return await self.runtime.store.provider_events(name, limit=limit)
+        return await self.runtime.store.providers.events(name, limit=limit)
 
     @property
     def dead(self) -> DeadLetters:
@@ -624,7 +624,7 @@ class Holdfast:
         """Have no worker start jobs of *queue*, within a poll; what runs goes on. False if it was paused before."""
         ensure_storable(actor=actor, reason=reason)
         await self._open_to_act()
-        paused = await self.runtime.store.pause_queue(named(queue, "queue"), actor=actor, reason=reason)
+        paused = await self.runtime.store.queues.pause(named(queue, "queue"), actor=actor, reason=reason)
         if paused:
             self.runtime.logger.info("queue paused", queue=queue, actor=actor, reason=reason)
         return paused
@@ -633,7 +633,7 @@ class Holdfast:
         """Let workers start jobs of *queue* again. False if it was not paused."""
         ensure_storable(queue=queue, actor=actor)
         await self._open_to_act()
-        resumed = await self.runtime.store.resume_queue(queue)
+        resumed = await self.runtime.store.queues.resume(queue)
         if resumed:
             self.runtime.logger.info("queue resumed", queue=queue, actor=actor)
         return resumed

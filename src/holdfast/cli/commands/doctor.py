@@ -84,14 +84,14 @@ async def _check_tables(hold: Holdfast, store: Store) -> list[Check]:
     """Run the checks that need the tables of this version."""
     found = [
         checks.of_writing(await _refusal(store)),
-        checks.of_pauses(await store.paused_queues()),
-        checks.of_backlog(await store.depths()),
+        checks.of_pauses(await store.queues.paused()),
+        checks.of_backlog(await store.queues.depths()),
     ]
     archive = hold.runtime.letters.archive
     found.append(checks.of_letters(await _letters(hold, store), has_archive=archive is not None))
     if archive is not None:
         found.append(
-            checks.of_archive(await _unreachable(archive), can_seal=find_spec("cryptography") is not None)
+            checks.of_archive(await _unreachable(archive), can_encrypt=find_spec("cryptography") is not None)
         )
     declared = [name for spec in hold.runtime.registry for name in (spec.name, *spec.aliases)]
     if declared:
@@ -103,9 +103,9 @@ async def _check_tables(hold: Holdfast, store: Store) -> list[Check]:
 async def _letters(hold: Holdfast, store: Store) -> Letters:
     """Count dead letters; their levels are those of the last thousand open ones."""
     retention = hold.runtime.letters.retention
-    counts = await store.letter_counts()
-    opened = await store.letters(LetterFilter(states=OPEN, limit=SAMPLE))
-    overdue = await store.letters_to_archive(
+    counts = await store.dead_letters.counts()
+    opened = await store.dead_letters.find(LetterFilter(states=OPEN, limit=SAMPLE))
+    overdue = await store.retention.letters_to_archive(
         older_than=retention.letters, beyond=retention.most_letters, limit=1
     )
     return Letters(

@@ -247,7 +247,7 @@ async def _read_details(hold: Holdfast, job_id: str, target: Target, *, with_arg
     job, store = await _read(hold, job_id, target), hold.runtime.store
     stages = [row for row in await store.stages([job.id]) if row.key.name != RESTARTED]
     signals = await store.signals([job.id])
-    original = await store.original_args(job.id) if with_args else None
+    original = await store.dead_letters.original_args(job.id) if with_args else None
     keys = await store.keys_of([job.id])
     return view.JobDetails(
         job,
@@ -286,7 +286,7 @@ async def _letter(hold: Holdfast, job: Job) -> Letter | None:
     """Read the dead letter of a job that failed, if it has one: what failed under an earlier version has none."""
     if job.status is not Status.FAILED:
         return None
-    found = await hold.runtime.store.letters(LetterFilter(job_ids=(job.id,), limit=1))
+    found = await hold.runtime.store.dead_letters.find(LetterFilter(job_ids=(job.id,), limit=1))
     return found[0] if found else None
 
 

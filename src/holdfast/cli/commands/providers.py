@@ -124,7 +124,7 @@ async def _read_listing(hold: Holdfast) -> ProviderListing:
 
 async def _read_details(hold: Holdfast, name: str) -> ProviderDetails:
     status = await hold.providers.show(name)
-    held = await hold.runtime.store.held()
+    held = await hold.runtime.store.providers.count_held()
     now = await hold.runtime.store.now()
     return ProviderDetails(
         status,

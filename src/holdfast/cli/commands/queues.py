@@ -13,7 +13,7 @@ from holdfast.cli.session import ActorOption, run_with_store
 from holdfast.cli.views.output import EMPTY, JsonOption, show_json
 from holdfast.cli.views.table import Column, Fit, moment, show_rows, show_table
 from holdfast.face import Holdfast
-from holdfast.ports.store import Pause
+from holdfast.ports.queues import Pause
 
 app = typer.Typer(no_args_is_help=True, help="List, pause and resume queues.")
 
@@ -124,10 +124,10 @@ async def _read_queues(hold: Holdfast) -> tuple[list[_QueueListing], datetime]:
     """Read every queue that has a live job, or had one of the last that ended, or is paused; and the store's clock."""
     store = hold.runtime.store
     depths: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for depth in await store.depths():
+    for depth in await store.queues.depths():
         depths[depth.queue][depth.state] = depth.jobs
-    pauses = {pause.queue: pause for pause in await store.paused_queues()}
-    recent = await store.recent_queues(limit=RECENT)
+    pauses = {pause.queue: pause for pause in await store.queues.paused()}
+    recent = await store.queues.recent(limit=RECENT)
     now = await store.now()
     return [
         _listing(name, depths[name], pauses.get(name)) for name in sorted({*depths, *pauses, *recent})

@@ -67,7 +67,7 @@ def list_schedules(
 
 async def _read_marks(hold: Holdfast) -> tuple[datetime, Mapping[str, datetime]]:
     """Read the last run of each schedule, and the time of the store; no schedule is started."""
-    return await hold.runtime.store.schedule_marks(
+    return await hold.runtime.store.schedules.marks(
         [each.schedule.name for each in hold.runtime.registry.recurring]
     )
 

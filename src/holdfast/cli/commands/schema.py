@@ -12,9 +12,9 @@ from holdfast.cli.options.durations import format_duration, parse_duration
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.face import Holdfast
 from holdfast.ports import SchemaState, Store
-from holdfast.ports.store import APPLY_LIMIT, LockWait
+from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.stores.schema_version import ensure_fit
-from holdfast.stores.sqlite.schema import WANTED
+from holdfast.stores.sqlite.schema import EXPECTED
 
 app = typer.Typer(no_args_is_help=True, help="Create, upgrade and check the tables.")
 
@@ -58,7 +58,7 @@ def status(application: AppOption = None, url: UrlOption = None, as_json: JsonOp
         typer.echo(f"schema version {state.found}: nothing to apply")
     else:
         typer.echo(
-            f"schema version {state.found or 'missing'}, this code needs {state.wanted}; run `holdfast schema apply`"
+            f"schema version {state.found or 'missing'}, this code needs {state.expected}; run `holdfast schema apply`"
         )
     if not state.current:
         raise typer.Exit(ExitCode.REFUSED)
@@ -83,7 +83,7 @@ def _say_what_blocks(wait: LockWait) -> None:
 
 async def _state(hold: Holdfast) -> SchemaState:
     if missing_file(hold) is not None:
-        return SchemaState(found=0, wanted=WANTED, min_compatible=0)
+        return SchemaState(found=0, expected=EXPECTED, min_compatible=0)
     try:
         return await hold.runtime.store.schema_state()
     finally:

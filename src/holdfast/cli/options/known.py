@@ -11,9 +11,9 @@ async def ensure_known_queue(hold: Holdfast, name: str) -> None:
     """
     store = hold.runtime.store
     known = {"default", *hold.settings.worker_options.queues, *(spec.queue for spec in hold.runtime.registry)}
-    known |= {depth.queue for depth in await store.depths()}
-    known |= {pause.queue for pause in await store.paused_queues()}
+    known |= {depth.queue for depth in await store.queues.depths()}
+    known |= {pause.queue for pause in await store.queues.paused()}
     if name not in known:
-        known |= {queue for queue, _ in await store.counts()}
+        known |= {queue for queue, _ in await store.queues.counts()}
     if name not in known:
         raise ConfigError(f"there is no queue {name!r}; known queues: {', '.join(sorted(known))}")

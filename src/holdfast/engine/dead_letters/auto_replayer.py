@@ -47,7 +47,9 @@ class AutoReplayer:
 
     async def _is_replaying(self) -> bool:
         """Whether an earlier automatic plan is running: concurrent plans would each have a pace of their own."""
-        return any(Plan.load(row.state).actor == AUTOMATIC for row in await self._store.running_plans())
+        return any(
+            Plan.load(row.state).actor == AUTOMATIC for row in await self._store.replay_plans.running()
+        )
 
     async def _look(self, name: str, policy: AutoReplay) -> None:
         """Plan the replay of the first letters that are due; the others follow when that plan has ended."""
@@ -59,7 +61,7 @@ class AutoReplayer:
         """Yield pages of letters that are due, the oldest first; those past the time for it are never read."""
         after = duration(policy.after)
         ages, last = (after, after + NOT_LATER), None
-        while page := await self._store.replayable_letters(name, ages=ages, limit=PAGE, after=last):
+        while page := await self._store.dead_letters.find_replayable(name, ages=ages, limit=PAGE, after=last):
             yield page
             last = page[-1]
 
@@ -98,7 +100,7 @@ class AutoReplayer:
             remediate(evidence, actor=AUTOMATIC),
             validate(policy.safe, plan.token, actor=AUTOMATIC),
         ]
-        moved = await self._store.move_letters([letter.seen for letter in letters], steps, plan=plan)
+        moved = await self._store.dead_letters.move([letter.seen for letter in letters], steps, plan=plan)
         if moved:
             first = next(letter for letter in letters if letter.job_id == moved[0])
             self._runtime.logger.info(

@@ -4,7 +4,7 @@ import asyncio
 
 from holdfast.core.dead_letters.replay_plan import BEAT, Phase, Plan, next_move
 from holdfast.engine.runtime import Runtime
-from holdfast.ports.letters import PlanRow
+from holdfast.ports.dead_letters import PlanRow
 
 
 class Replayer:
@@ -20,7 +20,7 @@ class Replayer:
 
     async def run_once(self) -> float:
         """Take the next step of each plan that has begun; return the seconds until there may be another."""
-        rows = await self._store.running_plans()
+        rows = await self._store.replay_plans.running()
         for row in rows:
             await self._advance(row)
         return min(BEAT, self._idle) if rows else self._idle * (0.5 + self._dice.roll())
@@ -32,11 +32,11 @@ class Replayer:
             # A newer version has written it, and its workers carry it out.
             self._logger.warning("replay plan not readable", plan=row.token)
             return
-        now, standing = await self._store.standing(plan.token)
+        now, standing = await self._store.replay_plans.standing(plan.token)
         move = next_move(plan, standing, now)
         if move.plan == plan and not move.take:
             return
-        jobs = await self._store.advance_plan(row, move.plan, take=move.take)
+        jobs = await self._store.replay_plans.advance(row, move.plan, take=move.take)
         if jobs is not None:
             self._report(plan, move.plan, len(jobs))
 

@@ -105,20 +105,20 @@ class DeadLetterService:
 
     async def letters(self, letter_filter: LetterFilter) -> list[Letter]:
         """List letters, the newest job first."""
-        return await self._store.letters(letter_filter)
+        return await self._store.dead_letters.find(letter_filter)
 
     async def groups(self, letter_filter: LetterFilter) -> list[Group]:
         """Group letters by fingerprint, the most recent group first."""
-        return await self._store.letter_groups(letter_filter)
+        return await self._store.dead_letters.groups(letter_filter)
 
     async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
         """Return all details of one letter. Raises `LetterNotFound`."""
-        letter = await self._store.letter(job_id, owner=owner)
+        letter = await self._store.dead_letters.get(job_id, owner=owner)
         [job] = await read_jobs(self._store, [letter.job_id])
         rows = await self._store.stages([letter.job_id])
         return Dossier(
             letter,
-            await self._store.letter_steps(letter.job_id),
+            await self._store.dead_letters.steps(letter.job_id),
             _tries(letter, rows),
             "" if job is None else self._runtime.redactor.payload_hash(job.args),
         )
@@ -145,7 +145,7 @@ class DeadLetterService:
             return await self._step(selection, step, dry_run=dry_run)
         if not isinstance(selection, str):
             raise ConfigError("arguments are corrected for one job at a time; name it by its id")
-        letter = await self._store.letter(selection)
+        letter = await self._store.dead_letters.get(selection)
         args = await self._preflight.corrected(letter, correct)
         recorded = replace(step, meta={"corrected": sorted(correct)})
         return await self._step(letter.job_id, recorded, dry_run=dry_run, args=args)
@@ -191,7 +191,7 @@ class DeadLetterService:
             return Planned(None, [letter.job_id for letter in ready], found)
         now = await self._store.now()
         plan = replace(draft, made_at=now.timestamp(), letters=len(ready))
-        moved = await self._store.move_letters([letter.seen for letter in ready], [step], plan=plan)
+        moved = await self._store.dead_letters.move([letter.seen for letter in ready], [step], plan=plan)
         self._report(
             step, next((letter for letter in ready if letter.job_id in moved), None), count=len(moved)
         )
@@ -239,13 +239,13 @@ class DeadLetterService:
     async def _change(self, token: str, decide: Callable[[Plan, Standing, float], Plan]) -> Progress:
         """Replace a plan by the result of *decide*, which is called again after a concurrent change."""
         while True:
-            row = await self._store.plan(token)
+            row = await self._store.replay_plans.get(token)
             plan = Plan.load(row.state)
-            now, standing = await self._store.standing(token)
+            now, standing = await self._store.replay_plans.standing(token)
             changed = decide(plan, standing, now)
             if changed == plan:
                 return Progress(plan, standing)
-            if await self._store.advance_plan(row, changed) is not None:
+            if await self._store.replay_plans.advance(row, changed) is not None:
                 self._report_change(changed)
                 return Progress(changed, standing)
 
@@ -290,7 +290,9 @@ class DeadLetterService:
             refused |= {letter.job_id: why for letter in page if (why := refusal(letter, step))}
             seen = [letter.seen for letter in page if letter.job_id not in refused]
             ids = [job_id for job_id, _ in seen]
-            moved = ids if dry_run or not seen else await self._store.move_letters(seen, [step], args=args)
+            moved = (
+                ids if dry_run or not seen else await self._store.dead_letters.move(seen, [step], args=args)
+            )
             done += moved
             first = first or next((letter for letter in page if letter.job_id in moved), None)
             refused |= {job_id: _changed(job_id) for job_id in ids if job_id not in moved}
@@ -329,11 +331,13 @@ class DeadLetterService:
     async def _pages(self, selection: JobIdOrFilter) -> AsyncIterator[list[Letter]]:
         """Yield the selected letters, a page at a time."""
         if isinstance(selection, str):
-            yield [await self._store.letter(selection)]
+            yield [await self._store.dead_letters.get(selection)]
             return
         left, before = math.inf if selection.limit is None else selection.limit, selection.before
         while left > 0:
-            page = await self._store.letters(replace(selection, limit=int(min(PAGE, left)), before=before))
+            page = await self._store.dead_letters.find(
+                replace(selection, limit=int(min(PAGE, left)), before=before)
+            )
             if not page:
                 return
             yield page

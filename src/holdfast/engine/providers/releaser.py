@@ -77,7 +77,7 @@ class Releaser:
         self.lacks_slots = False
         pauses = [self._options.poll.total_seconds() * (0.5 + self._dice.roll())]
         holders: defaultdict[str, list[str]] = defaultdict(list)
-        for holder in await self._store.holders():
+        for holder in await self._store.providers.holders():
             name = awaited_name(holder)
             if name is None:
                 holders[provider_of(holder)].append(holder)
@@ -105,7 +105,7 @@ class Releaser:
         """
         free = self._free_slots()
         limit = max(1, min(free, BATCH))
-        jobs = await self._store.let_out(holder, limit=limit)
+        jobs = await self._store.providers.release(holder, limit=limit)
         if jobs:
             self._wake_worker.set()
             self._logger.info("jobs released", name=name, queue=awaited_queue(holder), jobs=jobs)
@@ -119,7 +119,7 @@ class Releaser:
         if not names:
             return []
         asked_at = asyncio.get_running_loop().time()
-        now, rows = await self._store.providers(sorted(names))
+        now, rows = await self._store.providers.read(sorted(names))
         links = [self._admission.link_named(name) for name in sorted(names)]
         for link in links:
             row = rows.get(link.name)
@@ -164,7 +164,7 @@ class Releaser:
         released = 0
         while released < size:
             batch = min(size - released, BATCH)
-            count = await self._store.let_out(holder, limit=batch)
+            count = await self._store.providers.release(holder, limit=batch)
             released += count
             if count < batch:
                 break

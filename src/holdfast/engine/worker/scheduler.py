@@ -52,17 +52,17 @@ class Scheduler:
         return min(max(upcoming - (steady() - asked_at), 0.0), LONGEST_REST)
 
     async def _marks(self, names: list[str]) -> tuple[datetime, dict[str, datetime]]:
-        now, marks = await self._store.schedule_marks(names)
+        now, marks = await self._store.schedules.marks(names)
         if len(marks) == len(names):
             return now, marks
-        await self._store.begin_schedules(names)
-        return await self._store.schedule_marks(names)
+        await self._store.schedules.begin(names)
+        return await self._store.schedules.marks(names)
 
     async def _submit(self, recurring: Recurring, mark: datetime, now: datetime) -> datetime:
         due = recurring.schedule.due(mark, now)
         if due.mark != mark:
             batch = [self._submission(recurring) for _ in due.ticks]
-            if await self._store.advance_schedule(recurring.schedule.name, mark, due.mark, batch):
+            if await self._store.schedules.advance(recurring.schedule.name, mark, due.mark, batch):
                 self._metrics.count("jobs_created", len(batch))
                 self._logger.info("schedule submitted", schedule=recurring.schedule.name, jobs=len(batch))
         return due.upcoming
