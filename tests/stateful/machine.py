@@ -68,7 +68,7 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.agreed:  # else the difference was found already, and this would only hide it
             self.everything_is_alike(list(self.model.jobs))
-            self.same(act("counts"))
+            self.same(act("queues.counts"))
             self.the_books_balance()
 
     def everything_is_alike(self, job_ids: list[str]) -> None:
