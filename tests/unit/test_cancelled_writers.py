@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from holdfast.engine.batcher import Batcher
+from holdfast.aio.batcher import Batcher
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.testing.world import Inline
 from holdfast.wiring.system import SystemClock

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import StoreUnavailable
-from holdfast.engine.batcher import Batcher
+from holdfast.aio.batcher import Batcher
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.wiring.system import SystemClock
 from holdfast.wiring.threads import Threads
