@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple, assert_never
 
+from holdfast.aio.batcher import Batcher
 from holdfast.core.failures.failure import begun_attempts
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.states import Status
@@ -21,7 +22,6 @@ from holdfast.core.jobs.transitions import (
     too_early,
 )
 from holdfast.core.providers.provider import provider_of
-from holdfast.engine.batcher import Batcher
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.ports import Logger, Metrics, Store
 from holdfast.ports.store import Settled
