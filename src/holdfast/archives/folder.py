@@ -23,7 +23,7 @@ class FolderArchive:
     """Files of one folder, which is made when it is first written to, for its owner alone.
 
     Its file system must know hard links. A process that is killed while it writes may leave a file behind whose
-    name begins with a dot: nobody reads it, and it can be deleted.
+    name begins with a dot: it is never read, and can be deleted.
     """
 
     def __init__(self, path: str | Path, *, executor: Executor) -> None:
@@ -61,7 +61,7 @@ def _put(place: Path, data: bytes) -> None:
         _ensure_same(place, data)
     finally:
         part.unlink()
-    # Also if it was there: whoever put it may have died right before this.
+    # Also if it was there: the process that put it may have died right before this.
     _sync(place.parent)
 
 
@@ -97,7 +97,7 @@ def _ensure_folder(folder: Path) -> None:
 
 
 def _write_part(folder: Path, data: bytes) -> Path:
-    """Have *data* on the disk under a name that nobody looks for, readable by its owner alone."""
+    """Have *data* on the disk under a name that is not looked for, readable by its owner alone."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=PART)
     try:
         with open(handle, "wb") as file:

@@ -21,7 +21,7 @@ PATIENCE = timedelta(minutes=1)
 
 
 class ObjectArchive:
-    """Objects below `s3://bucket/prefix`. Keys, region and endpoint come from AWS's usual environment variables.
+    """Objects below `s3://bucket/prefix`. Keys, region and endpoint come from AWS's own environment variables.
 
     The service has to know conditional writes, as S3 itself does: without them an object could be replaced.
     """

@@ -86,7 +86,7 @@ def _letters(
 
 
 def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[Hook]:
-    """Add the webhook that *settings* name to *hooks*, once: the list is shared with whoever adds to it later."""
+    """Add the webhook that *settings* name to *hooks*, once: the list is shared with code that adds to it later."""
     if settings.ticket_webhook_url is not None:
         webhook = TicketWebhook(
             settings.ticket_webhook_url,

@@ -45,5 +45,5 @@ class SystemIds:
         return "%08x-%04x-7%03x-%04x-%012x" % parts  # noqa: UP031 - twice as fast as an f-string here
 
     def worker_id(self) -> str:
-        # Containers share a host name and have the same process id: it is chance that tells two leaseholders apart.
+        # Containers share a host name and have the same process id: chance keeps two leaseholders apart.
         return f"{socket.gethostname()}:{os.getpid()}:{self._random.getrandbits(48):012x}"

@@ -12,7 +12,7 @@ T = TypeVar("T")
 IDLE_SECONDS = 10
 
 ENDS_WITHIN = 5.0
-"""Seconds to wait for a watchdog that is told to end: it may be waiting for a store that does not answer."""
+"""Seconds to wait for a watchdog that was asked to end: it may be waiting for a store that does not answer."""
 
 
 class Threads:
@@ -49,7 +49,7 @@ class Threads:
                 # A future cannot carry them: they would end the coroutine that awaits it, not its wait.
                 outcome, error = None, RuntimeError(f"the function raised {stray!r}")
                 error.__cause__ = stray
-            except BaseException as caught:  # noqa: BLE001 - it belongs to whoever waits for the answer
+            except BaseException as caught:  # noqa: BLE001 - it belongs to the caller that waits for the answer
                 outcome, error = None, caught
             _hand_over(loop, answer, outcome, error)
 
@@ -140,4 +140,4 @@ def _hand_over(
     try:
         loop.call_soon_threadsafe(settle)
     except RuntimeError:
-        return  # the loop is closed: nobody waits any more
+        return  # the loop is closed: no caller waits any more

@@ -291,7 +291,7 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Refuse an address that the driver cannot read. Its own words are not told: they may quote a password."""
+    """Refuse an address that the driver cannot read. Its own words are left out: they may quote a password."""
     try:
         yield
     except (ValueError, OverflowError) as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection
 
 PARTS = ("letters", "jobs", "steps", "stages", "events", "signals", "keys", "versions")
-"""Where a letter's record comes from. The letter is first: it is locked, so that the others tell of the same moment."""
+"""Where a letter's record comes from. The letter is first: it is locked, so that the others are of the same moment."""
 
 
 class PostgresRetention:
