@@ -126,4 +126,4 @@ async def refused_for_lack_of_room(hold: Holdfast, small_disk: SmallDisk) -> int
 
 
 async def stored(hold: Holdfast) -> int:
-    return sum((await hold.runtime.store.counts()).values())
+    return sum((await hold.runtime.store.queues.counts()).values())

@@ -53,7 +53,7 @@ class DeadLetterApp:
         handles = await self.note.submit_many((number,) for number in range(count))
 
         async def none_is_live() -> bool:
-            return not await self.hold.runtime.store.depths()
+            return not await self.hold.runtime.store.queues.depths()
 
         await soon(none_is_live, f"{count} jobs to fail", within=120)
         return [handle.id for handle in handles]
@@ -102,9 +102,9 @@ async def a_dead_letter_app(url: str, archive: Path, **retention: Any) -> AsyncI
 async def make_archiving_due(hold: Holdfast) -> None:
     """Make an archiver run due: the last one was `2 * EVERY` ago."""
     store = hold.runtime.store
-    await store.begin_schedules([SCHEDULE])
-    now, marks = await store.schedule_marks([SCHEDULE])
-    assert await store.advance_schedule(SCHEDULE, marks[SCHEDULE], now - 2 * EVERY, [])
+    await store.schedules.begin([SCHEDULE])
+    now, marks = await store.schedules.marks([SCHEDULE])
+    assert await store.schedules.advance(SCHEDULE, marks[SCHEDULE], now - 2 * EVERY, [])
 
 
 async def soon(condition: Callable[[], Any], what: str, *, within: float = 60.0) -> None:

@@ -62,7 +62,7 @@ async def test_a_silent_connection_is_given_up_and_so_are_its_idle_neighbours(
     database: Database, route: Route
 ) -> None:
     async with opened(database.through(route)) as store:
-        await asyncio.gather(*(store.counts() for _ in range(5)))
+        await asyncio.gather(*(store.queues.counts() for _ in range(5)))
         assert route.half_open() == 5
 
         async with asyncio.timeout(FOREVER):
@@ -110,7 +110,7 @@ async def test_a_store_with_silent_connections_is_closed_all_the_same(
 ) -> None:
     store = PostgresStore(database.through(route), answer=SHORT)
     await store.open()
-    await asyncio.gather(*(store.counts() for _ in range(5)))
+    await asyncio.gather(*(store.queues.counts() for _ in range(5)))
     route.half_open()
 
     async with asyncio.timeout(FOREVER):

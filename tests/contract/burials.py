@@ -13,7 +13,7 @@ from holdfast.core.failures.failure import fingerprint_of
 from holdfast.core.jobs.job import Claim, Submission
 from holdfast.core.jobs.transitions import Finish, StageWrite, complete
 from holdfast.ports import Store
-from holdfast.ports.letters import Seen
+from holdfast.ports.dead_letters import Seen
 from holdfast.ports.store import Settled
 from holdfast.types import Failure
 from tests.builders import a_failure
@@ -52,12 +52,12 @@ async def a_letter(store: Store, job: Submission | None = None, *, failure: Fail
 
 async def seen(store: Store, *job_ids: str) -> list[Seen]:
     """Look at letters."""
-    return [(job_id, (await store.letter(job_id)).version) for job_id in job_ids]
+    return [(job_id, (await store.dead_letters.get(job_id)).version) for job_id in job_ids]
 
 
 async def moved(store: Store, job_id: str, *steps: Step, args: str | None = None) -> None:
     """Take steps with one letter, all of which it allows."""
-    assert await store.move_letters(await seen(store, job_id), steps, args=args) == [job_id]
+    assert await store.dead_letters.move(await seen(store, job_id), steps, args=args) == [job_id]
 
 
 def a_plan(letters: int, token: str = "plan-1", *, phase: Phase = Phase.MADE) -> Plan:
@@ -69,7 +69,7 @@ async def planned(store: Store, *job_ids: str, plan: Plan | None = None) -> Plan
     """Take letters from new to validated, under one plan."""
     made = plan or a_plan(len(job_ids))
     steps = [*REPAIR, validate("the service knows the key", made.token, actor="ada")]
-    assert await store.move_letters(await seen(store, *job_ids), steps, plan=made) == sorted(job_ids)
+    assert await store.dead_letters.move(await seen(store, *job_ids), steps, plan=made) == sorted(job_ids)
     return made
 
 
@@ -77,9 +77,9 @@ async def replayed(
     store: Store, plan: Plan, *, take: int = 9, restart: bool = False, same_deadline: bool = False
 ) -> list[str]:
     """Let the letters of *plan* go, *take* at most; return the jobs that came back."""
-    row = await store.plan(plan.token)
+    row = await store.replay_plans.get(plan.token)
     going = replace(plan, phase=Phase.PACED, restart=restart, same_deadline=same_deadline)
-    jobs = await store.advance_plan(row, going, take=take)
+    jobs = await store.replay_plans.advance(row, going, take=take)
     assert jobs is not None
     return jobs
 
@@ -93,8 +93,8 @@ async def a_replay(store: Store, job_id: str, *, plan: Plan | None = None, resta
 async def ended(store: Store, plan: Plan | None = None) -> None:
     """End a plan, whatever its letters do."""
     made = plan or a_plan(1)
-    row = await store.plan(made.token)
-    assert await store.advance_plan(row, replace(made, phase=Phase.DONE)) == []
+    row = await store.replay_plans.get(made.token)
+    assert await store.replay_plans.advance(row, replace(made, phase=Phase.DONE)) == []
 
 
 async def changed(database: Database, sql: str) -> None:
@@ -117,9 +117,9 @@ async def completed(store: Store, claim: Claim) -> None:
 
 async def state_of(store: Store, job_id: str) -> LetterState:
     """Tell how far a letter has come."""
-    return (await store.letter(job_id)).state
+    return (await store.dead_letters.get(job_id)).state
 
 
 async def path_of(store: Store, job_id: str) -> list[LetterState]:
     """Tell which states a letter went through, in order."""
-    return [step.state for step in await store.letter_steps(job_id)]
+    return [step.state for step in await store.dead_letters.steps(job_id)]

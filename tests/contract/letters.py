@@ -19,7 +19,7 @@ from holdfast.engine.dead_letters.ticket_notifier import TicketNotifier
 from holdfast.engine.runtime import Runtime
 from holdfast.operations import Letter, LetterFilter, LetterState
 from holdfast.ports import Store
-from holdfast.ports.letters import TicketRow
+from holdfast.ports.dead_letters import TicketRow, TicketStore
 from holdfast.wiring import assemble
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.services import Service, until
@@ -39,11 +39,22 @@ class Discreet:
 
     def __init__(self, behind: Store) -> None:
         self.behind = behind
+        self.tickets = DiscreetTickets(behind.tickets)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.behind, name)
 
-    async def take_tickets(self, **_: Any) -> list[TicketRow]:
+
+class DiscreetTickets:
+    """The tickets of such a store."""
+
+    def __init__(self, behind: TicketStore) -> None:
+        self._behind = behind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._behind, name)
+
+    async def take(self, **_: Any) -> list[TicketRow]:
         return []
 
 

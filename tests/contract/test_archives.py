@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 import pytest
 from obstore.store import S3Store
 
-from holdfast.archives import FernetSealer, FolderArchive, ObjectArchive, open_archive
+from holdfast.archives import FernetEncrypter, FolderArchive, ObjectArchive, open_archive
 from holdfast.core.dead_letters.archive_format import (
     LetterEntry,
     decrypt_record,
@@ -30,7 +30,7 @@ from holdfast.core.dead_letters.archive_format import (
     unpack,
 )
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavailable, ConfigError
-from holdfast.ports.archive import Archive, Sealer
+from holdfast.ports.archive import Archive, Encrypter
 from holdfast.wiring.threads import Threads
 from tests.acceptance.harness.disks import MEGABYTE, SmallDisk
 from tests.acceptance.harness.prerequisites import PrerequisiteMissingError
@@ -146,16 +146,16 @@ def a_record() -> dict[str, Any]:
     return clear | {"private": {"arguments": {"password": "hunter2"}}}
 
 
-async def put_letters(archive: Archive, sealer: Sealer) -> None:
-    packed = pack([encrypt_record(a_record(), sealer.seal)])
+async def put_letters(archive: Archive, encrypter: Encrypter) -> None:
+    packed = pack([encrypt_record(a_record(), encrypter.encrypt)])
     manifest = manifest_of(packed, [an_entry()], at=NOON)
     await archive.put(manifest.name, packed.data)
-    await archive.put(manifest_name(manifest.name), dump_manifest(manifest, sealer.seal))
+    await archive.put(manifest_name(manifest.name), dump_manifest(manifest, encrypter.encrypt))
 
 
-async def get_letters(archive: Archive, sealer: Sealer) -> list[dict[str, Any]]:
+async def get_letters(archive: Archive, encrypter: Encrypter) -> list[dict[str, Any]]:
     [name] = [name for name in await archive.names() if is_manifest(name)]
-    manifest = load_manifest(await archive.get(name, at_most=PLENTY), sealer.unseal)
+    manifest = load_manifest(await archive.get(name, at_most=PLENTY), encrypter.decrypt)
     return unpack(await archive.get(manifest.name, at_most=manifest.bytes), manifest)
 
 
@@ -251,17 +251,17 @@ async def test_no_name_leads_out_of_the_archive(archive: Archive, name: str) -> 
 
 
 async def test_letters_come_back_as_they_were(archive: Archive) -> None:
-    sealer = FernetSealer(KEY)
+    encrypter = FernetEncrypter(KEY)
 
-    await put_letters(archive, sealer)
+    await put_letters(archive, encrypter)
 
-    assert [decrypt_record(record, sealer.unseal) for record in await get_letters(archive, sealer)] == [
-        a_record()
-    ]
+    assert [
+        decrypt_record(record, encrypter.decrypt) for record in await get_letters(archive, encrypter)
+    ] == [a_record()]
 
 
 async def test_an_archive_holds_no_secret_in_the_clear(archive: Archive) -> None:
-    await put_letters(archive, FernetSealer(KEY))
+    await put_letters(archive, FernetEncrypter(KEY))
 
     for name in await archive.names():
         data = await archive.get(name, at_most=PLENTY)
@@ -273,26 +273,26 @@ async def test_an_archive_holds_no_secret_in_the_clear(archive: Archive) -> None
 async def test_bytes_that_changed_in_the_archive_are_not_taken_for_letters(
     place: Place, archive: Archive
 ) -> None:
-    await put_letters(archive, FernetSealer(KEY))
+    await put_letters(archive, FernetEncrypter(KEY))
     [name] = [name for name in await archive.names() if not is_manifest(name)]
     good = await archive.get(name, at_most=PLENTY)
 
     place.overwrite(name, good[:-1])
 
     with pytest.raises(ArchiveDamaged, match=r"have not the SHA-256 that its manifest names"):
-        await get_letters(archive, FernetSealer(KEY))
+        await get_letters(archive, FernetEncrypter(KEY))
 
 
 async def test_letters_that_another_key_sealed_are_not_opened(archive: Archive) -> None:
-    await put_letters(archive, FernetSealer(KEY))
-    [record] = await get_letters(archive, FernetSealer(KEY))
+    await put_letters(archive, FernetEncrypter(KEY))
+    [record] = await get_letters(archive, FernetEncrypter(KEY))
 
     with pytest.raises(ArchiveDamaged, match=r"encrypted with another key, or changed; give the key"):
         decrypt_record(record, FernetSealer(OTHER_KEY).unseal)
 
 
 async def test_a_manifest_that_another_key_signed_is_not_read(archive: Archive) -> None:
-    await put_letters(archive, FernetSealer(KEY))
+    await put_letters(archive, FernetEncrypter(KEY))
 
     with pytest.raises(ArchiveDamaged, match=r"encrypted with another key, or changed; give the key"):
         await get_letters(archive, FernetSealer(OTHER_KEY))
@@ -533,27 +533,27 @@ def test_what_is_not_installed_is_named(threads: Threads, monkeypatch: pytest.Mo
     with pytest.raises(ConfigError, match=r"needs obstore; .* pip install 'holdfast\[archive\]'"):
         open_archive("s3://bucket", executor=threads)
     with pytest.raises(ConfigError, match=r"needs cryptography; .* pip install 'holdfast\[archive\]'"):
-        FernetSealer(KEY)
+        FernetEncrypter(KEY)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "\u00e9\n" * 10_000])
 def test_a_sealed_text_comes_back_and_tells_nothing(text: str) -> None:
-    sealer = FernetSealer(KEY)
+    encrypter = FernetEncrypter(KEY)
 
-    sealed = sealer.seal(text)
+    sealed = encrypter.encrypt(text)
 
-    assert sealer.unseal(sealed) == text
+    assert encrypter.decrypt(sealed) == text
     assert sealed.isascii()
-    assert sealed != sealer.seal(text)
+    assert sealed != encrypter.encrypt(text)
 
 
 def test_a_new_key_seals_and_the_old_one_still_opens() -> None:
-    old = FernetSealer(KEY).seal("before")
+    old = FernetEncrypter(KEY).encrypt("before")
 
-    both = FernetSealer(OTHER_KEY, KEY)
+    both = FernetEncrypter(OTHER_KEY, KEY)
 
-    assert both.unseal(old) == "before"
-    assert FernetSealer(OTHER_KEY).unseal(both.seal("after")) == "after"
+    assert both.decrypt(old) == "before"
+    assert FernetEncrypter(OTHER_KEY).decrypt(both.encrypt("after")) == "after"
 
 
 @pytest.mark.parametrize("text", ["", "no token", "\u00e9"])
@@ -563,15 +563,15 @@ def test_what_was_never_sealed_does_not_open(text: str) -> None:
 
 
 def test_a_sealed_text_that_was_changed_does_not_open() -> None:
-    sealed = FernetSealer(KEY).seal("secret")
+    sealed = FernetEncrypter(KEY).encrypt("secret")
     other = "A" if sealed[40] != "A" else "B"
 
     with pytest.raises(ArchiveDamaged):
-        FernetSealer(KEY).unseal(sealed[:40] + other + sealed[41:])
+        FernetEncrypter(KEY).decrypt(sealed[:40] + other + sealed[41:])
 
 
 def test_a_key_that_could_be_guessed_is_refused() -> None:
     with pytest.raises(ConfigError, match="has 31 bytes; give a secret of 32 or more"):
-        FernetSealer(KEY, KEY[:31])
+        FernetEncrypter(KEY, KEY[:31])
     with pytest.raises(ConfigError, match="needs a key"):
-        FernetSealer()
+        FernetEncrypter()

@@ -280,7 +280,7 @@ async def test_nobody_reads_corrected_arguments_nor_the_original_ones(
 
     assert SECRET not in await everything(database)
     assert (await plain.get(job_id)).args == args
-    assert await plain.original_args(job_id) == json.dumps({"who": SECRET})
+    assert await plain.dead_letters.original_args(job_id) == json.dumps({"who": SECRET})
 
 
 async def test_letters_leave_and_come_back_as_they_are_stored(store: Store) -> None:
@@ -288,9 +288,9 @@ async def test_letters_leave_and_come_back_as_they_are_stored(store: Store) -> N
     job_id = await a_letter(plain, a_job(args=json.dumps({"who": SECRET})))
     before = await plain.get(job_id)
 
-    records = await plain.letter_records([job_id])
-    await plain.forget_letters([(job_id, 1)])
-    await plain.restore_letters(records)
+    records = await plain.retention.letter_records([job_id])
+    await plain.retention.forget_letters([(job_id, 1)])
+    await plain.retention.restore_letters(records)
 
     assert SECRET not in json.dumps(records)
     assert await plain.get(job_id) == before

@@ -16,12 +16,14 @@ MINUTE = timedelta(minutes=1)
 
 
 async def depth(store: Store) -> dict[tuple[str, str], int]:
-    return {(found.queue, found.state): found.jobs for found in await store.depths()}
+    return {(found.queue, found.state): found.jobs for found in await store.queues.depths()}
 
 
 async def age(store: Store, *, queue: str = "default") -> timedelta:
     [oldest] = [
-        found.oldest for found in await store.depths() if (found.queue, found.state) == (queue, "ready")
+        found.oldest
+        for found in await store.queues.depths()
+        if (found.queue, found.state) == (queue, "ready")
     ]
     return oldest
 
@@ -59,7 +61,7 @@ async def test_jobs_that_have_ended_have_no_depth(store: Store) -> None:
     [job_id] = await submitted(store, a_job())
     assert await store.cancel(job_id) is Status.CANCELLED
 
-    assert await store.depths() == []
+    assert await store.queues.depths() == []
 
 
 @pytest.mark.clause("OBS-2")

@@ -369,7 +369,7 @@ class Sieve:
 
 
 @pytest.mark.clause("DLQ-3")
-@pytest.mark.parametrize("broken", [{"archive": Sieve()}, {"sealer_of": LetterOptions().sealer_of}])
+@pytest.mark.parametrize("broken", [{"archive": Sieve()}, {"encrypter_of": LetterOptions().encrypter_of}])
 async def test_what_was_not_read_back_or_cannot_be_sealed_counts_as_not_archived(
     hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, broken: dict[str, Any]
 ) -> None:
@@ -525,7 +525,7 @@ async def test_what_was_sealed_with_a_key_that_is_not_given_does_not_open(
 
     async with opening_with(opening, NEW_KEY, monkeypatch) as hold:
         with pytest.raises(
-            ArchiveDamaged, match="give the key that it was sealed with, after the present one"
+            ArchiveDamaged, match="give the key that it was encrypted with, after the present one"
         ):
             await hold.dead_letters.restore(job_id)
 

@@ -77,7 +77,7 @@ async def test_a_job_can_go_on_with_corrected_arguments_and_its_own_are_kept(
 
     assert (json.loads(job.result or ""), calls) == (result, fetched)
     assert found.letter.corrected
-    original = await hold.runtime.store.original_args(job_id)
+    original = await hold.runtime.store.dead_letters.original_args(job_id)
     assert json.loads(original or "") == {"address": "x.test", "tone": "wram"}
     assert [step.meta.get("corrected") for step in found.steps if step.state is S.REMEDIATED] == [
         sorted(correct)
@@ -101,7 +101,7 @@ async def test_corrected_arguments_are_checked_before_anything_is_changed(hold: 
     )
 
     assert (await hold.read(job_id)).args == before.args
-    assert await hold.runtime.store.original_args(job_id) is None
+    assert await hold.runtime.store.dead_letters.original_args(job_id) is None
     assert (await letter_of(hold, job_id)).state is S.TRIAGED
 
 
@@ -132,7 +132,7 @@ async def test_arguments_that_are_corrected_twice_keep_those_of_the_submission(h
         await hold.dead_letters.remediate(job_id, "typing error", actor="ann", correct={"tone": tone})
 
     assert json.loads((await hold.read(job_id)).args) == {"address": "x.test", "tone": "warm"}
-    original = await hold.runtime.store.original_args(job_id)
+    original = await hold.runtime.store.dead_letters.original_args(job_id)
     assert json.loads(original or "") == {"address": "x.test", "tone": "wram"}
 
 

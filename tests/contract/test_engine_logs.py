@@ -301,8 +301,8 @@ async def test_an_outage_of_the_store_is_one_line_at_its_beginning_and_one_at_it
 ) -> None:
     store, away, refused = hold.runtime.store, True, Counter[str]()
 
-    def failing(name: str) -> Any:
-        real = getattr(store, name)
+    def failing(part: object, name: str) -> Any:
+        real = getattr(part, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             if away:
@@ -320,8 +320,8 @@ async def test_an_outage_of_the_store_is_one_line_at_its_beginning_and_one_at_it
         job = await quick.submit()
         await job.result(timeout=PATIENCE)
         # Reads of one service still succeed, as during a failover: that does not end the outage.
-        for name in ("claim", "promote", "holders"):
-            monkeypatch.setattr(store, name, failing(name))
+        for part, name in ((store, "claim"), (store, "promote"), (store.providers, "holders")):
+            monkeypatch.setattr(part, name, failing(part, name))
         async with asyncio.timeout(PATIENCE):
             while min(refused[name] for name in ("claim", "promote", "holders")) < 3:
                 await asyncio.sleep(0.01)

@@ -700,7 +700,7 @@ async def test_a_worker_that_stops_gives_a_job_back_that_waits_for_its_turn(
     for handle in handles:
         seen = await hold.read(handle.id)
         assert (seen.status, seen.attempt) == (Status.QUEUED, 0)
-    _, rows = await hold.runtime.store.providers(["llm"])
+    _, rows = await hold.runtime.store.providers.read(["llm"])
     assert ProviderState.load(rows["llm"].state).quota.shares == {}
 
 

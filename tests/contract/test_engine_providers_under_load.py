@@ -121,7 +121,7 @@ async def test_jobs_go_on_when_the_providers_row_was_put_back(
 
     async def was_written_often() -> bool:
         await results(await job.submit(0))
-        _, rows = await hold.runtime.store.providers(["llm"])
+        _, rows = await hold.runtime.store.providers.read(["llm"])
         return "llm" in rows and rows["llm"].version >= 4
 
     async with hold.worker(slots=4, poll=0.05):

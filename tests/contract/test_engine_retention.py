@@ -138,7 +138,7 @@ async def test_the_keys_of_what_a_job_has_submitted_go_when_it_has_ended(
         await clock.advance(2 * DAY)
         await keep_house(hold, clock)
 
-        assert await hold.runtime.store.purge_keys(older_than=timedelta(0), limit=9) == 0, (
+        assert await hold.runtime.store.retention.purge_keys(older_than=timedelta(0), limit=9) == 0, (
             "it has gone by itself"
         )
     assert [line["count"] for line in logger.lines("records purged") if line["what"] == "keys"] == [1]

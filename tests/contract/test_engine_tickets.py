@@ -193,7 +193,7 @@ async def test_a_ticket_whose_worker_died_before_it_was_told_is_logged_by_anothe
 ) -> None:
     job_id = await failed(hold, grade, 1)
     store: Any = hold.runtime.store
-    assert await store.behind.take_tickets(limit=9, lease=timedelta(minutes=1))
+    assert await store.behind.tickets.take(limit=9, lease=timedelta(minutes=1))
 
     await clock.advance(A_MINUTE_LATER)
     await tell_tickets(hold)
@@ -257,7 +257,7 @@ async def test_a_page_and_a_full_archive_do_not_wait_behind_reviews(
         service.error = KeyError("essay")
         await all_failed(hold, [await grade.submit(BATCH)])
     facts = {"title": "the disk is full", "level": "alert"}
-    await hold.runtime.store.raise_alarm(TicketKind.ARCHIVE, facts)
+    await hold.runtime.store.tickets.raise_alarm(TicketKind.ARCHIVE, facts)
 
     await tell_tickets(hold)
 
@@ -322,7 +322,7 @@ async def test_nobody_else_is_given_tickets_while_a_worker_tells_them_slowly(
         heard.append(ticket.id)
         watch.at += NINE_SECONDS
         await clock.advance(NINE_SECONDS)
-        assert await store.behind.take_tickets(limit=BATCH, lease=LEASE) == [], "the lease was over"
+        assert await store.behind.tickets.take(limit=BATCH, lease=LEASE) == [], "the lease was over"
 
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await grade.submit(number) for number in range(BATCH)])
@@ -534,7 +534,7 @@ async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_told_all_th
 ) -> None:
     told: list[Ticket] = []
     hold.on_ticket(told.append)
-    await hold.runtime.store.raise_alarm("lunar", {"title": "the moon is full", "level": "page"})
+    await hold.runtime.store.tickets.raise_alarm("lunar", {"title": "the moon is full", "level": "page"})
     await tell_tickets(hold)
 
     assert [(ticket.title, ticket.level) for ticket in told] == [("the moon is full", "page")]

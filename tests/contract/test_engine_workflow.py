@@ -189,7 +189,7 @@ class Meeting:
         return getattr(self._store, name)
 
     async def letter(self, job_id: str, *, owner: str | None = None) -> Letter:
-        found = await self._store.letter(job_id, owner=owner)
+        found = await self._store.dead_letters.get(job_id, owner=owner)
         async with asyncio.timeout(PATIENCE):
             await self._both.wait()
         return found
@@ -370,7 +370,7 @@ async def test_a_letter_that_waits_in_a_plan_which_has_begun_is_in_no_other(
 
     third = await hold.dead_letters.plan(ids[1], safe=SAFE, actor="ann")
     waiting = await letter_of(hold, ids[1])
-    stolen = await hold.runtime.store.move_letters(
+    stolen = await hold.runtime.store.dead_letters.move(
         [waiting.seen], [validate("no reason", "stolen", actor="ann")], plan=Plan("stolen", "ann", 0.0, 1)
     )
 

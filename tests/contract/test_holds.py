@@ -183,8 +183,8 @@ async def test_holders_are_named_and_their_jobs_counted(store: Store) -> None:
 async def test_nobody_holds_anything_in_a_store_without_held_jobs(store: Store) -> None:
     await submitted(store, a_job(), a_job(delay=LONG))
 
-    assert await store.holders() == []
-    assert await store.held() == {}
+    assert await store.providers.holders() == []
+    assert await store.providers.count_held() == {}
 
 
 async def test_a_held_job_is_cancelled_at_once(store: Store) -> None:
@@ -207,7 +207,7 @@ async def test_a_deadline_reaches_a_held_job(store: Store, clock: DatabaseClock)
     assert await store.expire(limit=10) == [job_id]
     job = await store.get(job_id)
     assert (job.status, job.held_by) == (Status.FAILED, None)
-    assert await store.holders() == []
+    assert await store.providers.holders() == []
 
 
 async def test_a_job_that_somebody_wants_cancelled_is_not_held(store: Store) -> None:
@@ -217,7 +217,7 @@ async def test_a_job_that_somebody_wants_cancelled_is_not_held(store: Store) -> 
     await settled(store, hold(claim, WHY, held_by=LLM))
 
     assert (await store.get(claim.id)).held_by is None
-    assert await store.holders() == []
+    assert await store.providers.holders() == []
     again = await claimed(store)
     assert (again.id, again.cancel_requested) == (claim.id, True)
 

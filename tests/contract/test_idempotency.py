@@ -35,7 +35,7 @@ async def test_a_hundred_submissions_at_once_make_one_job(database: Database, st
     receipts = [answer for answer in answers if isinstance(answer, Receipt)]
     assert len({receipt.id for receipt in receipts}) == 1
     assert sorted(receipt.existing for receipt in receipts) == [False] + [True] * 99
-    assert await store.counts() == {("default", Status.QUEUED): 1}
+    assert await store.queues.counts() == {("default", Status.QUEUED): 1}
     for each in stores:
         await each.close()
 

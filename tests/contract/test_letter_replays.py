@@ -21,7 +21,7 @@ from holdfast.core.errors import PlanStale
 from holdfast.core.jobs.stages import RESTARTED, StageKey, StageStatus
 from holdfast.core.jobs.transitions import Finish
 from holdfast.ports import Store
-from holdfast.ports.letters import PlanRow
+from holdfast.ports.dead_letters import PlanRow
 from holdfast.ports.store import Settled
 from holdfast.types import EventKind, Failure
 from tests.builders import a_failure, a_job, a_stage
@@ -69,44 +69,44 @@ async def test_a_plan_is_stored_with_the_letters_that_were_validated_for_it(stor
 
     plan = await planned(store, *ids)
 
-    assert await store.plan(plan.token) == PlanRow(plan.token, 1, plan.dump())
+    assert await store.replay_plans.get(plan.token) == PlanRow(plan.token, 1, plan.dump())
     for job_id in ids:
-        letter = await store.letter(job_id)
+        letter = await store.dead_letters.get(job_id)
         assert (letter.state, letter.plan, letter.safe) == (
             VALIDATED,
             plan.token,
             "the service knows the key",
         )
-    assert len(await store.letters(LetterFilter(plan=plan.token))) == 2
-    assert await store.running_plans() == []
+    assert len(await store.dead_letters.find(LetterFilter(plan=plan.token))) == 2
+    assert await store.replay_plans.running() == []
 
 
 async def test_a_plan_that_no_letter_joined_is_not_stored(store: Store) -> None:
     job_id = await a_letter(store)
     step = validate("it is safe", "plan-1", actor="ada")
 
-    assert await store.move_letters(await seen(store, job_id), [step], plan=a_plan(1)) == []
+    assert await store.dead_letters.move(await seen(store, job_id), [step], plan=a_plan(1)) == []
 
     with pytest.raises(PlanStale, match="plan the replay again"):
-        await store.plan("plan-1")
+        await store.replay_plans.get("plan-1")
 
 
 async def test_a_plan_that_is_stored_as_running_is_found_by_workers(store: Store) -> None:
     plan = await planned(store, await a_letter(store), plan=a_plan(1, phase=Phase.CANARY))
 
-    assert await store.running_plans() == [PlanRow(plan.token, 1, plan.dump())]
+    assert await store.replay_plans.running() == [PlanRow(plan.token, 1, plan.dump())]
 
 
 async def test_a_plan_runs_until_somebody_writes_that_it_does_not(store: Store) -> None:
     plan = await planned(store, await a_letter(store))
     paced = replace(plan, phase=Phase.PACED)
 
-    assert await store.advance_plan(await store.plan(plan.token), paced) == []
-    [row] = await store.running_plans()
+    assert await store.replay_plans.advance(await store.replay_plans.get(plan.token), paced) == []
+    [row] = await store.replay_plans.running()
     assert row == PlanRow(plan.token, 2, paced.dump())
 
-    assert await store.advance_plan(row, plan) == []
-    assert await store.running_plans() == []
+    assert await store.replay_plans.advance(row, plan) == []
+    assert await store.replay_plans.running() == []
 
 
 @pytest.mark.clause("OPS-2")
@@ -140,7 +140,7 @@ async def test_a_restart_forgets_all_stages_but_not_what_they_did(store: Store) 
     assert [row.key for row in await store.stages([job_id])] == [StageKey(RESTARTED, "#2")], "and says so"
     after = await store.events(job_id)
     assert after[: len(before)] == before
-    assert dict((await store.letter_steps(job_id))[-1].meta) == {"plan": "plan-1", "restart": True}
+    assert dict((await store.dead_letters.steps(job_id))[-1].meta) == {"plan": "plan-1", "restart": True}
 
 
 async def test_a_replay_is_in_the_history_of_its_job_and_of_its_letter(store: Store) -> None:
@@ -153,7 +153,7 @@ async def test_a_replay_is_in_the_history_of_its_job_and_of_its_letter(store: St
     assert events[: len(before)] == before
     [replay] = [event for event in events if event.kind is EventKind.REPLAYED]
     assert dict(replay.meta) == {"generation": 2, "plan": "plan-1", "actor": "ada"}
-    letter, step = await store.letter(job_id), (await store.letter_steps(job_id))[-1]
+    letter, step = await store.dead_letters.get(job_id), (await store.dead_letters.steps(job_id))[-1]
     assert (letter.state, letter.replays, letter.plan) == (REPLAYING, 1, "plan-1")
     assert (step.state, step.actor, dict(step.meta)) == (REPLAYING, "ada", {"plan": "plan-1"})
     assert (step.at, letter.updated_at) == (replay.at, replay.at)
@@ -192,7 +192,7 @@ async def test_corrected_arguments_are_those_that_a_replay_runs_with(store: Stor
     job_id = await a_letter(store, a_job(args='{"price":null}'))
     await moved(store, job_id, *REPAIR, args='{"price":1}')
     step = validate("it is safe", "plan-1", actor="ada")
-    assert await store.move_letters(await seen(store, job_id), [step], plan=a_plan(1)) == [job_id]
+    assert await store.dead_letters.move(await seen(store, job_id), [step], plan=a_plan(1)) == [job_id]
 
     assert await replayed(store, a_plan(1)) == [job_id]
 
@@ -214,24 +214,24 @@ async def test_the_oldest_letters_go_first_and_no_more_than_asked_for(store: Sto
 async def test_from_a_plan_that_has_moved_on_nothing_is_replayed(store: Store) -> None:
     ids = [await a_letter(store) for _ in range(2)]
     plan = await planned(store, *ids)
-    row = await store.plan(plan.token)
+    row = await store.replay_plans.get(plan.token)
     assert await replayed(store, plan, take=1) == ids[:1]
 
-    assert await store.advance_plan(row, replace(plan, phase=Phase.PACED), take=9) is None
+    assert await store.replay_plans.advance(row, replace(plan, phase=Phase.PACED), take=9) is None
 
     assert await state_of(store, ids[1]) is VALIDATED
-    assert (await store.plan(plan.token)).version == 2
+    assert (await store.replay_plans.get(plan.token)).version == 2
 
 
 @pytest.mark.clause("OPS-2")
 async def test_of_two_who_advance_a_plan_at_once_one_does(store: Store, other_store: Store) -> None:
     ids = [await a_letter(store) for _ in range(6)]
     plan = await planned(store, *ids)
-    row = await store.plan(plan.token)
+    row = await store.replay_plans.get(plan.token)
 
     answers = await asyncio.gather(
         *[
-            place.advance_plan(row, replace(plan, phase=Phase.PACED), take=3)
+            place.replay_plans.advance(row, replace(plan, phase=Phase.PACED), take=3)
             for place in (store, other_store, store, other_store)
         ]
     )
@@ -247,7 +247,7 @@ async def test_a_letter_that_somebody_took_a_step_with_is_out_of_its_plan(store:
 
     await moved(store, goes, triage(Cause.CODE, actor="bob"))
 
-    assert (await store.letter(goes)).plan is None
+    assert (await store.dead_letters.get(goes)).plan is None
     assert await replayed(store, plan) == [stays]
     assert (await store.get(goes)).status is Status.FAILED
 
@@ -259,9 +259,9 @@ async def test_a_letter_is_verified_when_its_job_has_completed(store: Store) -> 
 
     await completed(store, claim)
 
-    letter, job = await store.letter(job_id), await store.get(job_id)
+    letter, job = await store.dead_letters.get(job_id), await store.get(job_id)
     assert (letter.state, letter.plan, letter.deaths) == (LetterState.VERIFIED, "plan-1", 1)
-    last = (await store.letter_steps(job_id))[-1]
+    last = (await store.dead_letters.steps(job_id))[-1]
     assert (last.state, last.actor, last.at) == (LetterState.VERIFIED, "holdfast", job.finished_at)
 
 
@@ -272,7 +272,7 @@ async def test_a_verified_letter_is_closed_by_a_person(store: Store) -> None:
 
     await moved(store, job_id, close("the row was mended", actor="ada"))
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.state, letter.notes) == (LetterState.CLOSED, "the row was mended")
     assert await path_of(store, job_id) == [
         NEW,
@@ -295,7 +295,7 @@ async def test_a_letter_is_discarded_when_its_job_is_cancelled(store: Store, is_
     else:
         await store.cancel(job_id)
 
-    last = (await store.letter_steps(job_id))[-1]
+    last = (await store.dead_letters.steps(job_id))[-1]
     assert await state_of(store, job_id) is LetterState.DISCARDED
     assert (last.actor, last.reason) == ("holdfast", "its job was cancelled")
 
@@ -310,7 +310,7 @@ async def test_nobody_takes_a_step_while_a_job_is_under_way(store: Store) -> Non
         discard("nobody wants it", actor="ada"),
         close("done", actor="ada"),
     ):
-        assert await store.move_letters(await seen(store, job_id), [step]) == []
+        assert await store.dead_letters.move(await seen(store, job_id), [step]) == []
 
     assert await state_of(store, job_id) is REPLAYING
 
@@ -344,12 +344,12 @@ async def test_a_replay_that_fails_again_returns_its_letter(
     store: Store, first: Failure, second: Failure, repeated: bool, escalated: bool
 ) -> None:
     job_id = await a_letter(store, failure=first)
-    before = await store.letter(job_id)
+    before = await store.dead_letters.get(job_id)
     claim = await a_replay(store, job_id)
 
     await failed(store, claim, second, stage="llm")
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.state, letter.deaths, letter.replays, letter.generation) == (NEW, 2, 1, 2)
     assert (letter.repeated, letter.escalated) == (repeated, escalated)
     assert (letter.failure, letter.stage) == (second, "llm")
@@ -368,9 +368,9 @@ async def test_a_letter_that_was_escalated_stays_so(store: Store) -> None:
     second = await a_replay(store, job_id, plan=a_plan(1, "plan-2"))
     await failed(store, second, a_failure_at("shop:pay", BUSY))
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.deaths, letter.replays, letter.escalated, letter.repeated) == (3, 2, True, False)
-    assert [found.job_id for found in await store.letters(LetterFilter(escalated=True))] == [job_id]
+    assert [found.job_id for found in await store.dead_letters.find(LetterFilter(escalated=True))] == [job_id]
 
 
 async def test_a_plan_tells_how_its_letters_stand(store: Store, clock: DatabaseClock) -> None:
@@ -383,12 +383,12 @@ async def test_a_plan_tells_how_its_letters_stand(store: Store, clock: DatabaseC
     await failed(store, claims[ids[1]], a_failure_at("shop:pay"))
     await failed(store, claims[ids[2]], a_failure_at("shop:send"))
     before = await clock.now()
-    now, standing = await store.standing(plan.token)
+    now, standing = await store.replay_plans.standing(plan.token)
 
     assert dict(standing.states) == {LetterState.VERIFIED: 1, NEW: 2, REPLAYING: 1, VALIDATED: 1}
     assert standing.repeated == 1
     assert before.timestamp() <= now <= (await clock.now()).timestamp()
-    _, nothing = await store.standing("plan-9")
+    _, nothing = await store.replay_plans.standing("plan-9")
     assert (dict(nothing.states), nothing.repeated) == ({}, 0)
 
 

@@ -48,7 +48,7 @@ POLICY = RetryPolicy(3, Backoff.none())
 async def to_archive(
     store: Store, *, older_than: timedelta | None = None, beyond: int | None = None, limit: int = 99
 ) -> list[str]:
-    found = await store.letters_to_archive(older_than=older_than, beyond=beyond, limit=limit)
+    found = await store.retention.letters_to_archive(older_than=older_than, beyond=beyond, limit=limit)
     assert found == await seen(store, *[job_id for job_id, _ in found])
     return [job_id for job_id, _ in found]
 
@@ -65,8 +65,8 @@ async def letters_a_day_apart(store: Store, clock: DatabaseClock, count: int) ->
 async def archived(store: Store, *job_ids: str) -> list[dict[str, Any]]:
     """Take letters out of the store, and give their records as an archive keeps them."""
     looked = await seen(store, *job_ids)
-    records = await store.letter_records(job_ids)
-    assert sorted(await store.forget_letters(looked)) == sorted(job_ids)
+    records = await store.retention.letter_records(job_ids)
+    assert sorted(await store.retention.forget_letters(looked)) == sorted(job_ids)
     kept: list[dict[str, Any]] = json.loads(json.dumps(records))
     return kept
 
@@ -112,9 +112,9 @@ async def whole(store: Store, job_id: str) -> list[object]:
     """Read all that a store tells of a letter and its job, but for ages and the letter's version, which grow."""
     stages = [row._replace(age=0.0) for row in await store.stages([job_id])]
     return [
-        replace(await store.letter(job_id), version=0),
-        await store.letter_steps(job_id),
-        await store.original_args(job_id),
+        replace(await store.dead_letters.get(job_id), version=0),
+        await store.dead_letters.steps(job_id),
+        await store.dead_letters.original_args(job_id),
         await store.get(job_id),
         await store.events(job_id),
         stages,
@@ -144,7 +144,7 @@ async def test_letters_are_archived_that_are_beyond_the_newest_so_many(
     assert await to_archive(store, beyond=3, older_than=1.5 * DAY) == ids[:2]
 
     await archived(store, *await to_archive(store, beyond=2))
-    assert [letter.job_id for letter in await store.letters(LetterFilter())] == [ids[3], ids[2]]
+    assert [letter.job_id for letter in await store.dead_letters.find(LetterFilter())] == [ids[3], ids[2]]
     assert await to_archive(store, beyond=2) == []
 
 
@@ -162,8 +162,8 @@ async def test_no_letter_is_archived_while_it_is_replayed_or_its_plan_runs(
     assert await to_archive(store, older_than=DAY) == [idle]
     assert await to_archive(store, beyond=1) == []
 
-    row = await store.plan(running.token)
-    await store.advance_plan(row, running)
+    row = await store.replay_plans.get(running.token)
+    await store.replay_plans.advance(row, running)
     assert await to_archive(store, older_than=DAY) == [next_in_line, idle]
     await completed(store, await claimed(store))
     assert await to_archive(store, older_than=DAY) == ids
@@ -202,13 +202,13 @@ async def test_what_was_archived_comes_back_as_it_was(store: Store, clock: Datab
     before = await whole(store, job_id)
     [record] = await archived(store, job_id)
     with pytest.raises(LetterNotFound):
-        await store.letter(job_id)
+        await store.dead_letters.get(job_id)
     assert (await store.get(job_id)).purged_at is not None
     assert await store.stages([job_id]) == []
     assert await store.signals([job_id]) == []
     await clock.advance(30 * DAY)
 
-    assert await store.restore_letters([record]) == [job_id]
+    assert await store.retention.restore_letters([record]) == [job_id]
 
     assert await whole(store, job_id) == before
 
@@ -222,7 +222,7 @@ async def test_an_archive_of_an_earlier_version_comes_back_without_what_it_did_n
     for stage in record["private"]["stages"]:
         del stage["brief_fingerprint"], stage["number"]
 
-    assert await store.restore_letters([record]) == [job_id]
+    assert await store.retention.restore_letters([record]) == [job_id]
 
     without = [row._replace(brief_fingerprint="", age=0.0) for row in before]
     assert [row._replace(age=0.0) for row in await store.stages([job_id])] == without
@@ -253,10 +253,10 @@ async def test_what_one_store_has_archived_comes_back_in_another(
     other = SqliteFile(str(tmp_path / "other.db")).new_store()
     await other.open()
     try:
-        assert await other.restore_letters(await archived(store, job_id)) == [job_id]
+        assert await other.retention.restore_letters(await archived(store, job_id)) == [job_id]
         assert await whole(other, job_id) == before
 
-        assert await store.restore_letters(await archived(other, job_id)) == [job_id]
+        assert await store.retention.restore_letters(await archived(other, job_id)) == [job_id]
         assert await whole(store, job_id) == before
     finally:
         await other.close()
@@ -268,7 +268,7 @@ async def test_what_belongs_to_users_is_in_the_private_part_of_a_record(
 ) -> None:
     job_id = await a_rich_letter(store, clock)
 
-    [record] = await store.letter_records([job_id])
+    [record] = await store.retention.letter_records([job_id])
 
     private = record.pop("private")
     assert (private["args"], private["original_args"]) == ('{"n":2}', '{"n":1}')
@@ -292,7 +292,7 @@ async def test_a_late_result_is_archived_too(store: Store, clock: DatabaseClock)
 
     records = await archived(store, claim.id)
     assert "tardy" not in json.dumps({**records[0], "private": None})
-    await store.restore_letters(records)
+    await store.retention.restore_letters(records)
 
     assert await whole(store, claim.id) == before
     assert (await store.accept_late(claim.id, meta="{}")).result == '"tardy"'
@@ -309,21 +309,21 @@ async def test_a_late_result_that_comes_after_the_archiving_keeps_its_letter_fro
 
     assert await store.settle("worker", [complete(claim, '"tardy"')]) == [Settled.LATE]
 
-    assert await store.forget_letters(archived_as) == []
+    assert await store.retention.forget_letters(archived_as) == []
     assert (await store.accept_late(claim.id, meta="{}")).result == '"tardy"'
 
 
 @pytest.mark.clause("DLQ-3")
 async def test_restoring_again_changes_nothing(store: Store) -> None:
     job_id = await a_letter(store)
-    records = await store.letter_records([job_id])
+    records = await store.retention.letter_records([job_id])
     before = await whole(store, job_id)
-    assert await store.restore_letters(records) == []
+    assert await store.retention.restore_letters(records) == []
     assert await whole(store, job_id) == before
 
     await archived(store, job_id)
-    assert await store.restore_letters([*records, *records]) == [job_id]
-    assert await store.restore_letters(records) == []
+    assert await store.retention.restore_letters([*records, *records]) == [job_id]
+    assert await store.retention.restore_letters(records) == []
     assert await whole(store, job_id) == before
 
 
@@ -332,36 +332,36 @@ async def test_whoever_has_seen_a_letter_before_it_was_archived_cannot_delete_it
     store: Store, other_store: Store
 ) -> None:
     job_id = await a_letter(store)
-    looked = await other_store.letters_to_archive(older_than=timedelta(0), beyond=None, limit=9)
-    await other_store.letter_records([job_id])
+    looked = await other_store.retention.letters_to_archive(older_than=timedelta(0), beyond=None, limit=9)
+    await other_store.retention.letter_records([job_id])
     assert looked == [(job_id, 1)]
 
-    await store.restore_letters(await archived(store, job_id))
+    await store.retention.restore_letters(await archived(store, job_id))
 
-    assert await other_store.forget_letters(looked) == []
+    assert await other_store.retention.forget_letters(looked) == []
     assert (await store.get(job_id)).status is Status.FAILED
     assert await seen(store, job_id) == [(job_id, 2)]
 
 
 async def test_a_job_that_lives_is_not_overwritten(store: Store) -> None:
     job_id = await a_letter(store)
-    records = await store.letter_records([job_id])
+    records = await store.retention.letter_records([job_id])
     await store.retry(job_id)
-    assert await store.forget_letters(await seen(store, job_id)) == [job_id]
+    assert await store.retention.forget_letters(await seen(store, job_id)) == [job_id]
     before = await store.get(job_id)
 
-    assert await store.restore_letters(records) == []
+    assert await store.retention.restore_letters(records) == []
 
     assert await store.get(job_id) == before
     with pytest.raises(LetterNotFound):
-        await store.letter(job_id)
+        await store.dead_letters.get(job_id)
 
 
 @pytest.mark.clause("DLQ-3")
 async def test_a_worker_that_held_a_job_before_it_was_archived_can_write_nothing(store: Store) -> None:
     claim = await a_claim(store)
     await failed(store, claim)
-    await store.restore_letters(await archived(store, claim.id))
+    await store.retention.restore_letters(await archived(store, claim.id))
 
     again = await a_replay(store, claim.id)
 
@@ -375,12 +375,12 @@ async def test_what_was_restored_raises_no_ticket_and_is_kept_as_long_as_a_new_l
     store: Store, clock: DatabaseClock
 ) -> None:
     job_id = await a_letter(store)
-    await store.tickets_told([f"{job_id}:1"])
+    await store.tickets.mark_notified([f"{job_id}:1"])
     await clock.advance(30 * DAY)
 
-    await store.restore_letters(await archived(store, job_id))
+    await store.retention.restore_letters(await archived(store, job_id))
 
-    assert await store.take_tickets(limit=9, lease=DAY) == []
+    assert await store.tickets.take(limit=9, lease=DAY) == []
     assert await to_archive(store, older_than=7 * DAY) == []
     await clock.advance(8 * DAY)
     assert await to_archive(store, older_than=7 * DAY) == [job_id]
@@ -388,12 +388,12 @@ async def test_what_was_restored_raises_no_ticket_and_is_kept_as_long_as_a_new_l
 
 async def test_a_restored_job_that_fails_again_raises_a_ticket(store: Store) -> None:
     job_id = await a_letter(store)
-    await store.tickets_told([f"{job_id}:1"])
-    await store.restore_letters(await archived(store, job_id))
+    await store.tickets.mark_notified([f"{job_id}:1"])
+    await store.retention.restore_letters(await archived(store, job_id))
 
     await failed(store, await a_replay(store, job_id))
 
-    [ticket] = await store.take_tickets(limit=9, lease=DAY)
+    [ticket] = await store.tickets.take(limit=9, lease=DAY)
     assert ticket.id == f"{job_id}:2"
 
 
@@ -401,9 +401,9 @@ async def test_a_letter_that_was_validated_has_to_be_validated_again(store: Stor
     job_id = await a_letter(store)
     plan = await planned(store, job_id)
 
-    await store.restore_letters(await archived(store, job_id))
+    await store.retention.restore_letters(await archived(store, job_id))
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.state, letter.plan, letter.cause) == (LetterState.REMEDIATED, None, Cause.DATA)
     assert await replayed(store, plan) == []
 
@@ -414,26 +414,26 @@ async def test_a_letter_whose_job_has_completed_leaves_alone(store: Store) -> No
     await completed(store, await a_replay(store, job_id))
     await moved(store, job_id, close("all is well", actor="ada"))
     await ended(store)
-    letter, steps = await store.letter(job_id), await store.letter_steps(job_id)
+    letter, steps = await store.dead_letters.get(job_id), await store.dead_letters.steps(job_id)
 
     [record] = await archived(store, job_id)
 
     assert "job" not in record
     assert (await store.get(job_id)).status is Status.COMPLETED
-    assert await store.restore_letters([record]) == [job_id]
-    restored = await store.letter(job_id)
+    assert await store.retention.restore_letters([record]) == [job_id]
+    restored = await store.dead_letters.get(job_id)
     assert (restored.state, restored.notes, restored.version) == (
         letter.state,
         letter.notes,
         letter.version + 1,
     )
-    assert await store.letter_steps(job_id) == steps
+    assert await store.dead_letters.steps(job_id) == steps
 
 
 async def test_of_letters_that_are_not_there_is_no_record(store: Store) -> None:
     job_id = await a_letter(store)
 
-    records = await store.letter_records([a_job().id, job_id])
+    records = await store.retention.letter_records([a_job().id, job_id])
 
     assert [record["letter"]["job_id"] for record in records] == [job_id]
 
@@ -444,7 +444,7 @@ async def test_a_letter_that_has_changed_since_it_was_seen_is_not_forgotten(stor
     looked = await seen(store, changed, same)
     await moved(store, changed, triage(Cause.DATA, actor="ada"))
 
-    assert await store.forget_letters(looked) == [same]
+    assert await store.retention.forget_letters(looked) == [same]
 
     assert (await store.get(changed)).status is Status.FAILED
     assert await state_of(store, changed) is LetterState.TRIAGED
@@ -455,7 +455,7 @@ async def test_a_letter_that_is_replayed_is_not_forgotten(store: Store) -> None:
     job_id = await a_letter(store)
     await a_replay(store, job_id)
 
-    assert await store.forget_letters(await seen(store, job_id)) == []
+    assert await store.retention.forget_letters(await seen(store, job_id)) == []
 
     assert await state_of(store, job_id) is LetterState.REPLAYING
 
@@ -466,13 +466,13 @@ async def test_a_letter_whose_plan_has_begun_since_it_was_seen_is_not_forgotten(
 ) -> None:
     job_id = await a_letter(store)
     plan = await planned(store, job_id)
-    looked = await other_store.letters_to_archive(older_than=timedelta(0), beyond=None, limit=9)
+    looked = await other_store.retention.letters_to_archive(older_than=timedelta(0), beyond=None, limit=9)
     assert looked == await seen(store, job_id)
 
     assert await replayed(store, plan, take=0) == []
 
     assert await seen(store, job_id) == looked  # nothing but the plan has changed
-    assert await other_store.forget_letters(looked) == []
+    assert await other_store.retention.forget_letters(looked) == []
     assert await replayed(store, plan) == [job_id]
 
 
@@ -482,10 +482,10 @@ async def test_a_letter_whose_job_another_waits_for_is_not_forgotten(store: Stor
     await store.await_jobs(parent.id, parent.token, [child.id])
     await failed(store, child)
 
-    assert await store.forget_letters(await seen(store, child.id)) == []
+    assert await store.retention.forget_letters(await seen(store, child.id)) == []
 
     assert await store.wake(limit=9) == 1
-    assert await store.forget_letters(await seen(store, child.id)) == [child.id]
+    assert await store.retention.forget_letters(await seen(store, child.id)) == [child.id]
 
 
 @pytest.mark.clause("DLQ-4")
@@ -496,11 +496,11 @@ async def test_a_ticket_that_nobody_was_told_of_outlives_its_letter_and_has_all_
     paged = replace(failure, context={**failure.context, "level": "page"})
     job_id = await a_letter(store, a_job(name="pay"), failure=paged)
     told = await a_letter(store)
-    await store.tickets_told([f"{told}:1"])
+    await store.tickets.mark_notified([f"{told}:1"])
 
     await archived(store, job_id, told)
 
-    [ticket] = await store.take_tickets(limit=9, lease=DAY)
+    [ticket] = await store.tickets.take(limit=9, lease=DAY)
     assert (ticket.id, ticket.job_id) == (f"{job_id}:1", job_id)
     facts = {
         "title": "job pay failed: no such card",
@@ -516,9 +516,9 @@ async def test_a_ticket_that_nobody_was_told_of_outlives_its_letter_and_has_all_
 async def test_a_ticket_that_outlived_its_letter_is_there_when_that_comes_back(store: Store) -> None:
     job_id = await a_letter(store)
 
-    await store.restore_letters(await archived(store, job_id))
+    await store.retention.restore_letters(await archived(store, job_id))
 
-    [ticket] = await store.take_tickets(limit=9, lease=DAY)
+    [ticket] = await store.tickets.take(limit=9, lease=DAY)
     assert ticket.id == f"{job_id}:1"
 
 
@@ -527,27 +527,27 @@ async def test_a_job_that_outlived_its_letter_raises_a_ticket_when_it_fails_agai
     job_id = await a_letter(store)
     await store.retry(job_id)
     await archived(store, job_id)
-    [ticket] = await store.take_tickets(limit=9, lease=DAY)
-    await store.tickets_logged([ticket.id])
-    await store.tickets_told([ticket.id])
+    [ticket] = await store.tickets.take(limit=9, lease=DAY)
+    await store.tickets.mark_logged([ticket.id])
+    await store.tickets.mark_notified([ticket.id])
 
     await failed(store, await claimed(store))
 
-    [again] = await store.take_tickets(limit=9, lease=DAY)
+    [again] = await store.tickets.take(limit=9, lease=DAY)
     assert (again.job_id, dict(again.facts), again.logged) == (job_id, {}, False)
 
 
 async def test_nothing_is_left_of_a_letter_that_was_forgotten(store: Store, clock: DatabaseClock) -> None:
     job_id = await a_rich_letter(store, clock)
-    await store.tickets_told([f"{job_id}:1"])
+    await store.tickets.mark_notified([f"{job_id}:1"])
 
     await archived(store, job_id)
 
-    assert await store.letter_steps(job_id) == []
-    assert await store.original_args(job_id) is None
-    assert await store.take_tickets(limit=9, lease=DAY) == []
-    assert await store.counts() == {}
-    assert await store.purge_finished(older_than=timedelta(0), limit=9) == 0
+    assert await store.dead_letters.steps(job_id) == []
+    assert await store.dead_letters.original_args(job_id) is None
+    assert await store.tickets.take(limit=9, lease=DAY) == []
+    assert await store.queues.counts() == {}
+    assert await store.retention.purge_finished(older_than=timedelta(0), limit=9) == 0
 
 
 async def test_the_key_of_a_job_that_was_archived_is_still_taken(store: Store) -> None:
@@ -578,17 +578,17 @@ async def test_nothing_runs_twice_for_the_key_of_a_job_that_was_restored(
     job_id = await a_letter(store, a_job(**what))
     records = await archived(store, job_id)
     await clock.advance(100 * DAY)
-    assert await store.purge_keys(older_than=90 * DAY, limit=9) > 0
+    assert await store.retention.purge_keys(older_than=90 * DAY, limit=9) > 0
     other = SqliteFile(str(tmp_path / "other.db")).new_store()
     await other.open()
     try:
         for place in (store, other):
-            assert await place.restore_letters(records) == [job_id]
+            assert await place.retention.restore_letters(records) == [job_id]
 
             [answer] = await place.submit([a_job(**what)])
 
             assert (answer.id, answer.existing) == (job_id, True)  # type: ignore[union-attr]
-            assert await place.purge_keys(older_than=timedelta(0), limit=9) == 0
+            assert await place.retention.purge_keys(older_than=timedelta(0), limit=9) == 0
             [again] = await archived(place, job_id)
             assert again["private"] == records[0]["private"]
     finally:
@@ -603,10 +603,10 @@ async def test_a_job_whose_key_another_has_by_now_is_restored_without_it_and_its
     job_id = await a_letter(store, a_job(**what))
     records = await archived(store, job_id)
     await clock.advance(100 * DAY)
-    await store.purge_keys(older_than=90 * DAY, limit=9)
+    await store.retention.purge_keys(older_than=90 * DAY, limit=9)
     [other] = await submitted(store, a_job(**what))
 
-    assert await store.restore_letters(records) == [job_id]
+    assert await store.retention.restore_letters(records) == [job_id]
 
     [answer] = await store.submit([a_job(**what)])
     assert (answer.id, answer.existing) == (other, True)  # type: ignore[union-attr]
@@ -619,7 +619,7 @@ async def test_a_job_whose_key_another_has_by_now_is_restored_without_it_and_its
 async def test_a_key_that_was_not_purged_is_still_that_of_the_job_that_comes_back(store: Store) -> None:
     job_id = await a_letter(store, a_job(key="k1", subject="essay-1", version=3))
 
-    assert await store.restore_letters(await archived(store, job_id)) == [job_id]
+    assert await store.retention.restore_letters(await archived(store, job_id)) == [job_id]
 
     assert "warning" not in [event.kind for event in await store.events(job_id)]
 
@@ -630,7 +630,7 @@ async def test_what_was_archived_before_keys_went_along_comes_back(store: Store)
     for part in ("keys", "versions"):
         del record["private"][part]
 
-    assert await store.restore_letters([record]) == [job_id]
+    assert await store.retention.restore_letters([record]) == [job_id]
 
 
 async def test_jobs_that_ended_long_ago_are_purged_with_all_that_belongs_to_them(
@@ -645,7 +645,7 @@ async def test_jobs_that_ended_long_ago_are_purged_with_all_that_belongs_to_them
     recent = await a_completed_job(store)
     [queued] = await submitted(store, a_job())
 
-    assert await store.purge_finished(older_than=30 * DAY, limit=9) == 2
+    assert await store.retention.purge_finished(older_than=30 * DAY, limit=9) == 2
 
     with pytest.raises(JobNotFound):
         await store.get(cancelled)
@@ -654,7 +654,7 @@ async def test_jobs_that_ended_long_ago_are_purged_with_all_that_belongs_to_them
     assert await store.signals([claim.id]) == []
     for job_id in (recent.id, queued):
         assert (await store.get(job_id)).id == job_id
-    assert await store.purge_finished(older_than=30 * DAY, limit=9) == 0
+    assert await store.retention.purge_finished(older_than=30 * DAY, limit=9) == 0
 
 
 async def test_no_more_are_purged_at_once_than_asked_for(store: Store, clock: DatabaseClock) -> None:
@@ -662,7 +662,7 @@ async def test_no_more_are_purged_at_once_than_asked_for(store: Store, clock: Da
         await a_completed_job(store)
     await clock.advance(31 * DAY)
 
-    purged = [await store.purge_finished(older_than=30 * DAY, limit=2) for _ in range(4)]
+    purged = [await store.retention.purge_finished(older_than=30 * DAY, limit=2) for _ in range(4)]
 
     assert purged == [2, 2, 1, 0]
 
@@ -681,7 +681,7 @@ async def test_jobs_are_purged_whose_id_does_not_tell_their_time(
     await a_completed_job(store, a_job()._replace(id=job_id))
     await clock.advance(31 * DAY)
 
-    assert await store.purge_finished(older_than=30 * DAY, limit=9) == 1
+    assert await store.retention.purge_finished(older_than=30 * DAY, limit=9) == 1
 
 
 @pytest.mark.clause("DLQ-3")
@@ -691,11 +691,11 @@ async def test_no_job_is_purged_that_has_a_letter(store: Store, clock: DatabaseC
     await ended(store)
     await clock.advance(365 * DAY)
 
-    assert await store.purge_finished(older_than=30 * DAY, limit=9) == 0
+    assert await store.retention.purge_finished(older_than=30 * DAY, limit=9) == 0
 
     assert (await store.get(dead)).status is Status.FAILED
     await archived(store, verified)
-    assert await store.purge_finished(older_than=30 * DAY, limit=9) == 1
+    assert await store.retention.purge_finished(older_than=30 * DAY, limit=9) == 1
 
 
 @pytest.mark.clause("DLQ-3")
@@ -706,7 +706,7 @@ async def test_no_failed_job_is_purged_even_if_it_failed_before_there_were_lette
     await changed(database, "DELETE FROM :dead_letters")
     await clock.advance(365 * DAY)
 
-    assert await store.purge_finished(older_than=30 * DAY, limit=9) == 0
+    assert await store.retention.purge_finished(older_than=30 * DAY, limit=9) == 0
 
     assert (await store.get(job_id)).status is Status.FAILED
 
@@ -721,16 +721,16 @@ async def test_plans_are_purged_that_have_ended_long_ago_and_have_no_letters(
     await moved(store, running, discard("nobody wants it", actor="ada"))
     await replayed(store, plans[2])
     await archived(store, gone)
-    assert await store.purge_plans(older_than=30 * DAY, limit=9) == 0
+    assert await store.retention.purge_plans(older_than=30 * DAY, limit=9) == 0
     await clock.advance(31 * DAY)
 
-    assert await store.purge_plans(older_than=30 * DAY, limit=0) == 0
-    assert await store.purge_plans(older_than=30 * DAY, limit=9) == 1
+    assert await store.retention.purge_plans(older_than=30 * DAY, limit=0) == 0
+    assert await store.retention.purge_plans(older_than=30 * DAY, limit=9) == 1
 
     with pytest.raises(PlanStale):
-        await store.plan("gone")
+        await store.replay_plans.get("gone")
     for plan in plans[1:]:
-        assert (await store.plan(plan.token)).token == plan.token
+        assert (await store.replay_plans.get(plan.token)).token == plan.token
 
 
 async def test_no_job_is_purged_that_another_waits_for(store: Store, clock: DatabaseClock) -> None:
@@ -740,10 +740,10 @@ async def test_no_job_is_purged_that_another_waits_for(store: Store, clock: Data
     await store.settle("worker", [complete(child, '"done"')])
     await clock.advance(31 * DAY)
 
-    assert await store.purge_finished(older_than=30 * DAY, limit=9) == 0
+    assert await store.retention.purge_finished(older_than=30 * DAY, limit=9) == 0
 
     assert await store.wake(limit=9) == 1
-    assert await store.purge_finished(older_than=30 * DAY, limit=9) == 1
+    assert await store.retention.purge_finished(older_than=30 * DAY, limit=9) == 1
 
 
 async def test_keys_are_purged_when_they_are_old_and_their_jobs_are_gone(
@@ -755,12 +755,12 @@ async def test_keys_are_purged_when_they_are_old_and_their_jobs_are_gone(
     await submitted(store, a_job(key="k3", queue="other"))
     letter = (await failed(store, await claimed(store, queue="other"))).id
     await clock.advance(100 * DAY)
-    assert await store.purge_keys(older_than=90 * DAY, limit=9) == 0
+    assert await store.retention.purge_keys(older_than=90 * DAY, limit=9) == 0
 
-    await store.purge_finished(older_than=30 * DAY, limit=9)
-    assert await store.purge_keys(older_than=200 * DAY, limit=9) == 0
-    assert await store.purge_keys(older_than=90 * DAY, limit=1) == 1
-    assert await store.purge_keys(older_than=90 * DAY, limit=9) == 1
+    await store.retention.purge_finished(older_than=30 * DAY, limit=9)
+    assert await store.retention.purge_keys(older_than=200 * DAY, limit=9) == 0
+    assert await store.retention.purge_keys(older_than=90 * DAY, limit=1) == 1
+    assert await store.retention.purge_keys(older_than=90 * DAY, limit=9) == 1
 
     again = await store.submit([a_job(key="k1"), a_job(key="k2"), a_job(key="k3")])
     assert [answer.existing for answer in again] == [False, True, True]  # type: ignore[union-attr]
@@ -772,17 +772,17 @@ async def test_tickets_are_purged_that_were_told_long_ago_and_have_no_letter(
 ) -> None:
     kept = await a_letter(store)
     for kind in ("told", "untold"):
-        await store.raise_alarm(kind, {})
-    tickets = await store.take_tickets(limit=9, lease=DAY)
+        await store.tickets.raise_alarm(kind, {})
+    tickets = await store.tickets.take(limit=9, lease=DAY)
     [mine] = [ticket.id for ticket in tickets if ticket.job_id == kept]
     [told, untold] = [ticket.id for ticket in tickets if ticket.job_id is None]
-    await store.tickets_told([mine, told])
-    assert await store.purge_tickets(older_than=30 * DAY, limit=9) == 0
+    await store.tickets.mark_notified([mine, told])
+    assert await store.retention.purge_tickets(older_than=30 * DAY, limit=9) == 0
     await clock.advance(31 * DAY)
 
-    assert await store.purge_tickets(older_than=30 * DAY, limit=0) == 0
-    assert await store.purge_tickets(older_than=30 * DAY, limit=9) == 1
+    assert await store.retention.purge_tickets(older_than=30 * DAY, limit=0) == 0
+    assert await store.retention.purge_tickets(older_than=30 * DAY, limit=9) == 1
 
-    assert [ticket.id for ticket in await store.take_tickets(limit=9, lease=DAY)] == [untold]
+    assert [ticket.id for ticket in await store.tickets.take(limit=9, lease=DAY)] == [untold]
     await archived(store, kept)
-    assert await store.purge_tickets(older_than=30 * DAY, limit=9) == 0, "it went with its letter"
+    assert await store.retention.purge_tickets(older_than=30 * DAY, limit=9) == 0, "it went with its letter"

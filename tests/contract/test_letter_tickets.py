@@ -25,7 +25,7 @@ def a_failure_of(level: str | None) -> Failure:
 
 
 async def taken(store: Store, limit: int = 9) -> list[TicketRow]:
-    return await store.take_tickets(limit=limit, lease=TELLING)
+    return await store.tickets.take(limit=limit, lease=TELLING)
 
 
 @pytest.mark.clause("DLQ-4")
@@ -34,7 +34,7 @@ async def test_a_letter_has_a_ticket(store: Store) -> None:
 
     [ticket] = await taken(store)
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert ticket == TicketRow(
         f"{job_id}:1", "dead letter", letter.last_failure_at, job_id, letter.fingerprint, {}
     )
@@ -63,7 +63,7 @@ async def test_no_ticket_is_raised_by_jobs_that_end_well(store: Store) -> None:
 
 async def test_a_replay_that_went_well_raises_none(store: Store) -> None:
     job_id = await a_letter(store)
-    await store.tickets_told([f"{job_id}:1"])
+    await store.tickets.mark_notified([f"{job_id}:1"])
 
     await completed(store, await a_replay(store, job_id))
 
@@ -86,7 +86,7 @@ async def test_the_oldest_tickets_are_taken_first_and_no_more_than_asked_for(
 async def test_the_most_urgent_tickets_are_taken_first_whatever_came_before(store: Store) -> None:
     levels = ["review", "nothing a database knows", "page", None, "alert"]
     ids = {await a_letter(store, failure=a_failure_of(level)): level for level in levels}
-    await store.raise_alarm("archive failed", {})
+    await store.tickets.raise_alarm("archive failed", {})
 
     tickets = [await taken(store, limit=1) for _ in range(6)]
 
@@ -105,7 +105,7 @@ async def test_the_most_urgent_tickets_come_first_among_those_that_are_taken_tog
 async def test_what_is_escalated_is_as_urgent_as_a_page(store: Store) -> None:
     alert = await a_letter(store, failure=a_failure_of("alert"))
     again = await a_letter(store, failure=a_failure_at("shop:pay", ErrorClass.BUG))
-    await store.tickets_told([f"{again}:1"])
+    await store.tickets.mark_notified([f"{again}:1"])
     await failed(store, await a_replay(store, again), a_failure_at("shop:pay", ErrorClass.BUG))
 
     assert [ticket.id for ticket in await taken(store)] == [f"{again}:2", f"{alert}:1"]
@@ -123,7 +123,7 @@ async def test_urgent_tickets_that_nobody_hears_step_aside_for_the_others(
         tickets = await taken(store, limit=2)
         told = [ticket for ticket in tickets if ticket.job_id not in pages]
         heard += [ticket.job_id for ticket in told]
-        await store.tickets_told([ticket.id for ticket in told])
+        await store.tickets.mark_notified([ticket.id for ticket in told])
         await clock.advance(TELLING)
 
     assert heard == reviews
@@ -147,7 +147,7 @@ async def test_a_ticket_that_was_told_is_not_told_again(store: Store, clock: Dat
     await a_letter(store)
     [ticket] = await taken(store)
 
-    await store.tickets_told([ticket.id])
+    await store.tickets.mark_notified([ticket.id])
     await clock.advance(2 * TELLING)
 
     assert await taken(store) == []
@@ -173,7 +173,7 @@ async def test_a_ticket_that_is_in_a_log_says_so_to_whoever_takes_it_next(
 ) -> None:
     logged, unlogged = sorted([await a_letter(store), await a_letter(store)])
     assert [ticket.logged for ticket in await taken(store)] == [False, False]
-    await store.tickets_logged([f"{logged}:1"])
+    await store.tickets.mark_logged([f"{logged}:1"])
     await clock.advance(2 * TELLING)
 
     again = await taken(other_store)
@@ -186,29 +186,29 @@ async def test_a_quiet_ticket_is_not_told_again_and_does_not_keep_its_group_quie
     store: Store, clock: DatabaseClock
 ) -> None:
     loud, quiet = [await a_letter(store, failure=a_failure_at("shop:pay")) for _ in range(2)]
-    group = (await store.letter(loud)).fingerprint
-    await store.tickets_told([f"{loud}:1"])
+    group = (await store.dead_letters.get(loud)).fingerprint
+    await store.tickets.mark_notified([f"{loud}:1"])
     await clock.advance(timedelta(hours=23))
-    assert await store.groups_told([group], within=24 * HOUR) == {group}
-    await store.tickets_told([f"{quiet}:1"], quiet=True)
+    assert await store.tickets.groups_notified([group], within=24 * HOUR) == {group}
+    await store.tickets.mark_notified([f"{quiet}:1"], quiet=True)
     await clock.advance(2 * HOUR)
 
-    assert await store.groups_told([group], within=24 * HOUR) == set()
+    assert await store.tickets.groups_notified([group], within=24 * HOUR) == set()
     assert await taken(store) == []
 
 
 async def test_a_group_was_told_for_as_long_as_somebody_asks(store: Store, clock: DatabaseClock) -> None:
     told = await a_letter(store, failure=a_failure_at("shop:pay"))
     untold = await a_letter(store, failure=a_failure_at("shop:send"))
-    await store.tickets_told([f"{told}:1"])
-    groups = [(await store.letter(job_id)).fingerprint for job_id in (told, untold)]
+    await store.tickets.mark_notified([f"{told}:1"])
+    groups = [(await store.dead_letters.get(job_id)).fingerprint for job_id in (told, untold)]
 
-    assert await store.groups_told(groups, within=HOUR) == {groups[0]}
+    assert await store.tickets.groups_notified(groups, within=HOUR) == {groups[0]}
     await clock.advance(2 * HOUR)
 
-    assert await store.groups_told(groups, within=HOUR) == set()
-    assert await store.groups_told(groups, within=3 * HOUR) == {groups[0]}
-    assert await store.groups_told([], within=3 * HOUR) == set()
+    assert await store.tickets.groups_notified(groups, within=HOUR) == set()
+    assert await store.tickets.groups_notified(groups, within=3 * HOUR) == {groups[0]}
+    assert await store.tickets.groups_notified([], within=3 * HOUR) == set()
 
 
 async def test_an_alarm_raises_one_ticket_each_time_that_it_comes_to_it(
@@ -216,18 +216,18 @@ async def test_an_alarm_raises_one_ticket_each_time_that_it_comes_to_it(
 ) -> None:
     kind, facts = "many dead letters", {"letters": 101}
 
-    assert await store.raise_alarm(kind, facts)
-    assert not await other_store.raise_alarm(kind, {"letters": 102})
+    assert await store.tickets.raise_alarm(kind, facts)
+    assert not await other_store.tickets.raise_alarm(kind, {"letters": 102})
     [ticket] = await taken(store)
     assert (ticket.kind, ticket.job_id, ticket.fingerprint) == (kind, None, None)
     assert dict(ticket.facts) == facts
     assert ticket.id.startswith("alarm:many dead letters:")
-    await store.tickets_told([ticket.id])
+    await store.tickets.mark_notified([ticket.id])
 
-    assert await store.clear_alarm(kind)
-    assert not await other_store.clear_alarm(kind)
+    assert await store.tickets.clear_alarm(kind)
+    assert not await other_store.tickets.clear_alarm(kind)
     await clock.advance(HOUR)
-    assert await other_store.raise_alarm(kind, facts)
+    assert await other_store.tickets.raise_alarm(kind, facts)
 
     [again] = await taken(store)
     assert again.id != ticket.id
@@ -236,8 +236,14 @@ async def test_an_alarm_raises_one_ticket_each_time_that_it_comes_to_it(
 async def test_failures_are_counted_by_the_time_of_the_last(store: Store, clock: DatabaseClock) -> None:
     first, _ = await a_letter(store), await a_letter(store)
     await clock.advance(2 * HOUR)
-    assert (await store.deaths_within(HOUR), await store.deaths_within(3 * HOUR)) == (0, 2)
+    assert (await store.dead_letters.count_since(HOUR), await store.dead_letters.count_since(3 * HOUR)) == (
+        0,
+        2,
+    )
 
     await failed(store, await a_replay(store, first))
 
-    assert (await store.deaths_within(HOUR), await store.deaths_within(5 * HOUR)) == (1, 2)
+    assert (await store.dead_letters.count_since(HOUR), await store.dead_letters.count_since(5 * HOUR)) == (
+        1,
+        2,
+    )

@@ -51,7 +51,7 @@ NEW, TRIAGED, REMEDIATED = LetterState.NEW, LetterState.TRIAGED, LetterState.REM
 
 
 async def letters(store: Store) -> list[str]:
-    return [letter.job_id for letter in await store.letters(LetterFilter())]
+    return [letter.job_id for letter in await store.dead_letters.find(LetterFilter())]
 
 
 @pytest.mark.clause("DLQ-1")
@@ -60,7 +60,7 @@ async def test_a_job_that_fails_leaves_a_letter_that_tells_of_it(store: Store) -
     claim = await a_claim(store, a_job(name="pay", owner="ada", queue="default"))
     await failed(store, claim, failure)
 
-    letter = await store.letter(claim.id)
+    letter = await store.dead_letters.get(claim.id)
 
     job = await store.get(claim.id)
     assert job.finished_at is not None
@@ -82,9 +82,9 @@ async def test_a_job_that_fails_leaves_a_letter_that_tells_of_it(store: Store) -
 async def test_its_first_step_says_why(store: Store) -> None:
     job_id = await a_letter(store, failure=a_failure(message="the card was refused"))
 
-    [step] = await store.letter_steps(job_id)
+    [step] = await store.dead_letters.steps(job_id)
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (step.state, step.actor, step.reason) == (NEW, "holdfast", "the card was refused")
     assert (step.at, dict(step.meta)) == (
         letter.last_failure_at,
@@ -103,7 +103,7 @@ async def test_a_job_that_is_settled_after_its_deadline_leaves_a_letter(
 
     await store.settle("worker", [end])
 
-    letter = await store.letter(claim.id)
+    letter = await store.dead_letters.get(claim.id)
     assert (letter.error_class, letter.state) == (ErrorClass.TIMEOUT, NEW)
     assert letter.failure == deadline_passed(claim.name)
 
@@ -118,7 +118,7 @@ async def test_jobs_that_are_found_overdue_leave_letters(store: Store, clock: Da
     await store.expire(limit=9)
 
     assert sorted(await letters(store)) == sorted(ids)
-    assert {(await store.letter(job_id)).error_class for job_id in ids} == {ErrorClass.TIMEOUT}
+    assert {(await store.dead_letters.get(job_id)).error_class for job_id in ids} == {ErrorClass.TIMEOUT}
 
 
 async def test_a_letter_is_there_as_soon_as_its_job_has_failed(store: Store, other_store: Store) -> None:
@@ -139,7 +139,7 @@ async def test_jobs_that_end_well_leave_no_letter(store: Store) -> None:
     await store.cancel(queued)
 
     assert await letters(store) == []
-    assert await store.letter_counts() == {}
+    assert await store.dead_letters.counts() == {}
 
 
 @pytest.mark.clause("DLQ-1")
@@ -159,24 +159,24 @@ async def test_a_job_that_failed_without_a_word_has_a_letter_too(store: Store) -
 
     await store.settle("worker", [Finish(claim.id, claim.token, Status.FAILED)])
 
-    letter = await store.letter(claim.id)
+    letter = await store.dead_letters.get(claim.id)
     assert (letter.error_class, letter.first_reason, letter.fingerprint) == (
         ErrorClass.UNKNOWN,
         "UNKNOWN",
         "UNKNOWN",
     )
-    assert [step.reason for step in await store.letter_steps(claim.id)] == [""]
+    assert [step.reason for step in await store.dead_letters.steps(claim.id)] == [""]
 
 
 @pytest.mark.parametrize("odd", ["a\x00b", "a\ud800b", "\U0001f600 né"], ids=["nul", "surrogate", "far away"])
 async def test_odd_characters_in_a_failure_keep_no_job_from_ending(store: Store, odd: str) -> None:
     job_id = await a_letter(store, failure=a_failure(message=odd))
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
 
     assert (await store.get(job_id)).status is Status.FAILED
     assert letter.failure.message == odd
-    assert len(await store.letter_steps(job_id)) == 1
+    assert len(await store.dead_letters.steps(job_id)) == 1
 
 
 @pytest.mark.clause("DLQ-1")
@@ -189,7 +189,7 @@ async def test_the_first_failure_is_that_of_the_first_attempt(store: Store, cloc
 
     await failed(store, await claimed(store))
 
-    letter = await store.letter(first.id)
+    letter = await store.dead_letters.get(first.id)
     assert letter.first_failure_at == retried_at
     assert letter.last_failure_at >= retried_at + timedelta(hours=1)
     assert letter.attempt == 2
@@ -207,7 +207,7 @@ async def test_it_counts_how_often_its_job_was_held_but_not_how_often_it_waited(
 
     await failed(store, await claimed(store))
 
-    assert (await store.letter(claim.id)).holds == 2
+    assert (await store.dead_letters.get(claim.id)).holds == 2
 
 
 @pytest.mark.clause("STG-3")
@@ -216,10 +216,10 @@ async def test_it_names_the_stage_that_failed_and_its_attempts(store: Store) -> 
     stages = [a_stage(claim, "fetch"), a_stage(claim, "llm", status=StageStatus.FAILED, attempt=3)]
     await failed(store, claim, None, *stages, stage="llm")
 
-    letter = await store.letter(claim.id)
+    letter = await store.dead_letters.get(claim.id)
 
     assert (letter.stage, letter.attempt) == ("llm", 3)
-    assert [found.job_id for found in await store.letters(LetterFilter(stage="llm"))] == [claim.id]
+    assert [found.job_id for found in await store.dead_letters.find(LetterFilter(stage="llm"))] == [claim.id]
 
 
 @pytest.mark.clause("STG-3")
@@ -239,7 +239,7 @@ async def test_a_stage_that_used_its_budget_is_named_by_the_letter_of_its_job(
         with pytest.raises(JobFailed):
             await job.result(timeout=PATIENCE)
 
-    letter = await store.letter(job.id)
+    letter = await store.dead_letters.get(job.id)
     assert (letter.stage, letter.attempt, letter.state) == ("grade", 3, NEW)
 
 
@@ -254,27 +254,27 @@ async def test_a_job_whose_worker_is_lost_each_time_becomes_a_letter(
     claim = await claimed(store)
     await failed(store, claim, Failure.of(ErrorClass.WORKER_LOST, "the worker was lost during the attempt"))
 
-    letter = await store.letter(claim.id)
+    letter = await store.dead_letters.get(claim.id)
     assert (letter.error_class, letter.attempt) == (ErrorClass.WORKER_LOST, 2)
 
 
 async def test_a_foreign_letter_is_not_there(store: Store) -> None:
     job_id = await a_letter(store, a_job(owner="ada"))
 
-    assert (await store.letter(job_id, owner="ada")).job_id == job_id
+    assert (await store.dead_letters.get(job_id, owner="ada")).job_id == job_id
     for wanted, owner in ((job_id, "bob"), (job_id, ""), (a_job().id, None), ("nobody", None)):
         with pytest.raises(LetterNotFound):
-            await store.letter(wanted, owner=owner)
+            await store.dead_letters.get(wanted, owner=owner)
 
 
 async def test_an_id_in_a_filter_means_what_it_means_alone(store: Store) -> None:
     job_id = await a_letter(store)
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
 
     for spelled in (job_id.upper(), f"urn:uuid:{job_id}", f"{{{job_id}}}"):
-        assert await store.letter(spelled) == letter
-        assert await store.letters(LetterFilter(job_ids=(spelled,))) == [letter]
-    for list_them in (store.letters, store.letter_groups):
+        assert await store.dead_letters.get(spelled) == letter
+        assert await store.dead_letters.find(LetterFilter(job_ids=(spelled,))) == [letter]
+    for list_them in (store.dead_letters.find, store.dead_letters.groups):
         with pytest.raises(
             LetterNotFound, match="there is no dead letter of job 'nobody'; a job's id is a UUID"
         ):
@@ -288,10 +288,10 @@ async def test_letters_are_listed_newest_first_by_what_a_person_asks_for(store: 
     )
     last = await a_letter(store, a_job(name="send", owner="ada"), failure=a_failure_at("shop:pay"))
     await moved(store, bug, triage(Cause.CODE, actor="ada"))
-    fingerprint = (await store.letter(pay)).fingerprint
+    fingerprint = (await store.dead_letters.get(pay)).fingerprint
 
     async def found(wanted: LetterFilter) -> list[str]:
-        return [letter.job_id for letter in await store.letters(wanted)]
+        return [letter.job_id for letter in await store.dead_letters.find(wanted)]
 
     assert await found(LetterFilter()) == [last, bug, pay]
     assert await found(LetterFilter(limit=1)) == [last]
@@ -307,7 +307,11 @@ async def test_letters_are_listed_newest_first_by_what_a_person_asks_for(store: 
     assert await found(LetterFilter(plan="none")) == []
     assert await found(LetterFilter(escalated=False)) == [last, bug, pay]
     assert await found(LetterFilter(escalated=True)) == []
-    assert await store.letter_counts() == {("pay", "new"): 1, ("send", "new"): 1, ("send", "triaged"): 1}
+    assert await store.dead_letters.counts() == {
+        ("pay", "new"): 1,
+        ("send", "new"): 1,
+        ("send", "triaged"): 1,
+    }
 
 
 async def test_letters_with_one_fingerprint_are_a_group(store: Store, clock: DatabaseClock) -> None:
@@ -318,19 +322,21 @@ async def test_letters_with_one_fingerprint_are_a_group(store: Store, clock: Dat
     last = await a_letter(store, a_job(name="pay"), failure=a_failure_at("shop:pay"))
     await moved(store, first, discard("nobody wants it", actor="ada"))
 
-    alike, alone = await store.letter_groups(LetterFilter())
+    alike, alone = await store.dead_letters.groups(LetterFilter())
 
     assert (alike.error_class, alike.place, alike.names) == ("UPSTREAM_5XX", "shop:pay", ("pay", "send"))
     assert (alike.letters, alike.open) == (2, 1)
-    assert alike.first_seen == (await store.letter(first)).first_failure_at
-    assert alike.last_seen == (await store.letter(last)).last_failure_at
+    assert alike.first_seen == (await store.dead_letters.get(first)).first_failure_at
+    assert alike.last_seen == (await store.dead_letters.get(last)).last_failure_at
     assert (alone.fingerprint, alone.place, alone.letters) == (
-        (await store.letter(other)).fingerprint,
+        (await store.dead_letters.get(other)).fingerprint,
         "shop:send",
         1,
     )
-    assert [group.place for group in await store.letter_groups(LetterFilter(name="send"))] == ["shop:pay"]
-    assert len(await store.letter_groups(LetterFilter(limit=1))) == 1
+    assert [group.place for group in await store.dead_letters.groups(LetterFilter(name="send"))] == [
+        "shop:pay"
+    ]
+    assert len(await store.dead_letters.groups(LetterFilter(limit=1))) == 1
 
 
 @pytest.mark.clause("OPS-1")
@@ -340,9 +346,9 @@ async def test_a_step_is_recorded_with_who_took_it_and_why(store: Store, clock: 
 
     await moved(store, job_id, triage(Cause.DATA, actor="ada", reason="the row has no price"))
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.state, letter.cause, letter.version) == (TRIAGED, Cause.DATA, 2)
-    step = (await store.letter_steps(job_id))[-1]
+    step = (await store.dead_letters.steps(job_id))[-1]
     assert (step.state, step.actor, step.reason) == (TRIAGED, "ada", "the row has no price")
     assert dict(step.meta) == {"cause": "data"}
     assert step.at == letter.updated_at
@@ -355,7 +361,7 @@ async def test_several_steps_at_once_are_recorded_one_after_the_other(store: Sto
 
     await moved(store, job_id, *REPAIR)
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.state, letter.cause, letter.evidence) == (REMEDIATED, Cause.DATA, "the row is mended")
     assert letter.version == 2
     assert await path_of(store, job_id) == [NEW, TRIAGED, REMEDIATED]
@@ -368,7 +374,7 @@ async def test_what_a_step_does_not_mention_stays(store: Store) -> None:
 
     await moved(store, job_id, triage(Cause.CODE, actor="bob"))
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.state, letter.cause, letter.evidence) == (TRIAGED, Cause.CODE, "the row is mended")
 
 
@@ -384,11 +390,11 @@ async def test_what_a_step_does_not_mention_stays(store: Store) -> None:
 )
 async def test_no_step_is_taken_from_a_state_that_does_not_lead_there(store: Store, step: object) -> None:
     job_id = await a_letter(store)
-    before = await store.letter(job_id)
+    before = await store.dead_letters.get(job_id)
 
-    assert await store.move_letters([(job_id, 1)], [step]) == []  # type: ignore[list-item]
+    assert await store.dead_letters.move([(job_id, 1)], [step]) == []  # type: ignore[list-item]
 
-    assert await store.letter(job_id) == before
+    assert await store.dead_letters.get(job_id) == before
     assert await path_of(store, job_id) == [NEW]
 
 
@@ -396,11 +402,11 @@ async def test_no_step_is_taken_from_a_state_that_does_not_lead_there(store: Sto
 async def test_a_step_from_a_version_that_is_past_changes_nothing(store: Store) -> None:
     job_id = await a_letter(store)
     await moved(store, job_id, triage(Cause.DATA, actor="ada"))
-    before = await store.letter(job_id)
+    before = await store.dead_letters.get(job_id)
 
-    assert await store.move_letters([(job_id, 1)], [discard("nobody wants it", actor="bob")]) == []
+    assert await store.dead_letters.move([(job_id, 1)], [discard("nobody wants it", actor="bob")]) == []
 
-    assert await store.letter(job_id) == before
+    assert await store.dead_letters.get(job_id) == before
 
 
 @pytest.mark.clause("OPS-1")
@@ -409,8 +415,8 @@ async def test_of_two_who_take_a_step_at_once_one_does(store: Store, other_store
     looked = await seen(store, *ids)
 
     answers = await asyncio.gather(
-        store.move_letters(looked, [triage(Cause.DATA, actor="ada")]),
-        other_store.move_letters(looked, [discard("nobody wants it", actor="bob")]),
+        store.dead_letters.move(looked, [triage(Cause.DATA, actor="ada")]),
+        other_store.dead_letters.move(looked, [discard("nobody wants it", actor="bob")]),
     )
 
     assert sorted(answers[0] + answers[1]) == sorted(ids)
@@ -423,10 +429,10 @@ async def test_of_many_letters_those_move_that_are_as_they_were_seen(store: Stor
     looked = await seen(store, *ids)
     await moved(store, ids[1], triage(Cause.CODE, actor="bob"))
 
-    answer = await store.move_letters([*looked, (a_job().id, 1)], [triage(Cause.DATA, actor="ada")])
+    answer = await store.dead_letters.move([*looked, (a_job().id, 1)], [triage(Cause.DATA, actor="ada")])
 
     assert sorted(answer) == sorted([ids[0], ids[2]])
-    assert (await store.letter(ids[1])).cause is Cause.CODE
+    assert (await store.dead_letters.get(ids[1])).cause is Cause.CODE
 
 
 @pytest.mark.clause("OPS-1")
@@ -434,15 +440,15 @@ async def test_a_letter_that_was_discarded_stays_so(store: Store) -> None:
     job_id = await a_letter(store)
     await moved(store, job_id, discard("nobody wants it", actor="ada"))
 
-    assert await store.move_letters(await seen(store, job_id), [triage(Cause.DATA, actor="ada")]) == []
+    assert await store.dead_letters.move(await seen(store, job_id), [triage(Cause.DATA, actor="ada")]) == []
 
     assert await state_of(store, job_id) is LetterState.DISCARDED
-    assert (await store.letter_steps(job_id))[-1].reason == "nobody wants it"
+    assert (await store.dead_letters.steps(job_id))[-1].reason == "nobody wants it"
 
 
 async def test_corrected_arguments_are_what_the_job_has_and_the_original_ones_are_kept(store: Store) -> None:
     job_id = await a_letter(store, a_job(args='{"price":null}'))
-    assert await store.original_args(job_id) is None
+    assert await store.dead_letters.original_args(job_id) is None
 
     step = replace(REPAIR[0], reason="it has a price now")
     await moved(store, job_id, step, args='{"price":1}')
@@ -450,18 +456,18 @@ async def test_corrected_arguments_are_what_the_job_has_and_the_original_ones_ar
     await moved(store, job_id, REPAIR[1], args='{"price":2}')
 
     assert (await store.get(job_id)).args == '{"price":2}'
-    assert await store.original_args(job_id) == '{"price":null}'
-    assert (await store.letter(job_id)).corrected
+    assert await store.dead_letters.original_args(job_id) == '{"price":null}'
+    assert (await store.dead_letters.get(job_id)).corrected
 
 
 async def test_arguments_stay_as_they_are_if_the_step_is_refused(store: Store) -> None:
     job_id = await a_letter(store, a_job(args='{"price":null}'))
 
-    assert await store.move_letters([(job_id, 7)], [REPAIR[0]], args='{"price":1}') == []
+    assert await store.dead_letters.move([(job_id, 7)], [REPAIR[0]], args='{"price":1}') == []
 
     assert (await store.get(job_id)).args == '{"price":null}'
-    assert await store.original_args(job_id) is None
-    assert not (await store.letter(job_id)).corrected
+    assert await store.dead_letters.original_args(job_id) is None
+    assert not (await store.dead_letters.get(job_id)).corrected
 
 
 async def test_its_owner_may_retry_a_job_all_the_same_which_closes_its_letter(store: Store) -> None:
@@ -470,9 +476,9 @@ async def test_its_owner_may_retry_a_job_all_the_same_which_closes_its_letter(st
 
     await store.retry(job_id)
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.state, letter.notes, letter.plan) == (LetterState.CLOSED, "retried by its owner", None)
-    last = (await store.letter_steps(job_id))[-1]
+    last = (await store.dead_letters.steps(job_id))[-1]
     assert (last.state, last.actor) == (LetterState.CLOSED, "owner")
 
 
@@ -480,13 +486,13 @@ async def test_a_job_that_its_owner_retried_and_that_failed_again_opens_its_lett
     store: Store, clock: DatabaseClock
 ) -> None:
     job_id = await a_letter(store, failure=a_failure_at("shop:pay", ErrorClass.BUG, "first"))
-    before = await store.letter(job_id)
+    before = await store.dead_letters.get(job_id)
     await store.retry(job_id)
     await clock.advance(timedelta(hours=1))
 
     await failed(store, await claimed(store), a_failure_at("shop:pay", ErrorClass.BUG, "second"))
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.state, letter.deaths, letter.replays, letter.generation) == (NEW, 2, 0, 2)
     assert (letter.failure.message, letter.notes) == ("second", None)
     assert (letter.repeated, letter.escalated) == (False, False)
@@ -507,9 +513,9 @@ async def test_a_late_result_that_is_accepted_closes_the_letter(
 
     await store.accept_late(claim.id, meta="{}")
 
-    letter = await store.letter(claim.id)
+    letter = await store.dead_letters.get(claim.id)
     assert (letter.state, letter.notes) == (LetterState.CLOSED, "its late result was accepted")
-    assert (await store.letter_steps(claim.id))[-1].actor == "holdfast"
+    assert (await store.dead_letters.steps(claim.id))[-1].actor == "holdfast"
 
 
 @pytest.mark.parametrize("state", ["new", "triaged", "remediated", "validated"])
@@ -520,14 +526,14 @@ async def test_a_job_that_completes_closes_a_letter_that_whoever_brought_it_back
     await planned(store, job_id)
     await store.retry(job_id)
     await changed(database, f"UPDATE :dead_letters SET state = '{state}', plan = 'plan-1', notes = NULL")
-    before = await store.letter(job_id)
+    before = await store.dead_letters.get(job_id)
 
     await completed(store, await claimed(store))
 
-    letter = await store.letter(job_id)
+    letter = await store.dead_letters.get(job_id)
     assert (letter.state, letter.notes, letter.plan) == (LetterState.CLOSED, "its job completed", None)
     assert letter.version == before.version + 1
-    last = (await store.letter_steps(job_id))[-1]
+    last = (await store.dead_letters.steps(job_id))[-1]
     assert (last.state, last.actor, last.reason) == (LetterState.CLOSED, "holdfast", "its job completed")
 
 
@@ -538,11 +544,11 @@ async def test_a_job_that_completes_leaves_a_letter_alone_that_is_not_open(
     job_id = await a_letter(store)
     await store.retry(job_id)
     await changed(database, f"UPDATE :dead_letters SET state = '{state}'")
-    before = await store.letter(job_id), await store.letter_steps(job_id)
+    before = await store.dead_letters.get(job_id), await store.dead_letters.steps(job_id)
 
     await completed(store, await claimed(store))
 
-    assert (await store.letter(job_id), await store.letter_steps(job_id)) == before
+    assert (await store.dead_letters.get(job_id), await store.dead_letters.steps(job_id)) == before
 
 
 async def test_the_redaction_key_of_a_store_never_changes(store: Store, other_store: Store) -> None:
@@ -566,13 +572,13 @@ async def test_no_two_stores_have_the_same_redaction_key(store: Store, tmp_path:
 async def test_a_letter_outlives_its_store(store: Store, database: Database) -> None:
     job_id = await a_letter(store)
     await moved(store, job_id, *REPAIR)
-    letter, steps = await store.letter(job_id), await store.letter_steps(job_id)
+    letter, steps = await store.dead_letters.get(job_id), await store.dead_letters.steps(job_id)
     await store.close()
 
     again = database.new_store()
     await again.open()
     try:
-        assert await again.letter(job_id) == letter
-        assert await again.letter_steps(job_id) == steps
+        assert await again.dead_letters.get(job_id) == letter
+        assert await again.dead_letters.steps(job_id) == steps
     finally:
         await again.close()

@@ -25,17 +25,17 @@ class NoDice:
 
 
 async def written(store: Store, *keys: KeyWrite, version: int = 0, state: str | None = None) -> bool:
-    return await store.swap_provider("llm", version, state, keys=keys)
+    return await store.providers.swap("llm", version, state, keys=keys)
 
 
 async def states(store: Store, *keys: str) -> dict[str, str]:
-    return {key: row.state for key, row in (await store.provider_keys("llm", keys)).items()}
+    return {key: row.state for key, row in (await store.providers.read_keys("llm", keys)).items()}
 
 
 async def a_key(store: Store, key: str, state: str = "[]") -> KeyWrite:
     """Give the write that would replace what is stored of a key now."""
-    now, _ = await store.providers([])
-    found = (await store.provider_keys("llm", [key])).get(key)
+    now, _ = await store.providers.read([])
+    found = (await store.providers.read_keys("llm", [key])).get(key)
     return KeyWrite(key, 0 if found is None else found.version, state, now + EXPIRES)
 
 
@@ -46,7 +46,7 @@ async def test_keys_are_stored_and_replaced_by_who_knows_their_versions(store: S
     assert await written(store, await a_key(store, "ann", "3"), await a_key(store, "bob", "4"))
 
     assert await states(store, "ann", "", "bob") == {"ann": "3", "": "2", "bob": "4"}
-    assert await store.provider_names() == []
+    assert await store.providers.names() == []
 
 
 async def test_all_of_it_is_written_or_nothing(store: Store) -> None:
@@ -59,7 +59,7 @@ async def test_all_of_it_is_written_or_nothing(store: Store) -> None:
     assert not await written(store, late._replace(version=late.version + 1), version=1, state="late")
 
     assert await states(store, "ann", "bob") == {"ann": "1"}
-    _, rows = await store.providers(["llm"])
+    _, rows = await store.providers.read(["llm"])
     assert rows["llm"] == (1, "first")
 
 
@@ -71,7 +71,7 @@ async def test_keys_that_have_expired_are_deleted_a_batch_at_a_time_and_never_mi
     await clock.advance(timedelta(minutes=2))
     await written(store, await a_key(store, "c", "again"))
 
-    assert [await store.forget_provider_keys(limit=1) for _ in range(3)] == [1, 1, 0]
+    assert [await store.providers.delete_expired_keys(limit=1) for _ in range(3)] == [1, 1, 0]
     await written(store, await a_key(store, "a", "new"))
 
     assert not await written(store, stale)
@@ -90,12 +90,12 @@ async def test_many_who_want_the_same_keys_in_another_order_come_through(
         while done < 10:
             writes = []
             for key in keys:
-                found = (await through.provider_keys("llm", [key])).get(key)
+                found = (await through.providers.read_keys("llm", [key])).get(key)
                 number = 0 if found is None else int(found.state)
                 writes.append(
                     KeyWrite(key, 0 if found is None else found.version, str(number + 1), time.time() + 600)
                 )
-            done += await through.swap_provider("llm", 0, None, keys=writes)
+            done += await through.providers.swap("llm", 0, None, keys=writes)
 
     async with asyncio.timeout(60):
         await asyncio.gather(
@@ -117,13 +117,13 @@ async def test_a_limit_of_a_key_is_kept_by_workers_that_read_and_write_that_key_
         return (await swap(store, "llm", step, dice=NoDice(), keys=lambda _: [key])).answer
 
     assert [await grants(worker, key) for key in ("ann", "bob") for worker in "xy"] == [1, 0, 1, 0]
-    assert await store.provider_names() == []
+    assert await store.providers.names() == []
 
 
 async def test_an_exchange_beside_a_hundred_thousand_keys_moves_its_own_key_and_nothing_else(
     store: Store,
 ) -> None:
-    now, _ = await store.providers([])
+    now, _ = await store.providers.read([])
     quota = json.dumps([now, now, {"worker": [1, 1, now + 10]}])
     for start in range(0, 100_000, 10_000):
         numbers = range(start, start + 10_000)
@@ -137,5 +137,5 @@ async def test_an_exchange_beside_a_hundred_thousand_keys_moves_its_own_key_and_
     done = await swap(store, "llm", step, dice=NoDice(), keys=lambda _: ["ann"])
 
     assert (done.answer, set(done.read.state.keys)) == (1, {"ann"})
-    assert await store.provider_names() == [], "nothing of it stands in the provider's row"
+    assert await store.providers.names() == [], "nothing of it stands in the provider's row"
     assert set(await states(store, "ann", "7", "nobody")) == {"ann", "7"}

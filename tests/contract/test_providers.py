@@ -20,63 +20,65 @@ NAMES = ["llm", "speech", "gateway"]
 
 
 async def row(store: Store, name: str = "llm") -> ProviderRow | None:
-    _, rows = await store.providers([name])
+    _, rows = await store.providers.read([name])
     return rows.get(name)
 
 
 async def test_of_a_provider_that_nobody_has_written_there_is_nothing(store: Store) -> None:
-    _, rows = await store.providers(NAMES)
+    _, rows = await store.providers.read(NAMES)
 
     assert rows == {}
-    assert await store.provider_names() == []
-    assert await store.provider_events("llm", limit=10) == []
+    assert await store.providers.names() == []
+    assert await store.providers.events("llm", limit=10) == []
 
 
 async def test_the_time_is_the_stores_own(store: Store, clock: DatabaseClock) -> None:
     before = await clock.now()
-    now, _ = await store.providers([])
+    now, _ = await store.providers.read([])
     await clock.advance(timedelta(days=30))
-    later, _ = await store.providers(NAMES)
+    later, _ = await store.providers.read(NAMES)
 
     assert 0 <= now - before.timestamp() < 60
     assert 0 <= later - now - timedelta(days=30).total_seconds() < 60
 
 
 async def test_a_state_is_stored_and_replaced_by_who_knows_its_version(store: Store) -> None:
-    assert await store.swap_provider("llm", 0, '{"first":1}')
+    assert await store.providers.swap("llm", 0, '{"first":1}')
     assert await row(store) == ProviderRow(1, '{"first":1}')
 
-    assert await store.swap_provider("llm", 1, '{"second":2}')
+    assert await store.providers.swap("llm", 1, '{"second":2}')
 
     assert await row(store) == ProviderRow(2, '{"second":2}')
 
 
 async def test_who_has_read_another_version_changes_nothing(store: Store) -> None:
-    await store.swap_provider("llm", 0, "1")
-    await store.swap_provider("llm", 1, "2")
+    await store.providers.swap("llm", 0, "1")
+    await store.providers.swap("llm", 1, "2")
 
-    answers = [await store.swap_provider("llm", version, "late", [("opened", "{}")]) for version in (0, 1, 3)]
+    answers = [
+        await store.providers.swap("llm", version, "late", [("opened", "{}")]) for version in (0, 1, 3)
+    ]
 
     assert answers == [False, False, False]
     assert await row(store) == ProviderRow(2, "2")
-    assert await store.provider_events("llm", limit=10) == []
+    assert await store.providers.events("llm", limit=10) == []
 
 
 async def test_a_version_of_something_that_is_not_there_makes_nothing(store: Store) -> None:
-    assert not await store.swap_provider("llm", 7, "1", [("opened", "{}")])
+    assert not await store.providers.swap("llm", 7, "1", [("opened", "{}")])
 
     assert await row(store) is None
-    assert await store.provider_events("llm", limit=10) == []
+    assert await store.providers.events("llm", limit=10) == []
 
 
 async def test_providers_are_read_together_and_named(store: Store) -> None:
     for name in ("speech", "llm"):
-        await store.swap_provider(name, 0, f'"{name}"')
+        await store.providers.swap(name, 0, f'"{name}"')
 
-    _, rows = await store.providers(NAMES)
+    _, rows = await store.providers.read(NAMES)
 
     assert rows == {"llm": ProviderRow(1, '"llm"'), "speech": ProviderRow(1, '"speech"')}
-    assert await store.provider_names() == ["llm", "speech"]
+    assert await store.providers.names() == ["llm", "speech"]
 
 
 async def test_of_many_who_write_the_first_state_one_succeeds(store: Store, other_store: Store) -> None:
@@ -84,24 +86,24 @@ async def test_of_many_who_write_the_first_state_one_succeeds(store: Store, othe
 
     assert written.count(True) == 1
     assert await row(store) == ProviderRow(1, str(written.index(True)))
-    assert len(await store.provider_events("llm", limit=100)) == 1
+    assert len(await store.providers.events("llm", limit=100)) == 1
 
 
 async def test_of_many_who_have_read_the_same_version_one_succeeds(store: Store, other_store: Store) -> None:
-    await store.swap_provider("llm", 0, '"before"')
+    await store.providers.swap("llm", 0, '"before"')
 
     written = await racing(store, other_store, version=1)
 
     assert written.count(True) == 1
     assert await row(store) == ProviderRow(2, str(written.index(True)))
-    [event] = await store.provider_events("llm", limit=100)
+    [event] = await store.providers.events("llm", limit=100)
     assert event.meta == {"by": written.index(True)}
 
 
 async def racing(*stores: Store, version: int) -> list[bool]:
     """Let many replace the same version at once."""
     swaps = [
-        store.swap_provider("llm", version, str(number), [("opened", json.dumps({"by": number}))])
+        store.providers.swap("llm", version, str(number), [("opened", json.dumps({"by": number}))])
         for number, store in enumerate(stores * 8)
     ]
     return list(await asyncio.gather(*swaps))
@@ -111,7 +113,7 @@ async def test_no_change_is_lost_when_all_try_until_they_succeed(store: Store, o
     async def raise_it(through: Store) -> None:
         while True:
             found = await row(through) or ProviderRow(0, "0")
-            if await through.swap_provider("llm", found.version, str(int(found.state) + 1)):
+            if await through.providers.swap("llm", found.version, str(int(found.state) + 1)):
                 return
 
     await asyncio.gather(*(raise_it(each) for each in (store, other_store) * 5))
@@ -122,12 +124,12 @@ async def test_no_change_is_lost_when_all_try_until_they_succeed(store: Store, o
 async def test_what_happened_is_noted_with_the_change_newest_first(
     store: Store, clock: DatabaseClock
 ) -> None:
-    await store.swap_provider("llm", 0, "1", [("opened", '{"failures":11}'), ("held", "{}")])
+    await store.providers.swap("llm", 0, "1", [("opened", '{"failures":11}'), ("held", "{}")])
     await clock.advance(timedelta(minutes=1))
-    await store.swap_provider("llm", 1, "2", [("closed", "{}")])
-    await store.swap_provider("speech", 0, "1", [("paused", "{}")])
+    await store.providers.swap("llm", 1, "2", [("closed", "{}")])
+    await store.providers.swap("speech", 0, "1", [("paused", "{}")])
 
-    events = await store.provider_events("llm", limit=10)
+    events = await store.providers.events("llm", limit=10)
 
     assert [(event.name, event.kind, event.meta) for event in events] == [
         ("llm", "closed", {}),
@@ -136,20 +138,22 @@ async def test_what_happened_is_noted_with_the_change_newest_first(
     ]
     assert timedelta(minutes=1) <= events[0].at - events[1].at < timedelta(minutes=2)
     assert events[1].at == events[2].at
-    assert [event.kind for event in await store.provider_events("llm", limit=2)] == ["closed", "held"]
+    assert [event.kind for event in await store.providers.events("llm", limit=2)] == ["closed", "held"]
 
 
 async def test_what_happened_is_forgotten_beyond_the_last_thousand_of_each_provider(store: Store) -> None:
-    await store.swap_provider("speech", 0, "1", [("opened", "{}")])
-    await store.swap_provider("llm", 0, "1", [("tried", f'{{"number":{number}}}') for number in range(1_200)])
-    await store.swap_provider("llm", 1, "2")
-    await store.swap_provider("llm", 2, "3", [("closed", "{}")])
+    await store.providers.swap("speech", 0, "1", [("opened", "{}")])
+    await store.providers.swap(
+        "llm", 0, "1", [("tried", f'{{"number":{number}}}') for number in range(1_200)]
+    )
+    await store.providers.swap("llm", 1, "2")
+    await store.providers.swap("llm", 2, "3", [("closed", "{}")])
 
-    events = await store.provider_events("llm", limit=5_000)
+    events = await store.providers.events("llm", limit=5_000)
 
     assert 1_000 <= len(events) <= 1_001, "one statement does not see what it adds itself"
     assert [event.meta for event in events[:2]] == [{}, {"number": 1199}]
-    assert len(await store.provider_events("speech", limit=10)) == 1
+    assert len(await store.providers.events("speech", limit=10)) == 1
 
 
 async def stored(store: Store, *stages: StageWrite) -> None:

@@ -22,7 +22,7 @@ IN_ORDER = [
     "cancel_requests",
     "overdue",
     "at_risk",
-    "let_out",
+    "release_held",
     "due_tickets",
     "running_plans",
     "replayable_letters",

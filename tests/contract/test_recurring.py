@@ -16,13 +16,13 @@ MINUTE = timedelta(minutes=1)
 
 
 async def test_a_schedule_begins_when_it_is_first_heard_of(store: Store, clock: DatabaseClock) -> None:
-    now, none = await store.schedule_marks(["hourly"])
-    await store.begin_schedules(["hourly"])
-    _, marks = await store.schedule_marks(["hourly"])
+    now, none = await store.schedules.marks(["hourly"])
+    await store.schedules.begin(["hourly"])
+    _, marks = await store.schedules.marks(["hourly"])
     await clock.advance(MINUTE)
-    await store.begin_schedules(["hourly", "daily"])
+    await store.schedules.begin(["hourly", "daily"])
 
-    later, both = await store.schedule_marks(["hourly", "daily"])
+    later, both = await store.schedules.marks(["hourly", "daily"])
 
     assert none == {}
     assert abs(marks["hourly"] - now) < timedelta(seconds=5)
@@ -32,7 +32,7 @@ async def test_a_schedule_begins_when_it_is_first_heard_of(store: Store, clock: 
 
 
 async def test_a_store_tells_the_time_that_it_decides_by(store: Store, clock: DatabaseClock) -> None:
-    before, (asked, _) = await store.now(), await store.schedule_marks([])
+    before, (asked, _) = await store.now(), await store.schedules.marks([])
     await clock.advance(MINUTE)
 
     after = await store.now()
@@ -42,20 +42,20 @@ async def test_a_store_tells_the_time_that_it_decides_by(store: Store, clock: Da
 
 
 async def test_of_many_workers_that_see_a_tick_one_submits_it(store: Store, other_store: Store) -> None:
-    await store.begin_schedules(["hourly"])
-    _, marks = await store.schedule_marks(["hourly"])
+    await store.schedules.begin(["hourly"])
+    _, marks = await store.schedules.marks(["hourly"])
     old = marks["hourly"]
 
     moved = await asyncio.gather(
         *[
-            each.advance_schedule("hourly", old, old + MINUTE, [a_job(name="tick")])
+            each.schedules.advance("hourly", old, old + MINUTE, [a_job(name="tick")])
             for each in (store, other_store) * 5
         ]
     )
 
     assert sorted(moved) == [False] * 9 + [True]
     assert len(await store.find(JobFilter(name="tick"))) == 1
-    assert (await store.schedule_marks(["hourly"]))[1]["hourly"] == old + MINUTE
+    assert (await store.schedules.marks(["hourly"]))[1]["hourly"] == old + MINUTE
 
 
 async def test_a_recurring_job_runs_by_itself(hold: Holdfast) -> None:
@@ -108,7 +108,7 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(hold: Holdfast)
     async with hold.worker(queues=["letters", "default"], poll=0.05):
         await (await other.submit()).result(timeout=PATIENCE)
         assert (await job.read()).status is Status.QUEUED
-        [pause] = await hold.runtime.store.paused_queues()
+        [pause] = await hold.runtime.store.queues.paused()
         assert (pause.queue, pause.actor, pause.reason) == ("letters", "ada", "the printer is on fire")
 
         assert await hold.queues.resume("letters", actor="ada")

@@ -35,8 +35,10 @@ async def test_only_letters_that_are_due_are_read_the_oldest_first(
     await clock.advance(timedelta(hours=1))
     await dead(store, PASSES)
 
-    pages = [await store.replayable_letters("work", ages=AGES, limit=2)]
+    pages = [await store.dead_letters.find_replayable("work", ages=AGES, limit=2)]
     while pages[-1]:
-        pages.append(await store.replayable_letters("work", ages=AGES, limit=2, after=pages[-1][-1]))
+        pages.append(
+            await store.dead_letters.find_replayable("work", ages=AGES, limit=2, after=pages[-1][-1])
+        )
 
     assert [[letter.job_id for letter in page] for page in pages] == [due[:2], due[2:], []]

@@ -78,7 +78,7 @@ async def test_providers_queues_letters_and_clocks_are_apart(holds: tuple[Holdfa
 
     assert (await first.providers.show("model")).state == "paused"
     assert (await second.providers.show("model")).state == "closed"
-    assert await second.runtime.store.paused_queues() == []
+    assert await second.runtime.store.queues.paused() == []
     assert await second.runtime.store.redaction_key() != await first.runtime.store.redaction_key()
 
 

@@ -159,9 +159,9 @@ async def test_jobs_held_for_their_name_count_as_waiting_and_for_no_provider(
     held = await a_claim(store, a_job(name="double"))
     await store.settle("worker", [held_for_its_name(held)])
 
-    [depth] = await store.depths()
+    [depth] = await store.queues.depths()
     assert (depth.state, depth.jobs) == ("waiting", 1)
-    assert held_gauge(await store.held(), ()) == {"provider_held": []}
+    assert held_gauge(await store.providers.count_held(), ()) == {"provider_held": []}
     assert await hold.providers.list() == before == []
     last = (await store.events(held.id))[-1]
     assert "held_by" not in last.meta

@@ -31,8 +31,8 @@ BY = pytest.mark.parametrize(
 
 async def purge(store: Store) -> None:
     """Purge as the archivist does by default."""
-    await store.purge_finished(older_than=30 * DAY, limit=99)
-    await store.purge_keys(older_than=90 * DAY, limit=99)
+    await store.retention.purge_finished(older_than=30 * DAY, limit=99)
+    await store.retention.purge_keys(older_than=90 * DAY, limit=99)
 
 
 @pytest.mark.clause("IDM-2")
@@ -149,8 +149,8 @@ async def test_a_job_sent_again_after_a_lost_answer_is_known_by_what_is_left_of_
 async def test_a_failed_job_that_was_archived_is_not_retried_but_restored(store: Store) -> None:
     job_id = await a_letter(store, a_job(key="k1"))
     looked = await seen(store, job_id)
-    records = json.loads(json.dumps(await store.letter_records([job_id])))
-    await store.forget_letters(looked)
+    records = json.loads(json.dumps(await store.retention.letter_records([job_id])))
+    await store.retention.forget_letters(looked)
     job = await store.get(job_id)
     assert (job.status, job.purged_at is not None) == (Status.FAILED, True)
     assert job.failure is not None
@@ -158,7 +158,7 @@ async def test_a_failed_job_that_was_archived_is_not_retried_but_restored(store:
     with pytest.raises(StateRefused, match="restore it from the archive"):
         await store.retry(job_id)
 
-    assert await store.restore_letters(records) == [job_id]
+    assert await store.retention.restore_letters(records) == [job_id]
     assert (await store.get(job_id)).purged_at is None
     assert (await store.retry(job_id)).status is Status.QUEUED
     assert [found.id for found in await store.find(JobFilter())] == [job_id]
@@ -188,10 +188,10 @@ async def test_keys_that_were_left_without_a_stub_by_an_earlier_version_are_purg
         await a_completed_job(store, a_job(key=f"k{number}"))
         await a_completed_job(store, a_job(subject=f"s{number}", version=1))
     await clock.advance(100 * DAY)
-    await store.purge_finished(older_than=30 * DAY, limit=99)
+    await store.retention.purge_finished(older_than=30 * DAY, limit=99)
     await changed(database, "DELETE FROM :job_stubs")
 
-    assert await store.purge_keys(older_than=101 * DAY, limit=99) == 0
-    purged = [await store.purge_keys(older_than=90 * DAY, limit=4) for _ in range(4)]
+    assert await store.retention.purge_keys(older_than=101 * DAY, limit=99) == 0
+    purged = [await store.retention.purge_keys(older_than=90 * DAY, limit=4) for _ in range(4)]
 
     assert purged == [4, 4, 2, 0]

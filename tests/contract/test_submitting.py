@@ -76,7 +76,7 @@ async def test_a_batch_is_answered_in_its_order(store: Store) -> None:
 
 async def test_no_submissions_are_no_jobs(store: Store) -> None:
     assert await store.submit([]) == []
-    assert await store.counts() == {}
+    assert await store.queues.counts() == {}
 
 
 async def test_a_submission_that_is_sent_again_makes_no_second_job(store: Store) -> None:
@@ -86,7 +86,7 @@ async def test_a_submission_that_is_sent_again_makes_no_second_job(store: Store)
     answers = await store.submit(batch, again=True)
 
     assert answers == [Receipt(job.id) for job in batch]
-    assert await store.counts() == {("default", Status.QUEUED): 4}
+    assert await store.queues.counts() == {("default", Status.QUEUED): 4}
 
 
 async def test_a_submission_sent_again_is_known_when_its_job_has_ended(store: Store) -> None:
@@ -158,7 +158,7 @@ async def test_nothing_is_lost_from_the_counts(store: Store) -> None:
     cancelled, *_ = await submitted(store, a_job(), a_job(delay=HOUR), a_job(queue="slow"))
     await store.cancel(cancelled)
 
-    counts = await store.counts()
+    counts = await store.queues.counts()
 
     assert counts == {
         ("default", Status.COMPLETED): 1,

@@ -57,7 +57,7 @@ async def test_what_one_store_cannot_hold_is_refused_by_both(hold: Holdfast, doo
     with pytest.raises(HoldfastError, match=REFUSAL):
         await door(hold, text)
 
-    assert await hold.runtime.store.paused_queues() == []
+    assert await hold.runtime.store.queues.paused() == []
 
 
 @pytest.mark.parametrize("text", [NUL, SURROGATE], ids=["nul", "surrogate"])

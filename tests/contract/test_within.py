@@ -57,7 +57,7 @@ async def test_a_commit_stores_the_callers_rows_and_the_job_together(
     await caller.run("BEGIN")
     await caller.run("INSERT INTO orders VALUES (7)")
     answers = await store.submit_within(caller.raw, [job])
-    before = await store.counts()
+    before = await store.queues.counts()
     await caller.run("COMMIT")
 
     assert (answers, before) == ([Receipt(job.id)], {})
@@ -73,7 +73,7 @@ async def test_a_rollback_leaves_neither_row_nor_job_nor_key(store: Store, calle
     await store.submit_within(caller.raw, [a_job(key="k", subject="c1", version=5), a_job()])
     await caller.run("ROLLBACK")
 
-    assert await store.counts() == {}
+    assert await store.queues.counts() == {}
     assert await caller.run("SELECT * FROM orders") == []
     await submitted(store, a_job(key="k"), a_job(subject="c1", version=1))
 
@@ -94,7 +94,7 @@ async def test_a_connection_outside_a_transaction_is_refused(store: Store, calle
     with pytest.raises(WithinUnsupported, match="in no transaction"):
         await store.submit_within(caller.raw, [a_job()])
 
-    assert await store.counts() == {}
+    assert await store.queues.counts() == {}
 
 
 @pytest.mark.parametrize("connection", [None, "a connection", object()], ids=["none", "text", "object"])

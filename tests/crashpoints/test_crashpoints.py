@@ -7,7 +7,7 @@ import subprocess
 import sys
 from inspect import iscoroutinefunction
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pytest
 
@@ -20,33 +20,40 @@ from tests.crashpoints.walk import TURNS, faults_at, faults_in_turn, play, play_
 from tests.simulation.processes import Fault, Moment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 LOOKS = {
     "events",
     "ids_between",
-    "recent_queues",
+    "queues.recent",
     "keys_of",
     "reasons",
-    "counts",
-    "depths",
+    "queues.counts",
+    "queues.depths",
     "facts",
     "apply_schema",
-    "held",
-    "provider_events",
-    "letter_groups",
-    "letter_counts",
-    "letter_steps",
-    "original_args",
+    "providers.count_held",
+    "providers.events",
+    "dead_letters.groups",
+    "dead_letters.counts",
+    "dead_letters.steps",
+    "dead_letters.original_args",
 }
 """What neither workers nor submitters call: it shows a person what there is, or is done before they begin."""
 
+
+def store_calls() -> Iterator[str]:
+    """Name every call of a store, those of its parts as `part.call`."""
+    for name, call in vars(Store).items():
+        if isinstance(call, property):
+            part = get_type_hints(call.fget)["return"]
+            yield from (f"{name}.{inner}" for inner, of in vars(part).items() if iscoroutinefunction(of))
+        elif iscoroutinefunction(call):
+            yield name
+
+
 EVERY_PORT = {
-    *(
-        f"store.{name}"
-        for name, call in (vars(ProviderStore) | vars(LetterStore) | vars(Store)).items()
-        if iscoroutinefunction(call) and name not in LOOKS
-    ),
+    *(f"store.{name}" for name in store_calls() if name not in LOOKS),
     *("sqlite.write", "sqlite.read", "service.post", "handler", "hook"),
     *("archive.put", "archive.get", "archive.names"),
 }

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.stores.sqlite.schema import WANTED
+from holdfast.stores.sqlite.schema import EXPECTED
 from tests.examples.conftest import Installed, run
 from tests.integration.cli_process import Running
 from tests.pages import ROOT
@@ -310,4 +310,4 @@ def test_django_has_a_migration_for_the_newest_schema() -> None:
     versions = [re.fullmatch(r"\d{4}_schema_version_(\d+)", name) for name in names]
 
     assert all(versions)
-    assert [int(found[1]) for found in versions if found][-1] == WANTED
+    assert [int(found[1]) for found in versions if found][-1] == EXPECTED

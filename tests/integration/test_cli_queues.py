@@ -184,7 +184,7 @@ async def begun(url: str, *names: str) -> None:
     async with Holdfast(url) as hold:
         marks: dict[str, datetime] = {}
         while len(marks) < len(names):
-            _, marks = await hold.runtime.store.schedule_marks(names)
+            _, marks = await hold.runtime.store.schedules.marks(names)
 
 
 async def test_looking_at_schedules_writes_nothing(tmp_path: Path) -> None:

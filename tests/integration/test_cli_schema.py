@@ -45,7 +45,7 @@ def test_machines_read_the_state(empty: str, tmp_path: Path) -> None:
     assert json.loads(before.stdout)["current"] is False
     assert applied == {"before": 0, **after}
     assert after["current"] is True
-    assert after["found"] == after["wanted"]
+    assert after["found"] == after["expected"]
 
 
 def test_asking_for_the_state_makes_no_file(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
         lambda n: [n],
         {"jobs_leased", "jobs_pkey", "jobs_suspected", "lost_workers_pkey", "lost_workers_by_age"},
     ),
-    "let_out": (lambda n: ["provider 1", n], {"jobs_held", "jobs_pkey"}),
+    "release_held": (lambda n: ["provider 1", n], {"jobs_held", "jobs_pkey"}),
     "holders": (lambda _: [], {"jobs_held"}),
     "cancel_requests": (lambda _: ["worker"], {"jobs_to_cancel"}),
     "await_ends": (lambda n: [crowds.LEASED.ids(n, n)], {"jobs_pkey"}),

@@ -17,7 +17,7 @@ from holdfast.core.failures.failure import ErrorClass, Failure
 from holdfast.core.jobs.states import Status
 from holdfast.core.jobs.transitions import Finish, complete
 from holdfast.ports.store import Settled
-from holdfast.stores.postgres import purging
+from holdfast.stores.postgres.dead_letters import purging
 from holdfast.stores.postgres.store import PostgresStore
 from tests.builders import a_job
 from tests.contract.steps import a_completed_job, a_failed_job, claimed
@@ -81,13 +81,13 @@ async def planned(store: PostgresStore, *claims: Claim) -> None:
         remediate("the service is back", actor="ann"),
         validate("it writes nothing", TOKEN, actor="ann"),
     ]
-    moved = await store.move_letters(seen, steps, plan=plan)
+    moved = await store.dead_letters.move(seen, steps, plan=plan)
     assert sorted(moved) == sorted(claim.id for claim in claims)
 
 
 async def replay(store: PostgresStore, take: int) -> list[str] | None:
-    row = await store.plan(TOKEN)
-    return await store.advance_plan(row, replace(Plan.load(row.state), phase=Phase.PACED), take=take)
+    row = await store.replay_plans.get(TOKEN)
+    return await store.replay_plans.advance(row, replace(Plan.load(row.state), phase=Phase.PACED), take=take)
 
 
 async def test_a_failure_that_the_database_cannot_read_does_not_keep_its_job_from_ending(
@@ -100,7 +100,7 @@ async def test_a_failure_that_the_database_cannot_read_does_not_keep_its_job_fro
     end = Finish(claim.id, claim.token, Status.FAILED, failure=unreadable)
     assert await store.settle("worker", [end]) == [Settled.WRITTEN]
 
-    letter = await store.letter(claim.id)
+    letter = await store.dead_letters.get(claim.id)
     assert (letter.state, letter.failure.message) == (LetterState.NEW, unreadable.message)
 
 
@@ -113,7 +113,7 @@ async def retries(store: PostgresStore, job_id: str) -> None:
 
 
 async def forgets(store: PostgresStore, job_id: str) -> None:
-    assert await store.forget_letters([(job_id, 2)]) == [job_id]
+    assert await store.retention.forget_letters([(job_id, 2)]) == [job_id]
 
 
 @pytest.mark.parametrize("act", [replays, retries, forgets])
@@ -159,7 +159,7 @@ async def test_a_letter_that_leaves_its_plan_while_its_turn_comes_is_not_replaye
 
     assert await acting == []
     assert (await store.get(claim.id)).status is Status.FAILED
-    assert (await store.letter(claim.id)).state is LetterState.TRIAGED
+    assert (await store.dead_letters.get(claim.id)).state is LetterState.TRIAGED
     await watcher.close()
     await other.close()
 
@@ -183,7 +183,7 @@ async def test_a_letter_whose_plan_begins_while_it_is_forgotten_stays(
 
     assert await acting == []
     assert (await store.get(claim.id)).status is Status.FAILED
-    assert (await store.letter(claim.id)).state is LetterState.VALIDATED
+    assert (await store.dead_letters.get(claim.id)).state is LetterState.VALIDATED
     await watcher.close()
     await other.close()
 
@@ -196,15 +196,15 @@ async def test_a_letter_takes_every_step_behind_a_pooler(pooled: PostgresStore) 
     assert await replay(pooled, 1) == [first]
     again = await claimed(pooled)
     assert await pooled.settle("worker", [complete(again, "1")]) == [Settled.WRITTEN]
-    assert (await pooled.letter(first)).state is LetterState.VERIFIED
-    records = await pooled.letter_records([second])
-    assert await pooled.forget_letters([(second, 2)]) == []
-    row = await pooled.plan(TOKEN)
-    assert await pooled.advance_plan(row, replace(Plan.load(row.state), phase=Phase.DONE)) == []
-    assert await pooled.forget_letters([(second, 2)]) == [second]
-    assert await pooled.restore_letters(records) == [second]
+    assert (await pooled.dead_letters.get(first)).state is LetterState.VERIFIED
+    records = await pooled.retention.letter_records([second])
+    assert await pooled.retention.forget_letters([(second, 2)]) == []
+    row = await pooled.replay_plans.get(TOKEN)
+    assert await pooled.replay_plans.advance(row, replace(Plan.load(row.state), phase=Phase.DONE)) == []
+    assert await pooled.retention.forget_letters([(second, 2)]) == [second]
+    assert await pooled.retention.restore_letters(records) == [second]
     assert (await pooled.retry(second)).generation == 2
-    assert (await pooled.letter(second)).state is LetterState.CLOSED
+    assert (await pooled.dead_letters.get(second)).state is LetterState.CLOSED
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ async def test_a_purge_goes_on_where_it_has_come_to(store: PostgresStore) -> Non
         await a_failed_job(store)
     done = await a_completed_job(store)
 
-    purged = [await store.purge_finished(older_than=NOW, limit=1) for _ in range(3)]
+    purged = [await store.retention.purge_finished(older_than=NOW, limit=1) for _ in range(3)]
 
     assert purged == [0, 0, 1]  # two letters kept their jobs
     with pytest.raises(JobNotFound):
@@ -232,21 +232,21 @@ async def test_a_purge_that_comes_to_the_end_begins_again(postgres_dsn: str, sto
     claim = await a_failed_job(store)
     await store.retry(claim.id)
     assert await store.settle("worker", [complete(await claimed(store), "1")]) == [Settled.WRITTEN]
-    assert await store.purge_finished(older_than=NOW, limit=1) == 0
+    assert await store.retention.purge_finished(older_than=NOW, limit=1) == 0
     other = await asyncpg.connect(postgres_dsn)
     await other.execute("DELETE FROM holdfast.dead_letters WHERE job_id = $1", claim.id)
     await other.close()
 
-    assert await store.purge_finished(older_than=NOW, limit=1) == 1
+    assert await store.retention.purge_finished(older_than=NOW, limit=1) == 1
 
 
 @pytest.mark.usefixtures("short_walks")
 async def test_keys_are_purged_a_piece_at_a_time(store: PostgresStore) -> None:
     for key in ("a", "b", "c"):
         await a_completed_job(store, a_job(key=key, subject=key, version=1))
-    assert await store.purge_finished(older_than=NOW, limit=9) == 3
+    assert await store.retention.purge_finished(older_than=NOW, limit=9) == 3
 
-    purged = [await store.purge_keys(older_than=NOW, limit=2) for _ in range(4)]
+    purged = [await store.retention.purge_keys(older_than=NOW, limit=2) for _ in range(4)]
 
     assert purged == [4, 2, 0, 0], "those of two jobs at once, and each has a key and a version"
 
@@ -255,7 +255,7 @@ async def test_an_id_that_carries_no_time_is_purged_all_the_same(store: Postgres
     for odd in ("00000000-0000-4000-8000-000000000001", "fffffff0-0000-4000-8000-000000000001"):
         await a_completed_job(store, a_job()._replace(id=odd))
 
-    assert await store.purge_finished(older_than=NOW, limit=9) == 2
+    assert await store.retention.purge_finished(older_than=NOW, limit=9) == 2
 
 
 async def test_a_job_younger_than_the_limit_is_not_even_looked_at(
@@ -305,8 +305,8 @@ LOOP = {
     "standing": (TOKEN,),
     "letters_to_replay": (TOKEN, 9),
     "take_tickets": (9, "1 minute"),
-    "groups_told": (["a"], "1 hour"),
-    "deaths_within": ("1 day",),
+    "groups_notified": (["a"], "1 hour"),
+    "count_letters_since": ("1 day",),
 }
 """What a worker asks again and again, with values for it."""
 

@@ -112,13 +112,13 @@ async def test_a_stage_that_was_written_does_not_speak_for_an_end_that_was_not(
     postgres_dsn: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [claim] = await claims(store, 1)
-    write, locks = store._finish, locked(postgres_dsn, claim.id)
+    write, locks = store._settlement._finish, locked(postgres_dsn, claim.id)
 
     async def finish_after_the_operator_came(ends: list[Any]) -> Any:
         await locks.__aenter__()
         return await write(ends)
 
-    monkeypatch.setattr(store, "_finish", finish_after_the_operator_came)
+    monkeypatch.setattr(store._settlement, "_finish", finish_after_the_operator_came)
     try:
         settled = await store.settle("worker", [a_stage(claim), complete(claim, "1")])
     finally:

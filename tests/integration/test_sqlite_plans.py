@@ -46,7 +46,7 @@ IN_TURN = {
 }
 """Asked by one worker once a minute: these walk no further than their limit, or over the letters that are kept."""
 
-SHORT = {"paused_queues", "untold_ends", "take_lock", "provider_names", "redaction_key", "running_plans"}
+SHORT = {"paused_queues", "undelivered_ends", "take_lock", "provider_names", "redaction_key", "running_plans"}
 """These read a table from its beginning that is always short, or no further than their limit, or not at all."""
 
 OF_ONE_JOB_OR_BATCH = {
@@ -267,7 +267,7 @@ LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
     "count_held": rows,
     "held": rows,
     "extend": lambda n: {**rows(n), "lease": 1},
-    "wanting_cancel": rows,
+    "cancel_requested": rows,
     "begin": rows,
     "requeue": lambda n: rows(n, 5, 0, "retry", "{}"),
     "requeue_history": lambda n: rows(n, 5, 0, "retry", "{}"),
@@ -285,7 +285,7 @@ LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
     "note_lost_workers": lost,
     "reclaim": lost,
     "reclaim_history": lost,
-    "let_out": lambda n: {"holder": "provider 1", "limit": n, "now": NOW},
+    "release_held": lambda n: {"holder": "provider 1", "limit": n, "now": NOW},
     "ended": lambda n: {"ids": json.dumps(ids(FINISHED, n))},
     "known_jobs": lambda n: {"ids": json.dumps(ids(FINISHED, n))},
 }

@@ -163,6 +163,6 @@ def release(monkeypatch: pytest.MonkeyPatch) -> Release:
     def become(scripts: Scripts) -> None:
         monkeypatch.setattr("holdfast.stores.postgres.schema.migrations", lambda _: list(scripts))
         monkeypatch.setattr(sqlite_schema, "MIGRATIONS", list(scripts))
-        monkeypatch.setattr(sqlite_schema, "WANTED", scripts[-1][0])
+        monkeypatch.setattr(sqlite_schema, "EXPECTED", scripts[-1][0])
 
     return become

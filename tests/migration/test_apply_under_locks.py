@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from holdfast.ports.store import LockWait
+    from holdfast.ports.schema import LockWait
     from tests.migration.conftest import Release
 
 TIMEOUT = 60.0
@@ -32,7 +32,7 @@ NEXT = "LOCK TABLE holdfast.jobs, holdfast.finished IN ACCESS EXCLUSIVE MODE; AL
 async def found(postgres_dsn: str, release: Release) -> int:
     """The version of a database whose next migration needs a lock on the tables of jobs."""
     store = PostgresStore(postgres_dsn)
-    found = (await store.apply_schema()).wanted
+    found = (await store.apply_schema()).expected
     await store.close()
     release([*((version, "") for version in range(1, found + 1)), (found + 1, NEXT)])
     return found

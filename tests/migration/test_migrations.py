@@ -144,7 +144,7 @@ async def test_on_postgres_the_second_waits_for_the_first(postgres_dsn: str) -> 
     await other.execute("ROLLBACK")
 
     states = [await task for task in applying]
-    assert sorted(state.found for state in states) == [0, states[0].wanted]
+    assert sorted(state.found for state in states) == [0, states[0].expected]
     for store in stores:
         await store.close()
     await watcher.close()
@@ -161,7 +161,7 @@ async def test_on_postgres_a_migration_that_deadlocks_with_a_worker_begins_anew(
     postgres_dsn: str, release: Release
 ) -> None:
     store = PostgresStore(postgres_dsn)
-    found = (await store.apply_schema()).wanted
+    found = (await store.apply_schema()).expected
     await store.close()
     steps = "LOCK TABLE holdfast.jobs; LOCK TABLE holdfast.finished"
     release([*((version, "") for version in range(1, found + 1)), (found + 1, steps)])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.states import Status
 from holdfast.ports.store import Extension
 from holdfast.stores.rows import TIMEOUT
-from holdfast.stores.sqlite import schema, store
+from holdfast.stores.sqlite import leasing, schema, settling
+from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.sqlite.submitting import SQL
-from holdfast.stores.sqlite.times import micros_of
+from holdfast.stores.sqlite.times import micros, micros_of
 from tests.planted.planting import Bug, Sql, Swap
 
 if TYPE_CHECKING:
@@ -32,31 +33,32 @@ async def _claim_in_two_steps(
     self: Any, worker: str, queue: str, *, limit: int, lease: timedelta, knows: Sequence[str] | None = None
 ) -> list[Claim]:
     known = None if knows is None else json.dumps(list(knows))
-    wanted = {"queue": queue, "limit": limit, "now": self._now(), "knows": known}
-    found = await self._reader.rows(SQL["claimable"], wanted)
+    asked = {"queue": queue, "limit": limit, "now": micros(self._clock.now()), "knows": known}
+    found = await self._reader.rows(SQL["claimable"], asked)
     ids, rows = found[0]
     if ids != "[]":
-        values = {"worker": worker, "lease": micros_of(lease), "ids": ids}
-        await self._at_lock(lambda connection, values: connection.execute(SQL["take"], values), values)
+        await self._writer.execute(SQL["take"], {"worker": worker, "lease": micros_of(lease), "ids": ids})
     return [Claim(*row) for row in json.loads(rows)]
 
 
 async def _reclaim_in_two_steps(self: Any, *, limit: int) -> list[str]:
-    ids: list[str] = await self._reader.json(SQL["lost"], {"now": self._now(), "limit": limit})
-    await self._at_lock(_reclaim_whatever_they_do_now, {"ids": json.dumps(ids)})
+    lost = {"now": micros(self._clock.now()), "limit": limit}
+    ids: list[str] = await self._reader.json(SQL["lost"], lost)
+    await self._writer.write(partial(_reclaim_whatever_they_do_now, ids=json.dumps(ids)))
     return ids
 
 
-def _reclaim_whatever_they_do_now(connection: sqlite3.Connection, values: dict[str, Any]) -> None:
+def _reclaim_whatever_they_do_now(connection: sqlite3.Connection, now: int, *, ids: str) -> None:
+    values = {"ids": ids, "now": now}
     connection.execute(SQL["reclaim_history"], values)
     connection.execute(SQL["reclaim"], values)
 
 
 def _extend_by_id(
-    connection: sqlite3.Connection, held: Sequence[tuple[str, int]], values: dict[str, int]
+    connection: sqlite3.Connection, now: int, *, leases: Sequence[tuple[str, int]], lease: int
 ) -> Extension:
-    ids = [job_id for job_id, _ in held]
-    connection.execute(SQL["extend"], {**values, "ids": json.dumps(ids)})
+    ids = [job_id for job_id, _ in leases]
+    connection.execute(SQL["extend"], {"lease": lease, "now": now, "ids": json.dumps(ids)})
     return Extension(lost=frozenset(), cancel_requested=frozenset())
 
 
@@ -75,9 +77,12 @@ def _finish_and_remove_all(
     return [(row[0], row[1]) for row in rows]
 
 
-def _cancel_and_say_done(connection: sqlite3.Connection, values: dict[str, Any]) -> Status | None:
+def _cancel_and_say_done(
+    connection: sqlite3.Connection, now: int, *, job_id: str, owner: str | None
+) -> Status | None:
+    values = {"id": job_id, "owner": owner, "now": now}
     if connection.execute(SQL["cancel_queued"], values).rowcount:
-        connection.execute(SQL["remove"], {"ids": json.dumps([values["id"]])})
+        connection.execute(SQL["remove"], {"ids": json.dumps([job_id])})
     elif not connection.execute(SQL["request_cancel"], values).rowcount:
         return None
     return Status.CANCELLED
@@ -162,13 +167,13 @@ BUGS = (
         "fence-counts-only",
         "If two of three still hold their lease, write two.",
         ("JOB-6",),
-        (Swap(store, "_held", _hold_the_first),),
+        (Swap(leasing, "held", _hold_the_first),),
     ),
     Bug(
         "fenced-worker-removes",
         "Copy what may end, then delete the batch.",
         ("JOB-6",),
-        (Swap(store, "_finish", _finish_and_remove_all),),
+        (Swap(settling, "_finish", _finish_and_remove_all),),
     ),
     Bug(
         "reclaim-early",
@@ -192,7 +197,7 @@ BUGS = (
         "extend-by-id",
         "A worker knows which jobs it has.",
         ("JOB-6", "JOB-5"),
-        (Swap(store, "_extend", _extend_by_id),),
+        (Swap(leasing, "extend", _extend_by_id),),
     ),
     Bug(
         "requeue-without-event",
@@ -228,7 +233,7 @@ BUGS = (
         "cancel-answered-too-soon",
         "The worker will stop it any moment, so say that it is done.",
         (),
-        (Swap(store, "_cancel", _cancel_and_say_done),),
+        (Swap(settling, "cancel", _cancel_and_say_done),),
     ),
     Bug(
         "cancel-forgotten-at-requeue",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.core.dead_letters.letter import Letter
     from holdfast.core.dead_letters.replay_plan import AutoReplay
     from holdfast.core.dead_letters.ticket import Ticket
-    from holdfast.ports.letters import Seen
+    from holdfast.ports.dead_letters import Seen
 
 _CALL = TicketNotifier._call
 _LINE = message.one_line
@@ -81,15 +81,15 @@ def _again_and_again(letter: Letter, policy: AutoReplay, now: datetime) -> bool:
 
 
 async def _those_that_went_before(self: Any, name: str, _: AutoReplay) -> AsyncIterator[list[Letter]]:
-    yield await self._store.letters(LetterFilter(states=(LetterState.NEW,), name=name))
+    yield await self._store.dead_letters.find(LetterFilter(states=(LetterState.NEW,), name=name))
 
 
 # Tickets.
 
 
 async def _told_and_then_tell(self: Any) -> float:
-    rows = await self._store.take_tickets(limit=BATCH, lease=LEASE)
-    await self._store.tickets_told([row.id for row in rows])
+    rows = await self._store.tickets.take(limit=BATCH, lease=LEASE)
+    await self._store.tickets.mark_notified([row.id for row in rows])
     for ticket in await self._render_tickets(rows):
         await self._notify(ticket)
     return float(self._options.poll_interval.total_seconds() * (0.5 + self._dice.roll()))
@@ -110,35 +110,35 @@ def _cut_and_then_redact(error: BaseException, redact: Callable[[str], str]) -> 
 
 
 async def _delete_and_then_archive(self: Any, seen: Sequence[Seen]) -> list[Seen]:
-    records = await self._store.letter_records([job_id for job_id, _ in seen])
-    await self._store.forget_letters(seen)
+    records = await self._store.retention.letter_records([job_id for job_id, _ in seen])
+    await self._store.retention.forget_letters(seen)
     await self._put(records)
     return list(seen)
 
 
 async def _do_without_a_manifest(self: Any, records: Sequence[Mapping[str, Any]]) -> None:
-    sealer = await self._sealer()
+    encrypter = await self._encrypter()
     now = await self._store.now()
-    packed = pack([encrypt_record(record, sealer.seal) for record in records])
+    packed = pack([encrypt_record(record, encrypter.encrypt) for record in records])
     await self._archive().put(manifest_of(packed, [], at=now).name, packed.data)
 
 
 async def _archived_or_not(self: Any, seen: Sequence[Seen]) -> list[Seen]:
     try:
-        await self._put(await self._store.letter_records([job_id for job_id, _ in seen]))
+        await self._put(await self._store.retention.letter_records([job_id for job_id, _ in seen]))
     except ArchiveUnavailable:
         self._logger.warning("archive failed")
     return list(seen)
 
 
 async def _put_and_believe(self: Any, records: Sequence[Mapping[str, Any]]) -> None:
-    sealer = await self._sealer()
+    encrypter = await self._encrypter()
     now = await self._store.now()
-    packed = pack([encrypt_record(record, sealer.seal) for record in records])
+    packed = pack([encrypt_record(record, encrypter.encrypt) for record in records])
     entries = [archiver._entry(record["letter"]) for record in records]
     manifest = manifest_of(packed, entries, at=now)
     await self._archive().put(manifest.name, packed.data)
-    await self._archive().put(manifest_name(manifest.name), dump_manifest(manifest, sealer.seal))
+    await self._archive().put(manifest_name(manifest.name), dump_manifest(manifest, encrypter.encrypt))
 
 
 def _whichever(record: Mapping[str, Any]) -> tuple[int, int]:
@@ -150,7 +150,10 @@ BUGS = (
         "letter-without-a-step",
         "The row says how far it has come.",
         ("OPS-1",),
-        (Swap(letters, "note_steps", _note_nothing),),
+        (
+            Swap(dead_letters, "note_steps", _note_nothing),
+            Swap(replay_plans, "note_steps", _note_nothing),
+        ),
     ),
     Bug(
         "step-from-what-is-no-more",
@@ -219,7 +222,7 @@ BUGS = (
         "stages-lost-at-replay",
         "Something went wrong, so begin at the beginning.",
         ("OPS-2", "STG-1"),
-        (Swap(letters, "bring_back", _from_the_start),),
+        (Swap(replay_plans, "bring_back", _from_the_start),),
     ),
     Bug(
         "replays-itself-again-and-again",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.stores.queries import Statements
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.submitting import SQL
+from holdfast.stores.sqlite.statements import SQL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

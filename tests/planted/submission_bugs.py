@@ -30,7 +30,7 @@ _VERSION_AGAIN = Sql("add_version", "INSERT INTO", "INSERT OR REPLACE INTO")
 async def _answer_then_store(self: Any, batch: Sequence[Submission], *, again: bool = False) -> list[Receipt]:
     async def flush() -> None:
         await asyncio.sleep(_FLUSH)
-        await self._writer.write(lambda connection: submit(connection, batch, now=self._clock.now()))
+        await self._writer.write(lambda connection, now: submit(connection, batch, now=now))
 
     task = asyncio.create_task(flush())
     _WRITING.add(task)

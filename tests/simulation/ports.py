@@ -44,14 +44,20 @@ class GuardedStore:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
-        if not iscoroutinefunction(method):
-            return method
+        if iscoroutinefunction(method):
+            method = self.guarded(f"store.{name}", method)
+        elif not callable(method):
+            method = GuardedPart(self, f"store.{name}", method)
+        setattr(self, name, method)  # the next time it is found without asking here
+        return method
 
-        async def guarded(*args: Any, **kwargs: Any) -> Any:
-            return await self._call(f"store.{name}", partial(method, *args, **kwargs))
+    def guarded(self, point: str, method: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+        """Give *method* such that its calls may be struck at *point*."""
 
-        setattr(self, name, guarded)  # the next time it is found without asking here
-        return guarded
+        async def call(*args: Any, **kwargs: Any) -> T:
+            return await self._call(point, partial(method, *args, **kwargs))
+
+        return call
 
     async def _call(self, point: str, call: Callable[[], Awaitable[T]]) -> T:
         if self._away():
@@ -68,6 +74,20 @@ class GuardedStore:
     def listen(self, receive: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
         """Pass on the hints that do not get lost."""
         return self._store.listen(lambda hint: None if self._loses() else receive(hint), kinds)
+
+
+class GuardedPart:
+    """A part of a guarded store: each of its calls may be struck."""
+
+    def __init__(self, store: GuardedStore, point: str, part: Any) -> None:
+        self._store = store
+        self._point = point
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        guarded = self._store.guarded(f"{self._point}.{name}", getattr(self._part, name))
+        setattr(self, name, guarded)
+        return guarded
 
 
 class GuardedExecutor:

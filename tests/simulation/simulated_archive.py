@@ -60,7 +60,7 @@ class SimulatedArchive:
         ]
         sealer = Base64Sealer()
         return [
-            decrypt_record(record, sealer.unseal)
+            decrypt_record(record, encrypter.decrypt)
             for manifest in manifests
             for record in unpack(self.files[manifest.name], manifest)
         ]

@@ -305,7 +305,7 @@ def of_maintenance(draw: st.DrawFn) -> Command:
         case "promote":
             return command("promote", limit=_fair(limit, [job.retry_after for job in due]))
         case "release held":
-            return command("let_out", holder, limit=_fair(limit, [job.retry_after for job in held]))
+            return command("providers.release", holder, limit=_fair(limit, [job.retry_after for job in held]))
         case _:
             return command("expire", limit=_fair(limit, [job.deadline_at for job in late]))
 
@@ -354,20 +354,20 @@ def of_controllers(draw: st.DrawFn) -> Command:
             actor = draw(any_of("", "ada"))
             return command("signal", job, draw(any_of("go", "stop")), data, owner=owner, actor=actor)
         case "pause":
-            return command("pause_queue", queue, actor="ada", reason=draw(any_of("", "too hot")))
+            return command("queues.pause", queue, actor="ada", reason=draw(any_of("", "too hot")))
         case "resume":
-            return command("resume_queue", queue)
+            return command("queues.resume", queue)
         case _:
-            return command("paused_queues")
+            return command("queues.paused")
 
 
 @st.composite
 def of_readers(draw: st.DrawFn) -> Command:
     """Read without changing anything."""
-    match draw(any_of("find", "await_ends", "cancel_requests", "holders", "held")):
+    match draw(any_of("find", "await_ends", "cancel_requests", "providers.holders", "providers.count_held")):
         case "find":
             return command("find", draw(filters()))
-        case "holders" | "held" as question:
+        case "providers.holders" | "providers.count_held" as question:
             return command(question)
         case "await_ends":
             return command("await_ends", draw(st.lists(jobs(*ENDED), max_size=3, unique=True)))

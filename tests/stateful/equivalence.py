@@ -8,7 +8,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.jobs.job import Claim, Event, Job, Signal
 from holdfast.core.jobs.stages import StageRow
 from holdfast.core.providers.holder import Holder
-from holdfast.ports.store import Pause, SubmissionRefusal
+from holdfast.ports.queues import Pause
+from holdfast.ports.store import SubmissionRefusal
 from tests.stateful.short_repr import short_repr
 
 

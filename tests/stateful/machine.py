@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 import hypothesis
@@ -16,11 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.jobs.job import Job, JobFilter
+from holdfast.ports import Store
 from tests import invariants
 from tests.stateful import commands
 from tests.stateful.commands import ALL, LEASES, WORKERS
 from tests.stateful.conftest import Bench
 from tests.stateful.equivalence import comparable, difference
+from tests.stateful.model import Model
 from tests.stateful.outcomes import outcomes
 from tests.stateful.run_state import Command, RunState, command
 
@@ -65,7 +68,7 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.agreed:  # else the difference was reported already, and this would hide it
             self.everything_is_alike(list(self.model.jobs))
-            self.same(command("counts"))
+            self.same(command("queues.counts"))
             self.the_books_balance()
 
     def everything_is_alike(self, job_ids: list[str]) -> None:
@@ -100,8 +103,8 @@ class StoreMachine(RuleBasedStateMachine):
     def same(self, command: Command) -> Any:
         """Run *command* on model and store, and return the answer, which must be the same."""
         self.agreed = False
-        promised = _outcome(lambda: _called(self.model, command))
-        answered = _outcome(lambda: self.bench.ask(_called(self.bench.store, command)))
+        promised = _outcome(lambda: _call_model(self.model, command))
+        answered = _outcome(lambda: self.bench.ask(_call_store(self.bench.store, command)))
         assert comparable(answered) == comparable(promised), (
             f"{command}\nis not answered as promised\n{difference(answered, promised)}"
         )
@@ -109,8 +112,13 @@ class StoreMachine(RuleBasedStateMachine):
         return promised
 
 
-def _called(target: object, command: Command) -> Any:
-    return getattr(target, command.operation)(*command.args, **command.options)
+def _call_model(model: Model, command: Command) -> Any:
+    """Call an operation of the model, which has no parts."""
+    return getattr(model, command.operation.rpartition(".")[2])(*command.args, **command.options)
+
+
+def _call_store(store: Store, command: Command) -> Any:
+    return attrgetter(command.operation)(store)(*command.args, **command.options)
 
 
 def _outcome(ask: Callable[[], Any]) -> Any:

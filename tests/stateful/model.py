@@ -23,7 +23,8 @@ from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status, allowed
 from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
 from holdfast.core.providers.holder import Holder
-from holdfast.ports.store import Extension, Pause, Promotion, Settled, SubmissionRefusal
+from holdfast.ports.queues import Pause
+from holdfast.ports.store import Extension, Promotion, Settled, SubmissionRefusal
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -269,15 +270,15 @@ class Model:
         """Return the signals that were sent to these jobs."""
         return [signal for job_id in job_ids for signal in self.sent_signals[job_id]]
 
-    def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
+    def pause(self, queue: str, *, actor: str, reason: str) -> bool:
         """Pause a queue; the first pause counts."""
         return self.pauses.setdefault(queue, pause := Pause(queue, self.now, actor, reason)) is pause
 
-    def resume_queue(self, queue: str) -> bool:
+    def resume(self, queue: str) -> bool:
         """Resume a queue."""
         return self.pauses.pop(queue, None) is not None
 
-    def paused_queues(self) -> list[Pause]:
+    def paused(self) -> list[Pause]:
         """List the paused queues."""
         return list(self.pauses.values())
 
@@ -388,7 +389,7 @@ class Model:
         due = sorted((at, job.id) for at, job in parked if at <= self.now)
         return [self.jobs[job_id] for _, job_id in due], [job for at, job in parked if at > self.now]
 
-    def let_out(self, holder: Holder, *, limit: int) -> int:
+    def release(self, holder: Holder, *, limit: int) -> int:
         """Make ready the jobs of *holder*; the next claim names the former holder."""
         out = self.held_by(holder)[:limit]
         for job in out:
@@ -403,9 +404,9 @@ class Model:
 
     def holders(self) -> list[Holder]:
         """List the holders."""
-        return list(self.held())
+        return list(self.count_held())
 
-    def held(self) -> dict[Holder, int]:
+    def count_held(self) -> dict[Holder, int]:
         """Count the jobs of each holder."""
         return dict(
             Counter(Holder.parse(job.held_by) for job in self.jobs.values() if job.held_by is not None)

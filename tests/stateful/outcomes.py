@@ -111,7 +111,7 @@ def _promoted(command: Command, promotion: Promotion, _: Jobs) -> Iterator[str]:
         yield "as many as allowed"
 
 
-def _let_out(command: Command, count: int, _: Jobs) -> Iterator[str]:
+def _released(command: Command, count: int, _: Jobs) -> Iterator[str]:
     if count:
         yield "made ready"
     if count == command.options["limit"]:
@@ -171,19 +171,19 @@ _DESCRIBERS: dict[str, Callable[[Command, Any, Jobs], Iterator[str]]] = {
     "extend": _extended,
     "begin": _begun,
     "promote": _promoted,
-    "let_out": _let_out,
+    "providers.release": _released,
     "reclaim": _reclaimed,
     "expire": _expired,
     "accept_late": _accepted,
     "signal": _signalled,
-    "pause_queue": _done,
-    "resume_queue": _done,
-    "paused_queues": _looked,
+    "queues.pause": _done,
+    "queues.resume": _done,
+    "queues.paused": _looked,
     "cancel": _cancelled,
     "retry": _retried,
     "find": _looked,
     "await_ends": _looked,
     "cancel_requests": _looked,
-    "holders": _looked,
-    "held": _looked,
+    "providers.holders": _looked,
+    "providers.count_held": _looked,
 }

@@ -80,8 +80,8 @@ begin: begun
 begin: refused
 promote: made ready
 promote: as many as allowed
-let_out: made ready
-let_out: as many as allowed
+providers.release: made ready
+providers.release: as many as allowed
 reclaim: requeued
 reclaim: as many as allowed
 expire: ended while queued
@@ -97,11 +97,11 @@ signal: left with a job that is processing
 signal: left with a job that is held
 signal: StateRefused
 signal: JobNotFound
-pause_queue: done
-pause_queue: done before
-resume_queue: done
-resume_queue: done before
-paused_queues: something
+queues.pause: done
+queues.pause: done before
+queues.resume: done
+queues.resume: done before
+queues.paused: something
 cancel: cancelled
 cancel: cancelled while held
 cancel: processing
@@ -113,8 +113,8 @@ retry: JobNotFound
 find: something
 await_ends: something
 cancel_requests: something
-holders: something
-held: something
+providers.holders: something
+providers.count_held: something
 """
 
 

@@ -3,9 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from holdfast.engine.batcher import Batcher
+from holdfast.aio.batcher import Batcher
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.testing.world import Inline
+from holdfast.wiring.system import SystemClock
 
 
 def cancel_all_others() -> None:
@@ -48,10 +49,10 @@ async def test_a_later_post_takes_along_what_was_left() -> None:
 
 
 async def test_a_file_can_still_be_closed(tmp_path: Path) -> None:
-    writer = Writer(str(tmp_path / "jobs.db"), Inline())
+    writer = Writer(str(tmp_path / "jobs.db"), Inline(), SystemClock())
     await writer.open()
     writing = asyncio.create_task(
-        writer.write(lambda connection: connection.execute("CREATE TABLE seen (it)"))
+        writer.write(lambda connection, _: connection.execute("CREATE TABLE seen (it)"))
     )
     await asyncio.sleep(0)
     cancel_all_others()
@@ -61,21 +62,21 @@ async def test_a_file_can_still_be_closed(tmp_path: Path) -> None:
     await writer.open()
 
     tables = await writer.write(
-        lambda connection: connection.execute("SELECT name FROM sqlite_master").fetchall()
+        lambda connection, _: connection.execute("SELECT name FROM sqlite_master").fetchall()
     )
     assert [name for (name,) in tables] == ["seen"]
     await writer.close()
 
 
 async def test_a_write_that_joins_a_cancelled_one_is_answered(tmp_path: Path) -> None:
-    writer = Writer(str(tmp_path / "jobs.db"), Inline())
+    writer = Writer(str(tmp_path / "jobs.db"), Inline(), SystemClock())
     await writer.open()
-    first = asyncio.create_task(writer.write(lambda connection: None))
+    first = asyncio.create_task(writer.write(lambda connection, _: None))
     await asyncio.sleep(0)
     cancel_all_others()  # the task that writes has not begun, and has not ended yet
 
     async with asyncio.timeout(5):
-        answer = await writer.write(lambda connection: "written")
+        answer = await writer.write(lambda connection, _: "written")
 
     assert answer == "written"
     assert first.cancelled()

@@ -23,7 +23,7 @@ from holdfast.cli.doctor.checks import (
     of_writing,
 )
 from holdfast.ports import Depth, SchemaState
-from holdfast.ports.store import Pause
+from holdfast.ports.queues import Pause
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -129,11 +129,11 @@ def test_clocks_may_differ_by_two_seconds(ahead: timedelta, answered_in: timedel
 @pytest.mark.parametrize(
     ("state", "health"),
     [
-        (SchemaState(found=2, wanted=2, min_compatible=1), Health.OK),
-        (SchemaState(found=3, wanted=2, min_compatible=1), Health.OK),
-        (SchemaState(found=3, wanted=2, min_compatible=3), Health.FAIL),
-        (SchemaState(found=1, wanted=2, min_compatible=1), Health.FAIL),
-        (SchemaState(found=0, wanted=2, min_compatible=0), Health.FAIL),
+        (SchemaState(found=2, expected=2, min_compatible=1), Health.OK),
+        (SchemaState(found=3, expected=2, min_compatible=1), Health.OK),
+        (SchemaState(found=3, expected=2, min_compatible=3), Health.FAIL),
+        (SchemaState(found=1, expected=2, min_compatible=1), Health.FAIL),
+        (SchemaState(found=0, expected=2, min_compatible=0), Health.FAIL),
     ],
 )
 def test_a_schema_fits_or_fails(state: SchemaState, health: Health) -> None:

@@ -42,13 +42,13 @@ def test_it_is_said_if_only_the_log_tells_of_what_should_wake_somebody(
 
 
 def test_an_archive_that_cannot_be_used_is_a_warning_that_says_what_to_do() -> None:
-    assert of_archive(None, can_seal=True).health is Health.OK
-    unreachable = of_archive("the bucket is not there; make it", can_seal=True)
+    assert of_archive(None, can_encrypt=True).health is Health.OK
+    unreachable = of_archive("the bucket is not there; make it", can_encrypt=True)
     assert (unreachable.health, unreachable.detail) == (
         Health.WARN,
         "the bucket is not there; make it. Letters that cannot be archived are kept",
     )
-    assert "holdfast[archive]" in of_archive(None, can_seal=False).detail
+    assert "holdfast[archive]" in of_archive(None, can_encrypt=False).detail
 
 
 @pytest.mark.clause("OBS-2")

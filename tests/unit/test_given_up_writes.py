@@ -11,6 +11,7 @@ import pytest
 from holdfast.engine.batcher import Batcher
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.sqlite.writer import Writer
+from holdfast.wiring.system import SystemClock
 from holdfast.wiring.threads import Threads
 
 if TYPE_CHECKING:
@@ -44,14 +45,14 @@ def executor() -> Unreliable:
 
 @pytest.fixture
 async def writer(executor: Unreliable, tmp_path: Path) -> AsyncIterator[Writer]:
-    writer = Writer(str(tmp_path / "jobs.db"), executor)
+    writer = Writer(str(tmp_path / "jobs.db"), executor, SystemClock())
     await writer.open()
     yield writer
     await writer.close()
     executor.close()
 
 
-def one(connection: sqlite3.Connection) -> int:
+def one(connection: sqlite3.Connection, _: int) -> int:
     [number] = connection.execute("SELECT 1").fetchone()
     return int(number)
 
@@ -70,7 +71,7 @@ async def test_without_a_thread_the_store_is_unavailable_and_recovers(
 async def test_a_writer_that_is_cancelled_tells_those_who_wait(writer: Writer) -> None:
     loop, begun, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
-    def slow(_: sqlite3.Connection) -> None:
+    def slow(_: sqlite3.Connection, now: int) -> None:
         loop.call_soon_threadsafe(begun.set)
         go.wait(PATIENCE)
 

@@ -84,12 +84,16 @@ class Shelf:
     refuses: int = 0
     asked_at: list[float] = field(default_factory=list)
 
-    async def providers(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
+    @property
+    def providers(self) -> "Shelf":
+        return self
+
+    async def read(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
         self.asked_at.append(now())
         await asyncio.sleep(self.takes)
         return now(), {} if self.row is None else {names[0]: self.row}
 
-    async def swap_provider(
+    async def swap(
         self,
         _name: str,
         version: int,

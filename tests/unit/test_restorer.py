@@ -90,12 +90,15 @@ class Store:
         self.jobs = jobs
         self.restored: list[Mapping[str, Any]] = []
         self.calls: list[int] = []
+        self.dead_letters = self.retention = self
 
     async def redaction_key(self) -> bytes:
         return b"key"
 
-    async def letters(self, wanted: LetterFilter) -> list[Any]:
-        return [SimpleNamespace(job_id=job_id) for job_id in wanted.job_ids or () if job_id in self.here]
+    async def find(self, letter_filter: LetterFilter) -> list[Any]:
+        return [
+            SimpleNamespace(job_id=job_id) for job_id in letter_filter.job_ids or () if job_id in self.here
+        ]
 
     async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         back = [record for record in records if record["letter"]["job_id"] not in self.jobs]

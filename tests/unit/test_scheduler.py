@@ -22,15 +22,16 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 class SlowStore:
-    """A store in which a schedule has come to a minute before noon, and whose writes take their time."""
+    """A store, and its part about schedules, in which a schedule has come to a minute before noon, and whose writes take their time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self.schedules = self
 
-    async def schedule_marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
+    async def marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
         return NOON, dict.fromkeys(names, NOON - timedelta(minutes=1))
 
-    async def advance_schedule(self, *_: Any) -> bool:
+    async def advance(self, *_: Any) -> bool:
         await asyncio.sleep(self._seconds)
         return True
 

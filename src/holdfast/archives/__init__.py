@@ -3,9 +3,9 @@
 import re
 from urllib.parse import unquote, urlsplit
 
+from holdfast.archives.encrypter import FernetEncrypter
 from holdfast.archives.folder import FolderArchive
 from holdfast.archives.objects import ObjectArchive
-from holdfast.archives.sealing import FernetSealer
 from holdfast.core.errors import ConfigError
 from holdfast.ports.archive import Archive
 from holdfast.ports.world import Executor
@@ -13,7 +13,7 @@ from holdfast.ports.world import Executor
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """Also without slashes: a mistyped address must not create a folder of that name."""
 
-__all__ = ["FernetSealer", "FolderArchive", "ObjectArchive", "open_archive"]
+__all__ = ["FernetEncrypter", "FolderArchive", "ObjectArchive", "open_archive"]
 
 
 def open_archive(url: str, *, executor: Executor) -> Archive:

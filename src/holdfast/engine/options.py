@@ -9,7 +9,7 @@ from holdfast.core.dead_letters.retention import Retention
 from holdfast.core.dead_letters.ticket import Ticket
 from holdfast.core.durations import Duration, parse_durations
 from holdfast.core.errors import ConfigError
-from holdfast.ports.archive import Archive, Sealer
+from holdfast.ports.archive import Archive, Encrypter
 
 Hook = Callable[[Ticket], Awaitable[None] | None]
 """A function, plain or async, that is called with each ticket at least once."""
@@ -58,9 +58,9 @@ class WorkerOptions:
                 raise ConfigError(f"{name} must be positive, for example 1s")
 
 
-def _no_sealer(_: bytes) -> Sealer:
+def _no_encrypter(_: bytes) -> Encrypter:
     raise ConfigError(
-        "archiving needs a key and the means to seal; install them with: pip install 'holdfast[archive]'"
+        "archiving needs a key and the means to encrypt; install them with: pip install 'holdfast[archive]'"
     )
 
 
@@ -74,8 +74,8 @@ class LetterOptions:
     tickets_per: TicketsPer = "letter"
     hooks: list[Hook] = field(default_factory=list)
     archive: Archive | None = None
-    sealer_of: Callable[[bytes], Sealer] = _no_sealer
-    """Makes the sealer of the archive, from the store's own key if no other is configured."""
+    encrypter_of: Callable[[bytes], Encrypter] = _no_encrypter
+    """Makes the encrypter of the archive, from the store's own key if no other is configured."""
     poll_interval: timedelta = timedelta(seconds=2)
     """How often a worker polls for replay plans and tickets."""
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from holdfast.aio.batcher import Batcher
 from holdfast.core.errors import HoldfastError
 from holdfast.core.jobs.job import Receipt, Submission
-from holdfast.engine.batcher import Batcher
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.ports import Logger, Metrics, Store
 from holdfast.ports.store import SubmissionRefusal

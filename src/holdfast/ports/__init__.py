@@ -1,10 +1,12 @@
 """What the engine asks of the world."""
 
-from holdfast.ports.archive import Archive, Sealer
+from holdfast.ports.archive import Archive, Encrypter
 from holdfast.ports.codec import Codec
 from holdfast.ports.logger import Logger
 from holdfast.ports.metrics import Metrics
-from holdfast.ports.store import Depth, Hint, HintKind, LeaseExtender, Promotion, SchemaState, Store
+from holdfast.ports.queues import Depth
+from holdfast.ports.schema import SchemaState
+from holdfast.ports.store import Hint, HintKind, LeaseExtender, Promotion, Store
 from holdfast.ports.tracing import Span, Tracer
 from holdfast.ports.world import Clock, Dice, Executor, Ids, Watchdog
 
@@ -14,6 +16,7 @@ __all__ = [
     "Codec",
     "Depth",
     "Dice",
+    "Encrypter",
     "Executor",
     "Hint",
     "HintKind",
@@ -23,7 +26,6 @@ __all__ = [
     "Metrics",
     "Promotion",
     "SchemaState",
-    "Sealer",
     "Span",
     "Store",
     "Tracer",

@@ -29,13 +29,13 @@ class Archive(Protocol):
         ...
 
 
-class Sealer(Protocol):
+class Encrypter(Protocol):
     """Turns what is secret into text that may be kept anywhere, and back."""
 
-    def seal(self, text: str) -> str:
-        """Give a text that tells nothing of *text* without the key."""
+    def encrypt(self, text: str) -> str:
+        """Return a text that says nothing of *text* without the key."""
         ...
 
-    def unseal(self, text: str) -> str:
-        """Give back what `seal` was given. Raises `ArchiveDamaged` if it was changed, or the key is another."""
+    def decrypt(self, text: str) -> str:
+        """Return what `encrypt` was given. Raises `ArchiveDamaged` if it was changed, or the key is another."""
         ...

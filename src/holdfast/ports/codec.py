@@ -20,7 +20,7 @@ class Codec(Protocol):
     def fingerprint(self, digest: str) -> str:
         """Give the digest of a text as it is stored, to compare arguments by: the same for the same *digest*.
 
-        A plain digest lets whoever reads the database try out guesses; one that is made with a key does not.
+        A plain digest lets a reader of the database try out guesses; one that is made with a key does not.
         Other results for texts of before mean that their keys seem reused, and their stages changed.
         """
         ...

@@ -8,7 +8,7 @@ class Logger(Protocol):
 
     @property
     def verbose(self) -> bool:
-        """Whether routine lines are wanted: ask once per batch, to save the making of them."""
+        """Whether routine lines are logged: ask once per batch, to save rendering them."""
         ...
 
     def debug(self, event: str, **fields: Any) -> None:

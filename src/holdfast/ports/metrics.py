@@ -1,4 +1,4 @@
-"""Figures that somebody may want to collect."""
+"""Figures about the work of a process, for a collector."""
 
 from collections.abc import Sequence
 from typing import Protocol

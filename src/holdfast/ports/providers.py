@@ -1,8 +1,8 @@
 """What is shared about providers, kept beside the jobs.
 
-A provider's state is one row with a version. Whoever changes it says which version it has read, and tries
-again if that is no longer the one that is there: no lock is held between reading and writing, so a worker
-that stops in between holds nobody up.
+A provider's state is one row with a version. A change names the version that was read, and is tried again
+if that is no longer the one that is there: no lock is held between reading and writing, so a worker that
+stops in between blocks no other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class KeyWrite(NamedTuple):
 
 
 class ProviderEvent(NamedTuple):
-    """Something that happened to a provider: a transition, or an operator's order."""
+    """Something that happened to a provider: a transition, or an operator's override."""
 
     name: str
     at: datetime
@@ -41,11 +41,11 @@ class ProviderEvent(NamedTuple):
 class ProviderStore(Protocol):
     """The part of a store that is about providers, and about the jobs that are held for one."""
 
-    async def providers(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
+    async def read(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
         """Read what is stored of these, and the store's time in seconds; what is not there is left out."""
         ...
 
-    async def swap_provider(
+    async def swap(
         self,
         name: str,
         version: int,
@@ -61,19 +61,19 @@ class ProviderStore(Protocol):
         """
         ...
 
-    async def provider_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
+    async def read_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
         """Read what is stored of these keys of a provider; what is not there is left out."""
         ...
 
-    async def forget_provider_keys(self, *, limit: int) -> int:
+    async def delete_expired_keys(self, *, limit: int) -> int:
         """Delete up to *limit* keys that have expired, of all providers; count them."""
         ...
 
-    async def provider_names(self) -> list[str]:
+    async def names(self) -> list[str]:
         """Name everything of which a state is stored."""
         ...
 
-    async def provider_events(self, name: str, *, limit: int) -> list[ProviderEvent]:
+    async def events(self, name: str, *, limit: int) -> list[ProviderEvent]:
         """Read what happened to a provider, the newest first."""
         ...
 
@@ -81,10 +81,10 @@ class ProviderStore(Protocol):
         """Return what holds jobs. The cost grows with their number, and not with that of the jobs."""
         ...
 
-    async def held(self) -> dict[Holder, int]:
+    async def count_held(self) -> dict[Holder, int]:
         """Count the jobs that are held, by what holds them. The cost grows with those that are held."""
         ...
 
-    async def let_out(self, holder: Holder, *, limit: int) -> int:
+    async def release(self, holder: Holder, *, limit: int) -> int:
         """Make up to *limit* jobs ready that are held by *holder*, the longest held first; count them."""
         ...

@@ -14,8 +14,11 @@ from holdfast.core.jobs.job import Claim, End, Event, Job, JobFilter, Receipt, S
 from holdfast.core.jobs.stages import StageRow
 from holdfast.core.jobs.states import Status
 from holdfast.core.jobs.transitions import Transition
-from holdfast.ports.letters import LetterStore
+from holdfast.ports.dead_letters import DeadLetterStore, ReplayPlanStore, RetentionStore, TicketStore
 from holdfast.ports.providers import ProviderStore
+from holdfast.ports.queues import QueueStore
+from holdfast.ports.schedules import ScheduleStore
+from holdfast.ports.schema import APPLY_LIMIT, LockWait, SchemaState
 
 
 class HintKind(StrEnum):
@@ -28,14 +31,14 @@ class HintKind(StrEnum):
 
 
 class Hint(NamedTuple):
-    """News that may spare somebody a wait. Hints get lost: nothing may depend on one."""
+    """A notification that may spare a wait. Hints get lost: nothing may depend on one."""
 
     kind: HintKind
     subject: str
     by: str = ""
     """Which worker has taken the jobs, if they are taken."""
     listeners: int = 1
-    """How many processes hear hints, as far as that worker knows."""
+    """How many processes listen for hints, as far as that worker knows."""
 
 
 class Promotion(NamedTuple):
@@ -74,7 +77,7 @@ class LeaseExtender(Protocol):
     def extend(self, worker: str, *, lease: timedelta) -> int:
         """Push all leases of *worker* forward, and count them; it connects if it has to, and blocks meanwhile.
 
-        A lease that was lost stays lost. One that somebody is writing to at this moment may be left out.
+        A lease that was lost stays lost. One that another session is writing to at this moment may be left out.
         Raises `StoreUnavailable`.
         """
         ...
@@ -102,95 +105,49 @@ class Settled(IntEnum):
     """Another session has locked the job, and did not let go in time: nothing was changed. Send it again, apart from others."""
 
 
-class Pause(NamedTuple):
-    """A queue that somebody paused."""
-
-    queue: str
-    at: datetime
-    actor: str
-    reason: str
-
-
-class Depth(NamedTuple):
-    """How many jobs of a queue are in one state, and how long the first of them has been in it.
-
-    *state* is `ready`, `scheduled` for a later time, `waiting` for something, `held` because its provider cannot be
-    called, or `processing`.
-    """
-
-    queue: str
-    state: str
-    jobs: int
-    oldest: timedelta
-
-
-class SchemaState(NamedTuple):
-    """The schema that is in the database, beside the one that this code wants."""
-
-    found: int
-    wanted: int
-    min_compatible: int
-
-    @property
-    def current(self) -> bool:
-        """Whether nothing is left to apply."""
-        return self.found >= self.wanted
-
-
-APPLY_LIMIT = timedelta(minutes=10)
-"""How long the schema is tried to be applied while other sessions hold locks on its tables."""
-
-
-class LockHolder(NamedTuple):
-    """A session that holds a lock, as far as the database lets us see it."""
-
-    pid: int
-    application: str
-    user: str
-    state: str
-    since: datetime | None
-
-    def __str__(self) -> str:
-        """Describe the session for people.
-
-        >>> str(LockHolder(4711, "pg_dump", "backup", "active", datetime.fromisoformat("2030-01-01T12:00:00Z")))
-        "session 4711 ('pg_dump', user backup, active, transaction since 2030-01-01T12:00:00+00:00)"
-        """
-        known = [repr(self.application)]
-        if self.user:
-            known.append(f"user {self.user}")
-        if self.state:
-            known.append(self.state)
-        if self.since is not None:
-            known.append(f"transaction since {self.since.isoformat(timespec='seconds')}")
-        return f"session {self.pid} ({', '.join(known)})"
-
-
-class LockWait(NamedTuple):
-    """Somebody holds a lock that applying the schema needs: nothing was changed, and it is tried again."""
-
-    holders: tuple[LockHolder, ...]
-    waited: timedelta
-
-    def __str__(self) -> str:
-        """Name what is waited for.
-
-        >>> str(LockWait((), timedelta(seconds=3)))
-        'a lock that another session holds'
-        """
-        if not self.holders:
-            return "a lock that another session holds"
-        return f"a lock that is held by {' and '.join(map(str, self.holders))}"
-
-
 class SubmissionRefusal(NamedTuple):
     """A submission that was turned away, while its neighbours went through."""
 
     error: Exception
 
 
-class Store(ProviderStore, LetterStore, Protocol):
-    """What every store can do. One contract suite runs against all of them."""
+class Store(Protocol):
+    """What every store can do with jobs, and its parts for all else. One contract suite runs against all of them."""
+
+    @property
+    def queues(self) -> QueueStore:
+        """The part about queues."""
+        ...
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """The part about recurring jobs."""
+        ...
+
+    @property
+    def providers(self) -> ProviderStore:
+        """The part about providers, and about the jobs that are held for one."""
+        ...
+
+    @property
+    def dead_letters(self) -> DeadLetterStore:
+        """The part about dead letters."""
+        ...
+
+    @property
+    def replay_plans(self) -> ReplayPlanStore:
+        """The part about replay plans."""
+        ...
+
+    @property
+    def tickets(self) -> TicketStore:
+        """The part about tickets and alarms."""
+        ...
+
+    @property
+    def retention(self) -> RetentionStore:
+        """The part about what is archived, deleted and restored."""
+        ...
 
     async def open(self) -> None:
         """Connect. Raises `StoreUnavailable` or `SchemaError` with what to do about it."""
@@ -203,15 +160,15 @@ class Store(ProviderStore, LetterStore, Protocol):
     async def apply_schema(
         self, *, limit: timedelta = APPLY_LIMIT, blocked: Callable[[LockWait], object] | None = None
     ) -> SchemaState:
-        """Bring the database to this code's schema, and tell what it was before.
+        """Bring the database to this code's schema, and return what it was before.
 
-        While other sessions hold locks on the tables, it tries again and again for up to *limit*, lets everybody else
-        through between two tries, and calls *blocked* after each. Raises `StoreUnavailable` then: nothing was changed.
+        While other sessions hold locks on the tables, it tries again and again for up to *limit*, lets all other
+        sessions through between two tries, and calls *blocked* after each. Raises `StoreUnavailable` then: nothing was changed.
         """
         ...
 
     async def schema_state(self) -> SchemaState:
-        """Tell which schema the database has."""
+        """Return which schema the database has."""
         ...
 
     async def submit(
@@ -242,7 +199,7 @@ class Store(ProviderStore, LetterStore, Protocol):
         """Take up to *limit* ready jobs, by priority, then oldest first, and spend an attempt of each.
 
         A job that has lost its worker before is a suspect (`Claim.suspect`): `begin` spends its attempt. Jobs that
-        were let out for workers which know their name are left to those: taken only if it is in *knows*.
+        were released for workers which know their name are left to those: taken only if it is in *knows*.
         """
         ...
 
@@ -257,7 +214,7 @@ class Store(ProviderStore, LetterStore, Protocol):
         ...
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
-        """Push the leases of these (job, token) pairs forward, in one statement, and tell what became of the others.
+        """Push the leases of these (job, token) pairs forward, in one statement, and say what became of the others.
 
         It does not wait for jobs that another session has locked, but names them.
         """
@@ -276,7 +233,7 @@ class Store(ProviderStore, LetterStore, Protocol):
         ...
 
     async def cancel_requests(self, worker: str) -> list[str]:
-        """List the jobs of *worker* that somebody wants cancelled."""
+        """List the jobs of *worker* whose cancellation was requested."""
         ...
 
     async def promote(self, *, limit: int) -> Promotion:
@@ -323,7 +280,7 @@ class Store(ProviderStore, LetterStore, Protocol):
         ...
 
     async def signals(self, job_ids: Sequence[str]) -> list[Signal]:
-        """Read what these jobs were told, in order."""
+        """Read the signals of these jobs, in order."""
         ...
 
     async def await_jobs(self, job_id: str, token: int, others: Sequence[str]) -> bool:
@@ -338,7 +295,7 @@ class Store(ProviderStore, LetterStore, Protocol):
         ...
 
     async def wake(self, *, limit: int) -> int:
-        """Tell jobs that wait for others of ends they have not been told of, and make them ready; count the ends."""
+        """Deliver ends to the jobs that wait for them, and make those ready; count the ends."""
         ...
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
@@ -365,7 +322,7 @@ class Store(ProviderStore, LetterStore, Protocol):
         """
         ...
 
-    async def find(self, wanted: JobFilter) -> list[Job]:
+    async def find(self, job_filter: JobFilter) -> list[Job]:
         """List jobs, newest first."""
         ...
 
@@ -382,7 +339,7 @@ class Store(ProviderStore, LetterStore, Protocol):
         ...
 
     async def reasons(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Tell why these jobs last went back to their queue, as far as they did."""
+        """Say why these jobs last went back to their queue, as far as they did."""
         ...
 
     async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
@@ -393,57 +350,20 @@ class Store(ProviderStore, LetterStore, Protocol):
         """Name those of *job_ids* that have ended, and ask for a hint when the others do."""
         ...
 
-    async def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
-        """Have no worker claim from *queue* until it is resumed; false if it was paused before."""
-        ...
-
-    async def resume_queue(self, queue: str) -> bool:
-        """Let workers claim from *queue* again; false if it was not paused."""
-        ...
-
-    async def paused_queues(self) -> list[Pause]:
-        """List the queues that are paused."""
-        ...
-
     async def now(self) -> datetime:
-        """Tell the time by which everything in this store is decided."""
+        """Return the time by which everything in this store is decided."""
         ...
 
-    async def schedule_marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
-        """Tell the store's time, and how far each schedule has come that has begun."""
-        ...
-
-    async def begin_schedules(self, names: Sequence[str]) -> None:
-        """Have schedules that are new count from now on; the others go on as they are."""
-        ...
-
-    async def advance_schedule(
-        self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]
-    ) -> bool:
-        """Move a schedule from *old* to *new* and store *batch* with it; false if somebody else did."""
-        ...
-
-    async def counts(self) -> dict[tuple[str, Status], int]:
-        """Count live jobs by queue and state, and ended ones by state under the queue's name.
-
-        Exact, and as expensive as there are jobs: for tests, not for what people or services ask again and again.
-        """
-        ...
-
-    async def depths(self) -> list[Depth]:
-        """Count live jobs by queue and state. The cost grows with them, and not with those that have ended."""
-        ...
-
-    async def recent_queues(self, *, limit: int) -> list[str]:
-        """Name the queues of the *limit* newest jobs that have ended."""
+    async def redaction_key(self) -> bytes:
+        """Return the key of this store's redaction tags: made at random with its schema, and never changed."""
         ...
 
     async def facts(self) -> dict[str, str]:
-        """Tell what a doctor asks: version, durability settings, connections, and its own time as `now`."""
+        """Return what `holdfast doctor` asks: version, durability settings, connections, and its own time as `now`."""
         ...
 
     def notify_taken(self, worker: str, queue: str) -> None:
-        """Tell other workers, soon, that *worker* has taken what they were hinted at, and that nothing is left of it.
+        """Notify other workers, soon, that *worker* has taken what they were hinted at, and that nothing is left of it.
 
         It may get lost like every hint. A store whose hints do not reach many processes at once may leave it.
         """

@@ -21,7 +21,7 @@ class Span(Protocol):
 
 
 class Tracer(Protocol):
-    """A sink for spans. Where nobody traces, it answers with `None` at once."""
+    """A sink for spans. Where tracing is off, it answers with `None` at once."""
 
     def here(self) -> str | None:
         """Tell where the running code stands in a trace, as a W3C `traceparent`."""

@@ -32,7 +32,7 @@ class Dice(Protocol):
 
 
 class Ids(Protocol):
-    """A source of names that nobody used before."""
+    """A source of names that were not used before."""
 
     def job_id(self) -> str:
         """Return a UUID in text form; later ones sort after earlier ones of the same process."""

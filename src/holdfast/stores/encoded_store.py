@@ -1,7 +1,7 @@
 """A store whose texts are encoded on their way in, and decoded on their way out.
 
-Whoever works with it sees plain JSON, and the store behind it nothing but what the codec made. A text that cannot
-be decoded comes out as it is stored: whoever needs it says so, and the others go on.
+The engine sees plain JSON, and the store behind it nothing but what the codec made. A text that cannot be decoded
+comes out as it is stored: a caller that needs it says so, and the others go on.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from holdfast.core.jobs.job import Claim, End, Job, Receipt, Signal, Submission
 from holdfast.core.jobs.stages import StageRow
 from holdfast.core.jobs.transitions import Finish, StageWrite, Transition
 from holdfast.ports import Codec, Store
-from holdfast.ports.letters import Seen
+from holdfast.ports.dead_letters import Seen
 from holdfast.ports.store import Settled, SubmissionRefusal
 
 Answered = TypeVar("Answered", End, StageRow)
@@ -27,7 +27,9 @@ class EncodedStore:
 
     def __init__(self, store: Store, codec: Codec) -> None:
         self._store = store
-        self._codec = codec
+        self._texts = _Texts(codec)
+        self.dead_letters = EncodedDeadLetters(store, self._texts)
+        self.schedules = EncodedSchedules(store, self._texts)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -35,17 +37,12 @@ class EncodedStore:
     async def submit(
         self, batch: Sequence[Submission], *, again: bool = False
     ) -> list[Receipt | SubmissionRefusal]:
-        return await self._store.submit(self._submissions(batch), again=again)
+        return await self._store.submit(self._texts.submissions(batch), again=again)
 
     async def submit_within(
         self, connection: Any, batch: Sequence[Submission]
     ) -> list[Receipt | SubmissionRefusal]:
-        return await self._store.submit_within(connection, self._submissions(batch))
-
-    async def advance_schedule(
-        self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]
-    ) -> bool:
-        return await self._store.advance_schedule(name, old, new, self._submissions(batch))
+        return await self._store.submit_within(connection, self._texts.submissions(batch))
 
     async def claim(
         self,
@@ -57,25 +54,25 @@ class EncodedStore:
         knows: Sequence[str] | None = None,
     ) -> list[Claim]:
         claims = await self._store.claim(worker, queue, limit=limit, lease=lease, knows=knows)
-        return [claim._replace(args=self._out(claim.args)) for claim in claims]
+        return [claim._replace(args=self._texts.decode(claim.args)) for claim in claims]
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
-        return await self._store.settle(worker, [self._transition(change) for change in batch])
+        return await self._store.settle(worker, [self._texts.transition(change) for change in batch])
 
     async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
-        return self._answers(await self._store.stages(job_ids))
+        return self._texts.answers(await self._store.stages(job_ids))
 
     async def ends(self, job_ids: Sequence[str]) -> list[End]:
-        return self._answers(await self._store.ends(job_ids))
+        return self._texts.answers(await self._store.ends(job_ids))
 
     async def signal(
         self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = ""
     ) -> None:
-        await self._store.signal(job_id, name, self._in(data), owner=owner, actor=actor)
+        await self._store.signal(job_id, name, self._texts.encode(data), owner=owner, actor=actor)
 
     async def signals(self, job_ids: Sequence[str]) -> list[Signal]:
         found = await self._store.signals(job_ids)
-        return [signal._replace(data=self._out(signal.data)) for signal in found]
+        return [signal._replace(data=self._texts.decode(signal.data)) for signal in found]
 
     async def accept_late(
         self,
@@ -86,13 +83,30 @@ class EncodedStore:
         then: Submission | None = None,
         late_at: datetime | None = None,
     ) -> Job:
-        follower = None if then is None else self._submissions([then])[0]
+        follower = None if then is None else self._texts.submissions([then])[0]
         accepted = await self._store.accept_late(
             job_id, owner=owner, meta=meta, then=follower, late_at=late_at
         )
-        return self._job(accepted)
+        return self._texts.job(accepted)
 
-    async def move_letters(
+    async def retry(self, job_id: str, *, owner: str | None = None, generation: int | None = None) -> Job:
+        return self._texts.job(await self._store.retry(job_id, owner=owner, generation=generation))
+
+    async def get(self, job_id: str, *, owner: str | None = None) -> Job:
+        return self._texts.job(await self._store.get(job_id, owner=owner))
+
+
+class EncodedDeadLetters:
+    """A `DeadLetterStore` in front of another store's, which is asked for at each call."""
+
+    def __init__(self, store: Store, texts: "_Texts") -> None:
+        self._store = store
+        self._texts = texts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store.dead_letters, name)
+
+    async def move(
         self,
         seen: Sequence[Seen],
         steps: Sequence[Step],
@@ -100,41 +114,57 @@ class EncodedStore:
         plan: Plan | None = None,
         args: str | None = None,
     ) -> list[str]:
-        stored = None if args is None else self._in(args)
-        return await self._store.move_letters(seen, steps, plan=plan, args=stored)
+        stored = None if args is None else self._texts.encode(args)
+        return await self._store.dead_letters.move(seen, steps, plan=plan, args=stored)
 
     async def original_args(self, job_id: str) -> str | None:
-        return unwrap(await self._store.original_args(job_id), self._codec.decode)
+        return self._texts.decode_optional(await self._store.dead_letters.original_args(job_id))
 
-    async def retry(self, job_id: str, *, owner: str | None = None, generation: int | None = None) -> Job:
-        return self._job(await self._store.retry(job_id, owner=owner, generation=generation))
 
-    async def get(self, job_id: str, *, owner: str | None = None) -> Job:
-        return self._job(await self._store.get(job_id, owner=owner))
+class EncodedSchedules:
+    """A `ScheduleStore` in front of another store's, which is asked for at each call."""
 
-    def _in(self, text: str) -> str:
+    def __init__(self, store: Store, texts: "_Texts") -> None:
+        self._store = store
+        self._texts = texts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store.schedules, name)
+
+    async def advance(self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]) -> bool:
+        return await self._store.schedules.advance(name, old, new, self._texts.submissions(batch))
+
+
+class _Texts:
+    """Encodes and decodes the texts inside values."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def encode(self, text: str) -> str:
         return wrap(text, self._codec.encode) or ""
 
-    def _out(self, text: str) -> str:
-        return unwrap(text, self._codec.decode) or ""
+    def decode(self, text: str) -> str:
+        return self.decode_optional(text) or ""
 
-    def _submissions(self, batch: Iterable[Submission]) -> list[Submission]:
-        return [item._replace(args=self._in(item.args)) for item in batch]
+    def decode_optional(self, text: str | None) -> str | None:
+        return unwrap(text, self._codec.decode)
 
-    def _transition(self, change: Transition) -> Transition:
+    def submissions(self, batch: Iterable[Submission]) -> list[Submission]:
+        return [item._replace(args=self.encode(item.args)) for item in batch]
+
+    def transition(self, change: Transition) -> Transition:
         if isinstance(change, Finish | StageWrite) and change.result is not None:
-            return change._replace(result=self._in(change.result))
+            return change._replace(result=self.encode(change.result))
         return change
 
-    def _answers(self, found: Iterable[Answered]) -> list[Answered]:
-        decode = self._codec.decode
-        return [answer._replace(result=unwrap(answer.result, decode)) for answer in found]
+    def answers(self, found: Iterable[Answered]) -> list[Answered]:
+        return [answer._replace(result=self.decode_optional(answer.result)) for answer in found]
 
-    def _job(self, job: Job) -> Job:
-        decode = self._codec.decode
+    def job(self, job: Job) -> Job:
         return replace(
             job,
-            args=self._out(job.args),
-            result=unwrap(job.result, decode),
-            late_result=unwrap(job.late_result, decode),
+            args=self.decode(job.args),
+            result=self.decode_optional(job.result),
+            late_result=self.decode_optional(job.late_result),
         )

@@ -26,46 +26,46 @@ class Condition(NamedTuple):
     value: Any
 
 
-def conditions(wanted: JobFilter) -> list[Condition]:
-    """Name what *wanted* asks of a row, beside its status and its page."""
+def conditions(job_filter: JobFilter) -> list[Condition]:
+    """Name what *job_filter* asks of a row, beside its status and its page."""
     found = []
-    if wanted.name is not None:
-        found.append(Condition("name = {}", "name", wanted.name))
-    if wanted.owner is not None:
+    if job_filter.name is not None:
+        found.append(Condition("name = {}", "name", job_filter.name))
+    if job_filter.owner is not None:
         # The index leaves the default out, which most rows have.
-        text = "owner = {} AND owner <> ''" if wanted.owner else "owner = {}"
-        found.append(Condition(text, "owner", wanted.owner))
-    if wanted.queue is not None:
-        text = "queue = {} AND queue <> 'default'" if wanted.queue != "default" else "queue = {}"
-        found.append(Condition(text, "queue", wanted.queue))
-    if wanted.subject is not None:
-        found.append(Condition("subject = {}", "subject", wanted.subject))
-    if wanted.version is not None:
-        found.append(Condition("version = {}", "version", wanted.version))
+        text = "owner = {} AND owner <> ''" if job_filter.owner else "owner = {}"
+        found.append(Condition(text, "owner", job_filter.owner))
+    if job_filter.queue is not None:
+        text = "queue = {} AND queue <> 'default'" if job_filter.queue != "default" else "queue = {}"
+        found.append(Condition(text, "queue", job_filter.queue))
+    if job_filter.subject is not None:
+        found.append(Condition("subject = {}", "subject", job_filter.subject))
+    if job_filter.version is not None:
+        found.append(Condition("version = {}", "version", job_filter.version))
     return found
 
 
 def find_statement(
-    sql: Statements, wanted: JobFilter, bind: Callable[[str, Any], str], *, before: str, keys: str
+    sql: Statements, job_filter: JobFilter, bind: Callable[[str, Any], str], *, before: str, keys: str
 ) -> str:
-    """Write the statement that finds what is *wanted*, newest first.
+    """Write the statement that finds what *job_filter* asks for, newest first.
 
     *bind* takes a name and a value and gives the placeholder; *before* is the condition of a page that ends at an id,
     *keys* the table of keys.
     """
-    asked = conditions(wanted)
-    if wanted.key is not None:
-        asked.append(Condition(f"id IN (SELECT job_id FROM {keys} WHERE key = {{}})", "key", wanted.key))  # noqa: S608 - a constant
-    if wanted.before is not None:
-        asked.append(Condition(before, "before", wanted.before))
+    asked = conditions(job_filter)
+    if job_filter.key is not None:
+        asked.append(Condition(f"id IN (SELECT job_id FROM {keys} WHERE key = {{}})", "key", job_filter.key))  # noqa: S608 - a constant
+    if job_filter.before is not None:
+        asked.append(Condition(before, "before", job_filter.before))
     texts = [condition.text.format(bind(condition.name, condition.value)) for condition in asked]
-    if wanted.status is not None:
-        texts.insert(0, STATUSES[wanted.status])
-    limit = bind("limit", wanted.limit)
+    if job_filter.status is not None:
+        texts.insert(0, STATUSES[job_filter.status])
+    limit = bind("limit", job_filter.limit)
     restriction = "".join(f" AND {text}" for text in texts)
     parts = [
         f"SELECT * FROM ({sql[name].replace(FILTERS, restriction)} LIMIT {limit}) AS {name}"  # noqa: S608 - constants and placeholders
-        for name in _tables(wanted.status)
+        for name in _tables(job_filter.status)
     ]
     return "\n UNION ALL\n".join(parts) + f"\n ORDER BY id DESC LIMIT {limit}"
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -18,11 +18,7 @@ def _named(words: str) -> tuple[str, ...]:
     return tuple(words.split())
 
 
-LETTER = _named(
-    "job_id version state name queue owner generation stage error_class fingerprint failure attempt holds first_reason "
-    "first_failure_at last_failure_at updated_at deaths replays escalated repeated cause evidence safe plan notes "
-    "corrected"
-)
+LETTER = ("error_class", "fingerprint", *(field.name for field in fields(Letter)))
 STEP = _named("at state actor reason meta")
 JOB = _named(
     "id name queue owner status priority attempt generation lease_token losses stages created_at queued_at finished_at "
@@ -38,7 +34,7 @@ EVENT = _named("at kind meta")
 SIGNAL = _named("number name data sent_at")
 KEY = _named("owner name key fingerprint created_at")
 VERSION = _named("owner name subject version fingerprint created_at")
-"""The columns that a record has of each table."""
+"""The columns that a record has of each table; those of a letter are its fields, and two that its failure has."""
 
 KEY_LOST = '{"reason":"restored without its key, which is another job\'s by now"}'
 """What the history of a restored job says whose key, or version, was submitted anew while the job was away."""
@@ -47,15 +43,15 @@ KEY_LOST = '{"reason":"restored without its key, which is another job\'s by now"
 def letter_from(row: Row) -> Letter:
     """Read a letter from the columns of `LETTER`, its instants as instants.
 
-    The column decides what group it is in: a worker of an earlier version told of none.
+    The column decides what group it is in: a worker of an earlier version wrote none.
     """
-    fields = {name: row[name] for name in LETTER if name not in ("error_class", "fingerprint")}
-    fields["state"] = LetterState(fields["state"])
-    fields["cause"] = None if fields["cause"] is None else Cause(fields["cause"])
-    fields["failure"] = replace(_failure(row["failure"]), fingerprint=row["fingerprint"])
+    values = {field.name: row[field.name] for field in fields(Letter)}
+    values["state"] = LetterState(values["state"])
+    values["cause"] = None if values["cause"] is None else Cause(values["cause"])
+    values["failure"] = replace(_failure(row["failure"]), fingerprint=row["fingerprint"])
     for name in ("escalated", "repeated", "corrected"):
-        fields[name] = bool(fields[name])
-    return Letter(**fields)
+        values[name] = bool(values[name])
+    return Letter(**values)
 
 
 def step_from(row: Row) -> LetterStep:
@@ -81,7 +77,7 @@ def group_from(row: Row) -> Group:
 
 
 def facts_from(row: Row) -> str:
-    """Give, as JSON, what a ticket tells of a letter: it has to be told when that is gone."""
+    """Give, as JSON, what a ticket says of a letter: its notification may come when the letter is gone."""
     letter = letter_from(row)
     ticket = of_letter("", letter.last_failure_at, letter)
     return json.dumps({**ticket.facts, "title": ticket.title, "level": ticket.level.value})
@@ -147,10 +143,10 @@ class Kept(NamedTuple):
 
 def record_from(kept: Kept) -> dict[str, Any]:
     """Write what is kept as JSON values that fit every store; what belongs to users is under `private`."""
-    told = _plain(kept.letter, LETTER)
+    letter = _plain(kept.letter, LETTER)
     for name in ("escalated", "repeated", "corrected"):
-        told[name] = bool(told[name])
-    record: dict[str, Any] = {"letter": told, "steps": [_plain(row, STEP) for row in kept.steps]}
+        letter[name] = bool(letter[name])
+    record: dict[str, Any] = {"letter": letter, "steps": [_plain(row, STEP) for row in kept.steps]}
     record["private"] = {"original_args": kept.original_args}
     if kept.job is not None:
         record["job"] = _plain(kept.job, JOB)
@@ -169,7 +165,7 @@ def record_from(kept: Kept) -> dict[str, Any]:
 def kept_from(record: Mapping[str, Any]) -> Kept:
     """Read a record as it is put back: the letter is in no plan any more, so it has to be validated again.
 
-    Its version is another one: somebody may still be about to delete the letter as it was before.
+    Its version is another one: a caller may still be about to delete the letter as it was before.
     """
     private = record["private"]
     job = record.get("job")

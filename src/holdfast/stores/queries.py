@@ -4,6 +4,17 @@ from collections.abc import Callable, Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 
+from holdfast.stores.letter_rows import LETTER
+
+_LETTER = [
+    column for column in LETTER if column != "job_id"
+]  # the stores read and write that each in its own way
+COLUMN_LISTS = {
+    "{letter_columns}": ", ".join(_LETTER),
+    "{letter_values}": ", ".join(f":{column}" for column in _LETTER),
+}
+"""What stands in the files for the columns of a dead letter: they are its fields, and listed nowhere else."""
+
 
 class Statements:
     """The queries of one store, read once, and then rewritten by *place* for where its tables are.
@@ -15,7 +26,9 @@ class Statements:
     def __init__(self, package: str, place: Callable[[str], str] = str) -> None:
         folders = resources.files(package).joinpath("sql").iterdir()
         self._texts = {
-            file.name[:-4]: place(file.read_text()) for folder in folders for file in _sql_files(folder)
+            file.name[:-4]: place(_with_columns(file.read_text()))
+            for folder in folders
+            for file in _sql_files(folder)
         }
 
     def __getitem__(self, name: str) -> str:
@@ -30,6 +43,12 @@ def migrations(package: str) -> list[tuple[int, str]]:
     folder = resources.files(package).joinpath("migrations")
     files = sorted(_sql_files(folder), key=lambda file: file.name)
     return [(int(file.name[:4]), file.read_text()) for file in files]
+
+
+def _with_columns(sql: str) -> str:
+    for placeholder, columns in COLUMN_LISTS.items():
+        sql = sql.replace(placeholder, columns)
+    return sql
 
 
 def _sql_files(folder: Traversable) -> list[Traversable]:

@@ -92,7 +92,7 @@ def failure_text(failure: Failure | None) -> str | None:
 
 
 def requeue_meta(change: Requeue) -> str:
-    """Tell in an event why a job went back to its queue."""
+    """Say in an event why a job went back to its queue."""
     meta: dict[str, Any] = {}
     if change.failure is not None:
         meta |= change.failure.summary()
@@ -109,7 +109,7 @@ def requeue_meta(change: Requeue) -> str:
 
 
 def signal_meta(name: str, actor: str) -> str:
-    """Tell in an event what somebody told a job, and who."""
+    """Say in an event which signal a job was sent, and by whom."""
     return json.dumps({"signal": name, **({"actor": actor} if actor else {})})
 
 
@@ -151,7 +151,7 @@ def _waits_for_deadline(change: Transition) -> bool:
 def refused(batch: Sequence[Transition], applied: Collection[Lease], late: Collection[Lease]) -> list[Lease]:
     """Name the leases under which something was not written: the store is asked what became of them.
 
-    A result that nobody keeps is lost, whatever became of its lease: that is always told.
+    A result that is not kept is lost, whatever became of its lease: that is always reported.
     """
     if not late and len(applied) == len(batch):
         return []  # nearly every batch
@@ -170,7 +170,7 @@ def fates(rows: Iterable[Any]) -> dict[Lease, Settled]:
 
 
 def columns(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any] | None]:
-    """Turn a batch of values into one list per column, as `unnest` wants them.
+    """Turn a batch of values into one list per column, as `unnest` expects them.
 
     A column of nothing becomes `None`, which `unnest` fills up: the driver looks at every element
     of a list, and most columns of most batches are empty.
@@ -185,6 +185,11 @@ def shared(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any]]:
 
 def _shared(values: list[Any]) -> list[Any]:
     return values[:1] if values.count(values[0]) == len(values) else values
+
+
+def unzipped(pairs: Sequence[tuple[str, int]]) -> tuple[list[str], list[int]]:
+    """Give ids and tokens, or versions, apart, as `unnest` expects them."""
+    return [job_id for job_id, _ in pairs], [number for _, number in pairs]
 
 
 def filled(values: list[Any]) -> list[Any] | None:

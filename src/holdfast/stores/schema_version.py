@@ -13,12 +13,12 @@ def ensure_fit(state: SchemaState) -> None:
         raise SchemaMissing(
             "the database has no Holdfast schema; run `holdfast schema apply`, or call apply_schema()"
         )
-    if state.found < state.wanted:
+    if state.found < state.expected:
         raise SchemaTooOld(
-            f"the schema is version {state.found}, this code needs {state.wanted}; run `holdfast schema apply`"
+            f"the schema is version {state.found}, this code needs {state.expected}; run `holdfast schema apply`"
         )
-    if state.min_compatible > state.wanted:
+    if state.min_compatible > state.expected:
         raise SchemaTooNew(
             f"the schema is version {state.found} and serves code from version {state.min_compatible} on, "
-            f"this code is version {state.wanted}; upgrade holdfast"
+            f"this code is version {state.expected}; upgrade holdfast"
         )

@@ -11,7 +11,8 @@ from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.schedules import Schedule
 from holdfast.core.jobs.states import Status
 from holdfast.ports import Clock, Hint, HintKind, Promotion
-from holdfast.ports.letters import PlanRow
+from holdfast.ports.dead_letters import PlanRow
+from holdfast.stores.sqlite.dead_letters.replay_plans import SqliteReplayPlans
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.subscriptions import Subscriptions
@@ -66,6 +67,15 @@ SELECT EXISTS (SELECT 1 FROM holdfast_plans WHERE running)
 """
 
 
+class _NotifyingPlans(SqliteReplayPlans):
+    """Wakes the workers when a plan goes on: they may be resting."""
+
+    async def advance(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
+        jobs = await super().advance(row, plan, take=take)
+        self._reader.notify(Hint(HintKind.READY, ""))
+        return jobs
+
+
 class SharedStore(SqliteStore):
     """The real store of one process. It detects when the process has nothing to do."""
 
@@ -82,7 +92,6 @@ class SharedStore(SqliteStore):
         super().__init__(path, clock=clock, writing=file, reading=file)
         self._auto_replayed = auto_replayed
         self._schedules = schedules
-        self._reader = _SharedReader(path, file, subscriptions)
 
     async def claim(
         self,
@@ -115,7 +124,7 @@ class SharedStore(SqliteStore):
         schedules = self._schedules()
         if not schedules:
             return None
-        now, marks = await self.schedule_marks([schedule.name for schedule in schedules])
+        now, marks = await self.schedules.marks([schedule.name for schedule in schedules])
         ticks = [next(each.ticks(marks[each.name])) if each.name in marks else now for each in schedules]
         return max((min(ticks) - now).total_seconds(), 0.0)
 
@@ -126,7 +135,7 @@ class SharedStore(SqliteStore):
         return jobs
 
     async def _anything_runs(self) -> bool:
-        if any(status is Status.PROCESSING for _, status in await self.counts()):
+        if any(status is Status.PROCESSING for _, status in await self.queues.counts()):
             return True
         # Replays, tickets, or letters that are replayed automatically.
         [row] = await self._reader.rows(_HAS_LETTER_WORK, {"names": json.dumps(self._auto_replayed())})

@@ -186,8 +186,8 @@ class _Inliner:
         if not schedules:
             return None
         names = [schedule.name for schedule in schedules]
-        await self._store.begin_schedules(names)
-        now, marks = await self._store.schedule_marks(names)
+        await self._store.schedules.begin(names)
+        now, marks = await self._store.schedules.marks(names)
         return max(min(next(each.ticks(marks[each.name])) for each in schedules) - now, timedelta(0))
 
     async def _attempt(self, claim: Claim) -> None:

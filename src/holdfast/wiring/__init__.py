@@ -8,7 +8,7 @@ from functools import partial
 from typing import NoReturn, cast
 from urllib.parse import unquote
 
-from holdfast.archives import FernetSealer, open_archive
+from holdfast.archives import FernetEncrypter, open_archive
 from holdfast.channels import TicketWebhook
 from holdfast.config import Settings
 from holdfast.core.dead_letters.retention import Retention
@@ -82,7 +82,7 @@ def _letter_options(
         archive=None
         if settings.archive_url is None
         else open_archive(settings.archive_url, executor=executor),
-        sealer_of=partial(_sealer, settings.archive_key),
+        encrypter_of=partial(_encrypter, settings.archive_key),
     )
 
 

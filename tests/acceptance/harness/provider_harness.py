@@ -98,7 +98,7 @@ class ProviderHarness:
 
         async def read() -> ProviderState:
             async with build(self.database.url).hold as hold:
-                _, rows = await hold.runtime.store.providers([provider])
+                _, rows = await hold.runtime.store.providers.read([provider])
                 return ProviderState.load(rows[provider].state)
 
         return asyncio.run(read())

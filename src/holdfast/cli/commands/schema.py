@@ -56,7 +56,7 @@ def status(application: AppOption = None, url: UrlOption = None, as_json: JsonOp
         typer.echo(f"schema version {state.found}: nothing to apply")
     else:
         typer.echo(
-            f"schema version {state.found or 'missing'}, this code needs {state.wanted}; run `holdfast schema apply`"
+            f"schema version {state.found or 'missing'}, this code needs {state.expected}; run `holdfast schema apply`"
         )
     if not state.current:
         raise typer.Exit(ExitCode.REFUSED)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.core.errors import SchemaError
 from holdfast.ports import Depth, SchemaState
-from holdfast.ports.store import Pause
+from holdfast.ports.queues import Pause
 from holdfast.stores.schema_version import ensure_fit
 
 OLDEST_POSTGRES = 13
@@ -175,9 +175,9 @@ def of_letters(letters: Letters, *, has_archive: bool) -> Check:
     return _ok("dead letters", detail)
 
 
-def of_archive(refusal: str | None, *, can_seal: bool) -> Check:
+def of_archive(refusal: str | None, *, can_encrypt: bool) -> Check:
     """Whether the archive can be used; *refusal* is its error when it was listed, if any."""
-    if not can_seal:
+    if not can_encrypt:
         return _warn(
             "archive",
             "cryptography is not installed, so letters are kept and not archived: pip install 'holdfast[archive]'",

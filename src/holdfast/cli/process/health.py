@@ -120,13 +120,13 @@ class WorkerHealth:
         return gauges
 
     async def _read_depths(self) -> list[Depth] | None:
-        return await _read_or_none(self._runtime.store.depths())
+        return await _read_or_none(self._runtime.store.queues.depths())
 
     async def _read_held(self) -> dict[Holder, int] | None:
         return await _read_or_none(self._runtime.store.held())
 
     async def _read_letters(self) -> dict[tuple[str, str], int] | None:
-        return await _read_or_none(self._runtime.store.letter_counts())
+        return await _read_or_none(self._runtime.store.dead_letters.counts())
 
 
 async def _read_or_none(reading: Awaitable[T]) -> T | None:

@@ -73,11 +73,11 @@ class Archiver(OptionalService):
             return
 
     async def _take_turn(self) -> bool:
-        now, marks = await self._store.schedule_marks([SCHEDULE])
+        now, marks = await self._store.schedules.marks([SCHEDULE])
         if SCHEDULE not in marks:
-            await self._store.begin_schedules([SCHEDULE])
+            await self._store.schedules.begin([SCHEDULE])
             return False
-        return now - marks[SCHEDULE] >= EVERY and await self._store.advance_schedule(
+        return now - marks[SCHEDULE] >= EVERY and await self._store.schedules.advance(
             SCHEDULE, marks[SCHEDULE], now, []
         )
 
@@ -86,13 +86,13 @@ class Archiver(OptionalService):
         most = self._options.retention.letters_a_day
         if most is None:
             return
-        deaths = await self._store.deaths_within(DAY)
+        deaths = await self._store.dead_letters.count_since(DAY)
         if deaths <= most:
-            await self._store.clear_alarm(TicketKind.MANY)
+            await self._store.tickets.clear_alarm(TicketKind.MANY)
             return
         title = f"{deaths} jobs have failed within a day, more than {most}"
         facts = {"title": title, "level": Follow.ALERT, "deaths": deaths}
-        await self._store.raise_alarm(TicketKind.MANY, facts)
+        await self._store.tickets.raise_alarm(TicketKind.MANY, facts)
 
     async def due(self, *, older_than: timedelta | None = None, beyond: int | None = None) -> int:
         """Count the letters that `archive` would move. Raises `ConfigError` if there is no archive."""
@@ -114,7 +114,9 @@ class Archiver(OptionalService):
         try:
             for _ in islice(count(), batches):
                 seen = await self._due(older_than, beyond, BATCH)
-                gone = await self._store.forget_letters(await self._archive_file(seen)) if seen else []
+                gone = (
+                    await self._store.retention.forget_letters(await self._archive_file(seen)) if seen else []
+                )
                 if not gone:
                     break
                 done += len(gone)
@@ -125,7 +127,7 @@ class Archiver(OptionalService):
             await self._report_failure(error, letters=len(seen))
             raise
         if done or (not seen and older_than is None and beyond is None):
-            await self._store.clear_alarm(TicketKind.ARCHIVE)
+            await self._store.tickets.clear_alarm(TicketKind.ARCHIVE)
         if done:
             self._metrics.count("letters_archived", done)
             self._logger.info("dead letters archived", letters=done)
@@ -134,7 +136,9 @@ class Archiver(OptionalService):
     async def _due(self, older_than: timedelta | None, beyond: int | None, limit: int) -> list[Seen]:
         if older_than is None and beyond is None:
             older_than, beyond = self._options.retention.letters, self._options.retention.most_letters
-        return await self._store.letters_to_archive(older_than=older_than, beyond=beyond, limit=limit)
+        return await self._store.retention.letters_to_archive(
+            older_than=older_than, beyond=beyond, limit=limit
+        )
 
     async def _archive_file(self, seen: Sequence[Seen]) -> list[Seen]:
         """Put as many of these letters into the archive as fit into one file, and return those."""
@@ -149,14 +153,14 @@ class Archiver(OptionalService):
         message = self._runtime.redactor(str(error) or type(error).__name__)
         self._logger.error("archive failed", letters=letters, message=message)
         title = f"dead letters cannot be archived, and are kept: {message}"
-        await self._store.raise_alarm(TicketKind.ARCHIVE, {"title": title, "level": Follow.ALERT})
+        await self._store.tickets.raise_alarm(TicketKind.ARCHIVE, {"title": title, "level": Follow.ALERT})
 
     async def _records_for_a_file(self, job_ids: Sequence[str]) -> list[Mapping[str, Any]]:
         """Read letters and their jobs until a file is full: arguments and results may be a megabyte per job."""
         records: list[Mapping[str, Any]] = []
         size = 0
         for first in range(0, len(job_ids), READ_BATCH):
-            found = await self._store.letter_records(job_ids[first : first + READ_BATCH])
+            found = await self._store.retention.letter_records(job_ids[first : first + READ_BATCH])
             records += found
             size += sum(map(_weight, found))
             if size > FULL_FILE:
@@ -164,11 +168,11 @@ class Archiver(OptionalService):
         return records
 
     async def _put(self, records: Sequence[Mapping[str, Any]]) -> None:
-        archive, sealer = self._archive(), await self._sealer()
+        archive, encrypter = self._archive(), await self._encrypter()
         now = await self._store.now()
         # In a thread: sealing and compressing some megabytes would hold up every job of this worker.
         packed = await self._runtime.executor.run(
-            lambda: pack([encrypt_record(record, sealer.seal) for record in records])
+            lambda: pack([encrypt_record(record, encrypter.encrypt) for record in records])
         )
         manifest = manifest_of(packed, [_entry(record["letter"]) for record in records], at=now)
         await archive.put(manifest.name, packed.data)
@@ -177,23 +181,23 @@ class Archiver(OptionalService):
             lambda: unpack(written, manifest)
         )  # it can be read as it was written
         # The manifest comes last: a file that has one is complete.
-        await archive.put(manifest_name(manifest.name), dump_manifest(manifest, sealer.seal))
+        await archive.put(manifest_name(manifest.name), dump_manifest(manifest, encrypter.encrypt))
 
     def _archive(self) -> Archive:
         return self._options.named_archive()
 
-    async def _sealer(self) -> Sealer:
-        return self._options.sealer_of(await self._store.redaction_key())
+    async def _encrypter(self) -> Encrypter:
+        return self._options.encrypter_of(await self._store.redaction_key())
 
     async def _purge(self) -> None:
         """Delete finished jobs, replay plans, tickets and keys whose retention period is over."""
         retention = self._options.retention
         if retention.finished is not None:
-            await self._purge_batches("jobs_purged", retention.finished, self._store.purge_finished)
-            await self._store.purge_plans(older_than=retention.finished, limit=BATCH)
-            await self._store.purge_tickets(older_than=retention.finished, limit=BATCH)
+            await self._purge_batches("jobs_purged", retention.finished, self._store.retention.purge_finished)
+            await self._store.retention.purge_plans(older_than=retention.finished, limit=BATCH)
+            await self._store.retention.purge_tickets(older_than=retention.finished, limit=BATCH)
         if retention.keys is not None:
-            await self._purge_batches("keys_purged", retention.keys, self._store.purge_keys)
+            await self._purge_batches("keys_purged", retention.keys, self._store.retention.purge_keys)
 
     async def _purge_batches(
         self, name: str, older_than: timedelta, purge: Callable[..., Awaitable[int]]

@@ -56,7 +56,7 @@ class AutoReplayer(OptionalService):
         """Yield pages of letters that are due, the oldest first; those past the time for it are never read."""
         after = duration(policy.after)
         ages, last = (after, after + NOT_LATER), None
-        while page := await self._store.replayable_letters(name, ages=ages, limit=PAGE, after=last):
+        while page := await self._store.dead_letters.find_replayable(name, ages=ages, limit=PAGE, after=last):
             yield page
             last = page[-1]
 
@@ -95,7 +95,7 @@ class AutoReplayer(OptionalService):
             remediate(evidence, actor=AUTOMATIC),
             validate(policy.safe, plan.token, actor=AUTOMATIC),
         ]
-        moved = await self._store.move_letters([letter.seen for letter in letters], steps, plan=plan)
+        moved = await self._store.dead_letters.move([letter.seen for letter in letters], steps, plan=plan)
         if moved:
             first = next(letter for letter in letters if letter.job_id == moved[0])
             self._runtime.logger.info(

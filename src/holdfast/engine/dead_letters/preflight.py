@@ -40,7 +40,7 @@ class Preflight:
         ids = [letter.job_id for letter in letters]
         behind = await self._schema_is_behind()
         unavailable = await unavailable_providers(self._store, [letter.provider for letter in letters])
-        begun = {row.token for row in await self._store.running_plans()}
+        begun = {row.token for row in await self._store.replay_plans.running()}
         jobs = dict(zip(ids, await read_jobs(self._store, ids), strict=True))
         stages: dict[str, list[StageRow]] = {}
         for row in await self._store.stages(ids):
@@ -76,7 +76,7 @@ class Preflight:
         schema = await self._store.schema_state()
         if schema.current:
             return ""
-        return f"the database has schema {schema.found}, the code wants {schema.wanted}"
+        return f"the database has schema {schema.found}, the code wants {schema.expected}"
 
     def _facts(self, job: Job | None, rows: Sequence[StageRow]) -> Facts:
         if job is None:

@@ -21,7 +21,7 @@ class Replayer(OptionalService):
 
     async def run_once(self) -> float:
         """Take the next step of each plan that has begun; return the seconds until there may be another."""
-        rows = await self._store.running_plans()
+        rows = await self._store.replay_plans.running()
         for row in rows:
             await self._advance(row)
         return min(BEAT, self._idle) if rows else self._jittered(self._idle)
@@ -33,11 +33,11 @@ class Replayer(OptionalService):
             # A newer version has written it, and its workers carry it out.
             self._logger.warning("replay plan not readable", plan=row.token)
             return
-        now, standing = await self._store.standing(plan.token)
+        now, standing = await self._store.replay_plans.standing(plan.token)
         move = next_move(plan, standing, now)
         if move.plan == plan and not move.take:
             return
-        jobs = await self._store.advance_plan(row, move.plan, take=move.take)
+        jobs = await self._store.replay_plans.advance(row, move.plan, take=move.take)
         if jobs is not None:
             self._report(plan, move.plan, len(jobs))
 

@@ -19,7 +19,7 @@ from holdfast.core.dead_letters.archive_format import (
 from holdfast.core.dead_letters.letter import LetterFilter, letter_id
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, HoldfastError, LetterNotFound, StepRefused
 from holdfast.engine.runtime import Runtime
-from holdfast.ports.archive import Sealer
+from holdfast.ports.archive import Encrypter
 
 ProgressCallback = Callable[[int, int], object]
 """Called with the number of letters examined so far, and of all."""
@@ -119,14 +119,14 @@ class Restorer:
         return found
 
     async def _manifests(self) -> tuple[list[Manifest], list[HoldfastError]]:
-        archive, sealer = self._options.named_archive(), await self._sealer()
+        archive, encrypter = self._options.named_archive(), await self._encrypter()
         found: list[Manifest] = []
         unread: list[HoldfastError] = []
         for name in await archive.names():
             if is_manifest(name):
                 try:
                     found.append(
-                        load_manifest(await archive.get(name, at_most=LARGEST_MANIFEST), sealer.unseal)
+                        load_manifest(await archive.get(name, at_most=LARGEST_MANIFEST), encrypter.decrypt)
                     )
                 except (ArchiveDamaged, ArchiveMissing) as error:
                     self._logger.error("manifest not read", manifest=name, message=str(error))
@@ -176,20 +176,20 @@ class Restorer:
         return found
 
     async def _records(self, manifest: Manifest, page: CopiesByJob) -> list[Found]:
-        sealer = await self._sealer()
+        encrypter = await self._encrypter()
         data = await self._options.named_archive().get(manifest.name, at_most=manifest.bytes)
         records = unpack(data, manifest)
         return [
-            Found(letter, decrypt_record(record, sealer.unseal))
+            Found(letter, decrypt_record(record, encrypter.decrypt))
             for letter, record in zip(manifest.letters, records, strict=True)
             if letter.job_id in page
         ]
 
-    async def _sealer(self) -> Sealer:
-        return self._options.sealer_of(await self._store.redaction_key())
+    async def _encrypter(self) -> Encrypter:
+        return self._options.encrypter_of(await self._store.redaction_key())
 
     async def _put_back(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
-        restored = await self._store.restore_letters(records) if records else []
+        restored = await self._store.retention.restore_letters(records) if records else []
         if restored:
             self._metrics.count("letters_restored", len(restored))
             self._logger.info("dead letters restored", letters=len(restored))

@@ -143,7 +143,7 @@ class DeadLetterService(OperatorService):
         rows = await self._store.stages([letter.job_id])
         return Dossier(
             letter,
-            await self._store.letter_steps(letter.job_id),
+            await self._store.dead_letters.steps(letter.job_id),
             _tries(letter, rows),
             "" if job is None else self._runtime.redactor.payload_hash(job.args),
         )
@@ -182,7 +182,7 @@ class DeadLetterService(OperatorService):
             return await self._step(selection, step, dry_run=dry_run)
         if not isinstance(selection, str):
             raise ConfigError("arguments are corrected for one job at a time; name it by its id")
-        letter = await self._store.letter(selection)
+        letter = await self._store.dead_letters.get(selection)
         args = await self._preflight.corrected(letter, correct)
         recorded = replace(step, meta={"corrected": sorted(correct)})
         return await self._step(letter.job_id, recorded, dry_run=dry_run, args=args)
@@ -232,7 +232,7 @@ class DeadLetterService(OperatorService):
             return Planned(None, [letter.job_id for letter in ready], found)
         now = await self._store.now()
         plan = replace(draft, made_at=now.timestamp(), letters=len(ready))
-        moved = await self._store.move_letters([letter.seen for letter in ready], [step], plan=plan)
+        moved = await self._store.dead_letters.move([letter.seen for letter in ready], [step], plan=plan)
         self._report(
             step, next((letter for letter in ready if letter.job_id in moved), None), count=len(moved)
         )
@@ -286,13 +286,13 @@ class DeadLetterService(OperatorService):
     async def _change(self, token: str, decide: Callable[[Plan, Standing, float], Plan]) -> Progress:
         """Replace a plan by the result of *decide*, which is called again after a concurrent change."""
         while True:
-            row = await self._store.plan(token)
+            row = await self._store.replay_plans.get(token)
             plan = Plan.load(row.state)
-            now, standing = await self._store.standing(token)
+            now, standing = await self._store.replay_plans.standing(token)
             changed = decide(plan, standing, now)
             if changed == plan:
                 return Progress(plan, standing)
-            if await self._store.advance_plan(row, changed) is not None:
+            if await self._store.replay_plans.advance(row, changed) is not None:
                 self._report_change(changed)
                 return Progress(changed, standing)
 
@@ -394,7 +394,9 @@ class DeadLetterService(OperatorService):
             refused |= {letter.job_id: why for letter in page if (why := refusal(letter, step))}
             seen = [letter.seen for letter in page if letter.job_id not in refused]
             ids = [job_id for job_id, _ in seen]
-            moved = ids if dry_run or not seen else await self._store.move_letters(seen, [step], args=args)
+            moved = (
+                ids if dry_run or not seen else await self._store.dead_letters.move(seen, [step], args=args)
+            )
             done += moved
             first = first or next((letter for letter in page if letter.job_id in moved), None)
             refused |= {job_id: _changed(job_id) for job_id in ids if job_id not in moved}
@@ -433,11 +435,13 @@ class DeadLetterService(OperatorService):
     async def _pages(self, selection: JobIdOrFilter) -> "AsyncIterator[builtins.list[Letter]]":
         """Yield the selected letters, a page at a time."""
         if isinstance(selection, str):
-            yield [await self._store.letter(selection)]
+            yield [await self._store.dead_letters.get(selection)]
             return
         left, before = math.inf if selection.limit is None else selection.limit, selection.before
         while left > 0:
-            page = await self._store.letters(replace(selection, limit=int(min(PAGE, left)), before=before))
+            page = await self._store.dead_letters.find(
+                replace(selection, limit=int(min(PAGE, left)), before=before)
+            )
             if not page:
                 return
             yield page

@@ -76,7 +76,7 @@ class TicketNotifier(OptionalService):
     async def run_once(self) -> float:
         """Deliver the tickets that are due; return the seconds until the next run."""
         until = self._clock.monotonic() + IN_TIME  # from before the lease begins
-        rows = await self._store.take_tickets(limit=BATCH, lease=LEASE)
+        rows = await self._store.tickets.take(limit=BATCH, lease=LEASE)
         if rows:
             logged = {row.id for row in rows if row.logged}
             await self._notify_all(await self._render_tickets(rows), logged, until=until)
@@ -100,16 +100,16 @@ class TicketNotifier(OptionalService):
         covered_ids = [
             ticket.id for ticket in tickets if ticket.id in covered and ticket.fingerprint not in open_groups
         ]
-        await self._store.tickets_told([ticket.id for ticket in delivered])
-        await self._store.tickets_told(covered_ids, quiet=True)
+        await self._store.tickets.mark_notified([ticket.id for ticket in delivered])
+        await self._store.tickets.mark_notified(covered_ids, quiet=True)
         self._deliveries.forget(delivered)
         if logged_now := [ticket.id for ticket in undelivered if ticket in unlogged]:
             # After it is logged, and not before: if this worker dies, another one has to log it.
-            await self._store.tickets_logged(logged_now)
+            await self._store.tickets.mark_logged(logged_now)
 
     async def _render_tickets(self, rows: Sequence[TicketRow]) -> list[Ticket]:
         ids = tuple(row.job_id for row in rows if row.job_id is not None)
-        found = await self._store.letters(LetterFilter(job_ids=ids, limit=len(ids))) if ids else []
+        found = await self._store.dead_letters.find(LetterFilter(job_ids=ids, limit=len(ids))) if ids else []
         letters = {letter.job_id: letter for letter in found}
         return [self._render(row, letters.get(row.job_id or "")) for row in rows]
 
@@ -125,7 +125,7 @@ class TicketNotifier(OptionalService):
         if self._options.tickets_per != "group":
             return set()
         groups = {ticket.fingerprint for ticket in tickets if ticket.fingerprint}
-        known = await self._store.groups_told(sorted(groups), within=QUIET)
+        known = await self._store.tickets.groups_notified(sorted(groups), within=QUIET)
         covered = set()
         for ticket in tickets:
             if ticket.kind is TicketKind.DEAD_LETTER and ticket.fingerprint in known:

@@ -12,7 +12,7 @@ async def unavailable_providers(store: Store, names: Iterable[str]) -> dict[str,
     requested = sorted({name for name in names if name})
     if not requested:
         return {}
-    now, rows = await store.providers(requested)
+    now, rows = await store.providers.read(requested)
     breakers = {name: ProviderState.load(row.state).breaker for name, row in rows.items()}
     return {
         name: f"provider {name!r} is {state_name(breaker, now)}"

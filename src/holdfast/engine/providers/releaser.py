@@ -83,7 +83,7 @@ class Releaser(Service):
         """
         free = self._free_slots()
         limit = max(1, min(free, BATCH))
-        jobs = await self._store.let_out(holder, limit=limit)
+        jobs = await self._store.providers.release(holder, limit=limit)
         if jobs:
             self._wake_worker()
             self._logger.info("jobs released", name=holder.job, queue=holder.queue or None, jobs=jobs)
@@ -97,7 +97,7 @@ class Releaser(Service):
         if not names:
             return []
         asked_at = asyncio.get_running_loop().time()
-        now, rows = await self._store.providers(sorted(names))
+        now, rows = await self._store.providers.read(sorted(names))
         links = [self._admission.link_named(name) for name in sorted(names)]
         for link in links:
             row = rows.get(link.name)
@@ -143,7 +143,7 @@ class Releaser(Service):
         released = 0
         while released < size:
             batch = min(size - released, BATCH)
-            count = await self._store.let_out(holder, limit=batch)
+            count = await self._store.providers.release(holder, limit=batch)
             released += count
             if count < batch:
                 break

@@ -62,12 +62,12 @@ async def swap(
     loop, lost = asyncio.get_running_loop(), 0
     while True:
         asked_at = loop.time()
-        now, rows = await store.providers([name])
+        now, rows = await store.providers.read([name])
         row = rows.get(name)
         version = 0 if row is None else row.version
         before = ProviderState() if row is None else ProviderState.load(row.state)
         requested = sorted(keys(before))
-        found = await store.provider_keys(name, requested) if requested else {}
+        found = await store.providers.read_keys(name, requested) if requested else {}
         before = before.with_keys(requested, {key: stored.state for key, stored in found.items()})
         after, answer, announcements = step(before, now)
         changed = after.changed_keys(before, now)
@@ -79,7 +79,7 @@ async def swap(
             KeyWrite(key, found[key].version if key in found else 0, dump_quota(quota), quota.expires)
             for key, quota in sorted(changed.items())
         ]
-        if await store.swap_provider(name, version, None if same else after.dump(), events, keys=writes):
+        if await store.providers.swap(name, version, None if same else after.dump(), events, keys=writes):
             return Swapped(
                 SharedState(after, version + (not same), now, asked_at), answer, announcements, lost
             )

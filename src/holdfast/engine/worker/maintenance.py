@@ -72,7 +72,7 @@ class Maintenance(Service):
         now = asyncio.get_running_loop().time()
         if now < self._forget_keys_at:
             return 0
-        forgotten = await self._store.forget_provider_keys(limit=BATCH)
+        forgotten = await self._store.providers.delete_expired_keys(limit=BATCH)
         if forgotten < BATCH:
             self._forget_keys_at = now + FORGET_KEYS_EVERY
         return forgotten
@@ -101,7 +101,7 @@ class Maintenance(Service):
         return now < self._reclaim_from
 
     async def _read_paused_queues(self) -> None:
-        paused = frozenset(pause.queue for pause in await self._store.paused_queues())
+        paused = frozenset(pause.queue for pause in await self._store.queues.paused())
         if self.paused is None or self.paused - paused:
             self._wake_worker()
         self.paused = paused

@@ -32,11 +32,11 @@ class Scheduler(Service):
         return min(max(upcoming - (steady() - asked_at), 0.0), LONGEST_REST)
 
     async def _marks(self, names: list[str]) -> tuple[datetime, dict[str, datetime]]:
-        now, marks = await self._store.schedule_marks(names)
+        now, marks = await self._store.schedules.marks(names)
         if len(marks) == len(names):
             return now, marks
-        await self._store.begin_schedules(names)
-        return await self._store.schedule_marks(names)
+        await self._store.schedules.begin(names)
+        return await self._store.schedules.marks(names)
 
     async def _submit(self, recurring: Recurring, mark: datetime, now: datetime) -> datetime:
         due = recurring.schedule.due(mark, now)

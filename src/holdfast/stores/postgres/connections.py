@@ -43,7 +43,7 @@ ANSWER = 8.0
 
 A network can lose a connection without telling either end: what is written vanishes, and nothing comes.
 Only a missing answer shows that. Our statements take milliseconds, so this is long; and it is short enough
-for a submission to be sent again within its patience, and for a lease to be extended before it is over.
+for a submission to be sent again within its timeout, and for a lease to be extended before it is over.
 """
 
 SLOW_NETWORK = 1_000_000
@@ -99,7 +99,7 @@ class Connections:
         self._closed = False
 
     async def open(self) -> None:
-        """Connect, to see whether anybody answers. Raises `StoreUnavailable` if not."""
+        """Connect, to see whether the server answers. Raises `StoreUnavailable` if not."""
         if self._closed:
             self._closed = False
             self._free = asyncio.Semaphore(self._size)  # the one before may belong to another event loop
@@ -153,7 +153,7 @@ class Connections:
         async with self.borrow() as connection:
             return await connection.fetch(sql, *values, timeout=timeout)
 
-    def patience(self, texts: Iterable[str | None]) -> float:
+    def answer_timeout(self, texts: Iterable[str | None]) -> float:
         """Say how many seconds to wait for the answer to a statement that carries *texts*."""
         return self._answer + sum(len(text) for text in texts if text) / SLOW_NETWORK
 
@@ -177,7 +177,7 @@ class Connections:
         return await self._new()
 
     def give_back(self, connection: "Connection", *, error: BaseException | None) -> None:
-        """Take a connection back; whatever state one with an error is in, nobody else shall meet it."""
+        """Take a connection back; one with an error is closed, whatever state it is in."""
         if isinstance(error, TimeoutError):
             self._mistrust_idle()
         if error is not None or self._closed:  # after the close it is too late to be closed with the others
@@ -291,7 +291,7 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Refuse an address that the driver cannot read. Its own words are not told: they may quote a password."""
+    """Refuse an address that the driver cannot read. Its own words are left out: they may quote a password."""
     try:
         yield
     except (ValueError, OverflowError) as error:

@@ -1,6 +1,6 @@
-"""Hints over NOTIFY: sent sparingly, heard without promise.
+"""Hints over NOTIFY: sent sparingly, received without promise.
 
-A process that begins to listen tells the others, so that each knows roughly how many there are: with that
+A process that begins to listen notifies the others, so that each knows roughly how many there are: with that
 number, idle workers spread their looks. It is counted anew at every heartbeat.
 
 A commit with NOTIFY takes a lock on the whole database, so a process sends at most one hint per
@@ -31,7 +31,7 @@ _KINDS = frozenset(kind.value for kind in HintKind)
 
 
 class Sender:
-    """Decides which submissions carry a hint, and sends by itself the one that no other carried."""
+    """Decides which submissions carry a hint, and sends the one that no other carried."""
 
     def __init__(self, send: Callable[[list[str]], Awaitable[Any]]) -> None:
         self._send = send
@@ -47,9 +47,9 @@ class Sender:
 
     def due(self, queues: Iterable[str]) -> list[str]:
         """Give the queues to hint at now; for the others their quiet time has to pass first."""
-        wanted = set(queues)
-        now = [queue for queue in wanted if queue not in self._quiet]
-        self._held_back.update(wanted.intersection(self._quiet))
+        named = set(queues)
+        now = [queue for queue in named if queue not in self._quiet]
+        self._held_back.update(named.intersection(self._quiet))
         for queue in now:
             self._hush(queue)
         return now
@@ -102,7 +102,7 @@ class Sender:
 class Listener:
     """Hears hints on a connection of its own, and comes back after a lost one.
 
-    Behind a pooler without a way past it, nothing is heard: everybody finds what there is by polling.
+    Behind a pooler without a way past it, no hint arrives: each process finds what there is by polling.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Listener:
 
     async def _run(self) -> None:
         while True:
-            # Whoever needs the server hears of its absence; here we only come back.
+            # The next statement reports that the server is absent; here we only come back.
             with suppress(StoreUnavailable, asyncpg.PostgresError), translated():
                 await self._listen_until_lost()
             await asyncio.sleep(RECONNECT)
@@ -146,11 +146,9 @@ class Listener:
             await connection.add_listener(self._channel, self._heard)
             self.listeners = await connection.fetchval(_COUNT, self._name)
             await connection.execute("SELECT pg_notify($1, $2)", self._channel, LISTENING)
-            self._subscriptions.notify(
-                Hint(HintKind.READY, "")
-            )  # something may have been said while nobody listened
+            self._subscriptions.notify(Hint(HintKind.READY, ""))  # a hint may have been sent meanwhile
             while not await _happens(lost, within=self._heartbeat):
-                # A connection that went silent and one on which nobody speaks look the same until it is asked.
+                # A connection that went silent and one that is idle look the same until it is asked.
                 self.listeners = await connection.fetchval(_COUNT, self._name)
         finally:
             connection.terminate()
@@ -168,7 +166,7 @@ class Listener:
         kind, _, subject = str(payload).partition(":")
         if kind == HintKind.TAKEN:
             listeners, by, queue = [*subject.split("\n", 2), "", ""][:3]
-            if listeners.isdecimal():  # anybody can write to the channel
+            if listeners.isdecimal():  # any session can write to the channel
                 self._subscriptions.notify(Hint(HintKind.TAKEN, queue, by, int(listeners)))
         elif kind in _KINDS:
             self._subscriptions.notify(Hint(HintKind(kind), subject))

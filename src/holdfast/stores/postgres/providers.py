@@ -18,19 +18,20 @@ _KEY = [attrgetter(name) for name in ("key", "version", "state", "expires")]
 
 
 class PostgresProviders:
-    """The `ProviderStore` port; the store that it is a part of brings the connections."""
+    """The `ProviderStore` port."""
 
-    _connections: Connections
-    _sql: Statements
+    def __init__(self, connections: Connections, sql: Statements) -> None:
+        self._connections = connections
+        self._sql = sql
 
-    async def providers(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
+    async def read(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
         rows = await self._connections.fetch(self._sql["providers"], list(names))
         found = {
             row["name"]: ProviderRow(row["version"], row["state"]) for row in rows if row["name"] is not None
         }
         return rows[0]["now"], found
 
-    async def swap_provider(
+    async def swap(
         self,
         name: str,
         version: int,
@@ -62,24 +63,24 @@ class PostgresProviders:
     async def _write_keys(
         self, connection: "Connection", statement: str, name: str, keys: Sequence[KeyWrite]
     ) -> bool:
-        """Write *keys*; false if one of them was changed by somebody else."""
+        """Write *keys*; false if one of them was changed meanwhile."""
         if not keys:
             return True
         ordered = sorted(keys)
         rows = await connection.fetch(self._sql[statement], name, *columns(ordered, *_KEY))
         return len(rows) == len(keys)
 
-    async def provider_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
+    async def read_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
         rows = await self._connections.fetch(self._sql["provider_keys"], name, list(keys))
         return {row["key"]: ProviderRow(row["version"], row["state"]) for row in rows}
 
-    async def forget_provider_keys(self, *, limit: int) -> int:
+    async def delete_expired_keys(self, *, limit: int) -> int:
         return len(await self._connections.fetch(self._sql["forget_provider_keys"], limit))
 
-    async def provider_names(self) -> list[str]:
+    async def names(self) -> list[str]:
         return [row["name"] for row in await self._connections.fetch(self._sql["provider_names"])]
 
-    async def provider_events(self, name: str, *, limit: int) -> list[ProviderEvent]:
+    async def events(self, name: str, *, limit: int) -> list[ProviderEvent]:
         rows = await self._connections.fetch(self._sql["provider_events"], name, limit)
         return [ProviderEvent(row["name"], row["at"], row["kind"], json.loads(row["meta"])) for row in rows]
 
@@ -87,10 +88,10 @@ class PostgresProviders:
         rows = await self._connections.fetch(self._sql["holders"])
         return [Holder.parse(row["held_by"]) for row in rows]
 
-    async def held(self) -> dict[Holder, int]:
+    async def count_held(self) -> dict[Holder, int]:
         rows = await self._connections.fetch(self._sql["held_jobs"])
         return {Holder.parse(row["held_by"]): row["jobs"] for row in rows}
 
-    async def let_out(self, holder: Holder, *, limit: int) -> int:
-        [row] = await self._connections.fetch(self._sql["let_out"], holder.text, limit)
+    async def release(self, holder: Holder, *, limit: int) -> int:
+        [row] = await self._connections.fetch(self._sql["release_held"], holder.text, limit)
         return int(row["jobs"])

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from holdfast.core.errors import ConfigError, StoreUnavailable
-from holdfast.ports import SchemaState
-from holdfast.ports.store import LockHolder, LockWait
+from holdfast.ports.schema import LockHolder, LockWait, SchemaState
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.naming import Namespace
 from holdfast.stores.queries import Statements, migrations
@@ -25,7 +24,7 @@ LOCK_TIMEOUT = 1.0
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 5.0
-"""Seconds between two tries, in which everybody else gets through; each pause is twice as long as the one before."""
+"""Seconds between two tries, in which all other sessions get through; each pause is twice as long as the one before."""
 
 LOOK = 0.2
 """Seconds between two looks at who holds the lock."""
@@ -41,7 +40,7 @@ class Schema:
         self._namespace = namespace
         self._sql = sql
         self._migrations = [(version, namespace.place(script)) for version, script in migrations(__package__)]
-        self._wanted = self._migrations[-1][0]
+        self._expected = self._migrations[-1][0]
 
     @property
     def name(self) -> str:
@@ -53,20 +52,20 @@ class Schema:
         ensure_fit(await self.state())
 
     async def state(self) -> SchemaState:
-        """Tell the version found; 0 if there is none."""
+        """Return the version found; 0 if there is none."""
         async with self._connections.borrow() as connection:
             return await self._found(connection)
 
     async def _found(self, connection: "Connection") -> SchemaState:
         meta = f"{self._namespace.quoted}.meta"
         if await connection.fetchval("SELECT to_regclass($1)", meta) is None:
-            return SchemaState(0, self._wanted, 0)
+            return SchemaState(0, self._expected, 0)
         row = await connection.fetchrow(f"SELECT schema_version, min_compatible FROM {meta}")  # noqa: S608 - a checked name
         version, min_compatible = row or (0, 0)
-        return SchemaState(version, self._wanted, min_compatible)
+        return SchemaState(version, self._expected, min_compatible)
 
     async def apply(self, *, limit: timedelta, blocked: Callable[[LockWait], object] | None) -> SchemaState:
-        """Run what is missing in one transaction, and tell what was found before.
+        """Run what is missing in one transaction, and return what was found before.
 
         Workers go on meanwhile. A session that holds a lock on a table, such as a backup, or waits for one that this
         transaction holds, costs it the transaction: then nothing was changed, *blocked* is called, and it is tried

@@ -1,10 +1,9 @@
 """Jobs in PostgreSQL: every method is one statement, or one short transaction."""
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -27,59 +26,41 @@ from holdfast.core.jobs.job import (
 )
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status
-from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
-from holdfast.ports import Depth, Hint, HintKind, Promotion, SchemaState
-from holdfast.ports.store import APPLY_LIMIT, Extension, Leased, LockWait, Pause, Settled, SubmissionRefusal
+from holdfast.core.jobs.transitions import Transition
+from holdfast.ports import Hint, HintKind, Promotion, SchemaState
+from holdfast.ports.schema import APPLY_LIMIT, LockWait
+from holdfast.ports.store import Extension, Leased, Settled, SubmissionRefusal
 from holdfast.stores.finding import find_statement
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
+from holdfast.stores.postgres.dead_letters.dead_letters import PostgresDeadLetters
+from holdfast.stores.postgres.dead_letters.replay_plans import PostgresReplayPlans
+from holdfast.stores.postgres.dead_letters.retention import PostgresRetention
+from holdfast.stores.postgres.dead_letters.tickets import PostgresTickets
 from holdfast.stores.postgres.lease_extender import PostgresLeaseExtender
-from holdfast.stores.postgres.letters import PostgresLetters
 from holdfast.stores.postgres.naming import DEFAULT, Namespace
 from holdfast.stores.postgres.notify import Listener, Sender
 from holdfast.stores.postgres.providers import PostgresProviders
+from holdfast.stores.postgres.queues import PostgresQueues
+from holdfast.stores.postgres.schedules import PostgresSchedules
 from holdfast.stores.postgres.schema import Schema
+from holdfast.stores.postgres.settlement import Settlement
 from holdfast.stores.postgres.within import lend
 from holdfast.stores.queries import Statements
 from holdfast.stores.rows import (
     TIMEOUT,
-    Lease,
     cannot_retry,
     claims_from,
-    columns,
     end_from,
-    failure_text,
-    fates,
-    filled,
     job_from,
     no_signal,
-    refused,
-    requeue_meta,
-    settled,
-    shared,
     signal_meta,
     stage_from,
+    unzipped,
 )
 
-_ID = attrgetter("id")
-_RESULT = [*map(attrgetter, ("id", "token", "result"))]
-_REQUEUE: list[Callable[[Any], Any]] = [
-    *map(attrgetter, ("id", "token", "delay")),
-    lambda change: int(change.gives_back),
-    attrgetter("event"),
-    requeue_meta,
-    *map(attrgetter, ("seen", "awaits")),
-    lambda change: None if change.held_by is None else change.held_by.text,
-    attrgetter("keeps_losses"),
-]
-_STAGE: list[Callable[[Any], Any]] = [
-    *map(attrgetter, ("id", "token", "key.name", "key.call", "status", "attempt", "fingerprint", "result")),
-    lambda change: failure_text(change.failure),
-    *map(attrgetter, ("provider", "brief_fingerprint")),
-]
 
-
-class PostgresStore(PostgresProviders, PostgresLetters):
+class PostgresStore:
     """The `Store` port on PostgreSQL."""
 
     def __init__(
@@ -98,10 +79,18 @@ class PostgresStore(PostgresProviders, PostgresLetters):
             url, size=connections, timeout=timeout, answer=answer, pooled=pooled, direct_url=direct_url
         )
         self._sql = Statements(__package__, namespace.place)
-        super().__init__()
+        own = self._connections, self._sql
         self._schema = Schema(self._connections, namespace, self._sql)
-        self._sender = Sender(self._notify)
+        self._sender = Sender(partial(self._connections.fetch, self._sql["notify"]))
         self._listener = Listener(self._connections, channel=namespace.channel)
+        self._settlement = Settlement(*own)
+        self.queues = PostgresQueues(*own)
+        self.schedules = PostgresSchedules(*own)
+        self.providers = PostgresProviders(*own)
+        self.dead_letters = PostgresDeadLetters(*own)
+        self.replay_plans = PostgresReplayPlans(*own)
+        self.tickets = PostgresTickets(*own)
+        self.retention = PostgresRetention(*own)
 
     async def open(self) -> None:
         await self._connections.open()
@@ -144,7 +133,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         try:
             async with self._connections.borrow() as connection:
                 await submitting.insert(
-                    connection, self._sql, batch, self._due(batch), timeout=self._patience(batch)
+                    connection, self._sql, batch, self._due(batch), timeout=self._answer_timeout(batch)
                 )
         except asyncpg.UniqueViolationError as error:
             # Ids are new, so this is an earlier try whose answer was lost and whose commit came only now.
@@ -153,17 +142,14 @@ class PostgresStore(PostgresProviders, PostgresLetters):
     async def _submit_unique(self, batch: Sequence[Submission]) -> list[Receipt | SubmissionRefusal]:
         async with self._connections.borrow() as connection, connection.transaction():
             return await submitting.submit_unique(
-                connection, self._sql, batch, self._due(batch), timeout=self._patience(batch)
+                connection, self._sql, batch, self._due(batch), timeout=self._answer_timeout(batch)
             )
 
-    def _patience(self, batch: Sequence[Submission]) -> float:
-        return self._connections.patience(item.args for item in batch)
+    def _answer_timeout(self, batch: Sequence[Submission]) -> float:
+        return self._connections.answer_timeout(item.args for item in batch)
 
     def _due(self, batch: Sequence[Submission]) -> list[str]:
         return self._sender.due({item.queue for item in batch})
-
-    async def _notify(self, payloads: list[str]) -> None:
-        await self._connections.fetch(self._sql["notify"], payloads)
 
     async def submit_within(
         self, connection: Any, batch: Sequence[Submission]
@@ -185,96 +171,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         return claims_from(rows)
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
-        # In the order in which everybody locks jobs: a parent marks its children while they end.
-        ordered = sorted(batch, key=_ID)
-        stages = [change for change in ordered if isinstance(change, StageWrite)]
-        backs = [change for change in ordered if isinstance(change, Requeue)]
-        ends = [change for change in ordered if isinstance(change, Finish)]
-        applied: set[Lease] = set()
-        late: set[Lease] = set()
-        unsent: list[Transition] = []
-        for row in await self._write_unlocked(self._store_stages, stages, unsent):
-            applied.add((row[0], row[1]))
-        for row in await self._write_unlocked(self._requeue, backs, unsent):
-            applied.add((row[0], row[1]))
-        for row in await self._write_unlocked(self._finish, ends, unsent):
-            applied.add((row[0], row[1]))
-            if row[2]:
-                late.add((row[0], row[1]))
-        if len(applied) < len(batch):
-            missing = [end for end in ends if end[:2] not in applied and end not in unsent]
-            late |= await self._keep_late(missing)
-        answers = settled(batch, applied, late, await self._fates(refused(batch, applied, late)))
-        if unsent:
-            return [
-                Settled.LOCKED if change in unsent else answer
-                for change, answer in zip(batch, answers, strict=True)
-            ]
-        return answers
-
-    async def _write_unlocked(
-        self,
-        write: "Callable[[list[Any]], Awaitable[list[asyncpg.Record]]]",
-        changes: Sequence[Transition],
-        unsent: list[Transition],
-    ) -> "list[asyncpg.Record]":
-        """Write *changes*; when that has waited too long for locked jobs, add theirs to *unsent* and write the others.
-
-        The changes of a job keep their order: what follows one that was not sent is not sent either.
-        """
-        waiting = {change.id for change in unsent}
-        unsent += [change for change in changes if change.id in waiting]
-        free = [change for change in changes if change.id not in waiting]
-        while free:
-            try:
-                return await write(free)
-            except StoreUnavailable as error:
-                if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
-                    raise
-                ids = [change.id for change in free]
-                unlocked = {row["id"] for row in await self._connections.fetch(self._sql["not_locked"], ids)}
-                if unlocked.issuperset(ids):
-                    raise  # it was another lock than that of a job, or it has been released since
-            unsent += [change for change in free if change.id not in unlocked]
-            free = [change for change in free if change.id in unlocked]
-        return []
-
-    async def _store_stages(self, stages: list[Any]) -> "list[asyncpg.Record]":
-        return await self._connections.fetch(
-            self._sql["store_stages"],
-            *columns(stages, *_STAGE),
-            timeout=self._connections.patience(change.result for change in stages),
-        )
-
-    async def _requeue(self, backs: list[Any]) -> "list[asyncpg.Record]":
-        return await self._connections.fetch(self._sql["requeue"], *columns(backs, *_REQUEUE))
-
-    async def _finish(self, ends: list[Any]) -> "list[asyncpg.Record]":
-        # Nearly every job completes: what only others have is looked for in lists of nothing, not in a call for each.
-        failures = [None if end.failure is None else failure_text(end.failure) for end in ends]
-        if_overdue = [True if end.if_overdue else None for end in ends]
-        return await self._connections.fetch(
-            self._sql["finish"],
-            *columns(ends, *_RESULT),
-            filled(failures),
-            *columns(ends, attrgetter("stage")),
-            filled(if_overdue),
-            *shared(ends, attrgetter("status")),
-            TIMEOUT,
-            timeout=self._connections.patience(change.result for change in ends),
-        )
-
-    async def _fates(self, leases: Sequence[Lease]) -> dict[Lease, Settled]:
-        """Ask what became of leases under which nothing was written; nearly always there is none."""
-        return fates(await self._connections.fetch(self._sql["fates"], *_unzipped(leases))) if leases else {}
-
-    async def _keep_late(self, ends: Sequence[Finish]) -> set[Lease]:
-        """Keep the results among *ends* whose lease the deadline ended."""
-        results = [end for end in ends if end.status is Status.COMPLETED]
-        if not results:
-            return set()
-        rows = await self._connections.fetch(self._sql["keep_late"], *columns(results, *_RESULT))
-        return {(row[0], row[1]) for row in rows}
+        return await self._settlement.settle(batch)
 
     async def signal(
         self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = ""
@@ -328,9 +225,9 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         return job
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
-        rows = await self._connections.fetch(self._sql["extend"], *_unzipped(sorted(held)), lease)
+        rows = await self._connections.fetch(self._sql["extend"], *unzipped(sorted(held)), lease)
         kept = {row["id"] for row in rows}
-        others = await self._fates([held_one for held_one in held if held_one[0] not in kept])
+        others = await self._settlement.fates([held_one for held_one in held if held_one[0] not in kept])
         ended = {job_id for (job_id, _), why in others.items() if why is Settled.OVER}
         # Those that are still leased under their token were not written to because another session has locked them.
         locked = frozenset(job_id for (job_id, _), why in others.items() if why is Settled.EARLY)
@@ -342,7 +239,7 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         )
 
     async def begin(self, held: Sequence[tuple[str, int]]) -> list[bool]:
-        rows = await self._connections.fetch(self._sql["begin"], *_unzipped(sorted(held)))
+        rows = await self._connections.fetch(self._sql["begin"], *unzipped(sorted(held)))
         matched = {(row["id"], row["lease_token"]) for row in rows}
         return [lease in matched for lease in held]
 
@@ -389,14 +286,21 @@ class PostgresStore(PostgresProviders, PostgresLetters):
             raise JobNotFound(f"there is no job {job_id}")
         return job_from(rows[0])
 
-    async def find(self, wanted: JobFilter) -> list[Job]:
-        if wanted.at_risk is not None:
-            near = duration(wanted.at_risk)
-            values = [wanted.status, wanted.name, wanted.owner, wanted.queue, wanted.limit, near]
+    async def find(self, job_filter: JobFilter) -> list[Job]:
+        if job_filter.at_risk is not None:
+            near = duration(job_filter.at_risk)
+            values = [
+                job_filter.status,
+                job_filter.name,
+                job_filter.owner,
+                job_filter.queue,
+                job_filter.limit,
+                near,
+            ]
             return [job_from(row) for row in await self._connections.fetch(self._sql["at_risk"], *values)]
         bound: dict[str, Any] = {}
         sql = find_statement(
-            self._sql, wanted, partial(_bind, bound), before="id < {}::uuid", keys="holdfast.job_keys"
+            self._sql, job_filter, partial(_bind, bound), before="id < {}::uuid", keys="holdfast.job_keys"
         )
         async with self._connections.borrow() as connection, connection.transaction():
             # Which index is the best depends on how frequent these very values are.
@@ -444,48 +348,14 @@ class PostgresStore(PostgresProviders, PostgresLetters):
         await self._connections.fetch(self._sql["await_ends"], list(job_ids))
         return [row["id"] for row in await self._connections.fetch(self._sql["ended"], list(job_ids))]
 
-    async def pause_queue(self, queue: str, *, actor: str, reason: str) -> bool:
-        return bool(await self._connections.fetch(self._sql["pause_queue"], queue, actor, reason))
-
-    async def resume_queue(self, queue: str) -> bool:
-        resumed = await self._connections.fetch(self._sql["resume_queue"], queue)
-        await self._notify([f"ready:{queue}"])
-        return bool(resumed)
-
-    async def paused_queues(self) -> list[Pause]:
-        return [Pause(*row) for row in await self._connections.fetch(self._sql["paused_queues"])]
-
     async def now(self) -> datetime:
         [row] = await self._connections.fetch(self._sql["now"])
         now: datetime = row["now"]
         return now
 
-    async def schedule_marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
-        rows = await self._connections.fetch(self._sql["schedules"], list(names))
-        return rows[0]["now"], {row["name"]: row["last_at"] for row in rows if row["name"] is not None}
-
-    async def begin_schedules(self, names: Sequence[str]) -> None:
-        await self._connections.fetch(self._sql["begin_schedules"], sorted(names))
-
-    async def advance_schedule(
-        self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]
-    ) -> bool:
-        async with self._connections.borrow() as connection, connection.transaction():
-            moved = await connection.fetch(self._sql["advance_schedule"], name, old, new)
-            if moved:
-                queues = sorted({item.queue for item in batch})
-                await submitting.submit_unique(connection, self._sql, batch, queues)
-        return bool(moved)
-
-    async def counts(self) -> dict[tuple[str, Status], int]:
-        rows = await self._connections.fetch(self._sql["counts"], timeout=LONG_ANSWER)
-        return {(queue, Status(status)): count for queue, status, count in rows}
-
-    async def depths(self) -> list[Depth]:
-        return [Depth(*row) for row in await self._connections.fetch(self._sql["depths"])]
-
-    async def recent_queues(self, *, limit: int) -> list[str]:
-        return [row["queue"] for row in await self._connections.fetch(self._sql["recent_queues"], limit)]
+    async def redaction_key(self) -> bytes:
+        [row] = await self._connections.fetch(self._sql["redaction_key"])
+        return bytes.fromhex(row["redaction_key"])
 
     async def facts(self) -> dict[str, str]:
         rows = await self._connections.fetch(self._sql["facts"])
@@ -508,8 +378,3 @@ class PostgresStore(PostgresProviders, PostgresLetters):
 def _bind(values: dict[str, Any], name: str, value: Any) -> str:
     values[name] = value
     return f"${len(values)}"
-
-
-def _unzipped(leases: Sequence[Lease]) -> tuple[list[str], list[int]]:
-    """Give ids and tokens apart, as `unnest` wants them."""
-    return [job_id for job_id, _ in leases], [token for _, token in leases]

@@ -144,7 +144,7 @@ async def _reserve_keys(
 async def _hand_over_keys(
     connection: Link, sql: Statements, reserved: list[Submission], new: dict[Scope, Submission]
 ) -> None:
-    """Free the keys of those that were turned away by their version, for whoever wanted them next, if anybody did."""
+    """Free the keys of submissions that were turned away by their version, and take them for the next that has them."""
     astray = [item for item in reserved if new.get(_by_key(item)) is not item]
     for item in astray:
         await connection.execute(sql["release_key"], item.owner, item.name, item.key, item.id)
@@ -156,7 +156,7 @@ async def _hand_over_keys(
 async def _lock_subjects(
     connection: Link, sql: Statements, batch: Sequence[Submission], earlier: _Earlier
 ) -> None:
-    """Let nobody else decide on the subjects of *batch* until this transaction ends, and learn their latest versions."""
+    """Lock the subjects of *batch* until this transaction ends, and learn their latest versions."""
     for scope in sorted(
         {(item.owner, item.name, item.subject) for item in batch if item.subject is not None}
     ):

@@ -177,7 +177,7 @@ _MEANINGS = {
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say what to do about a schema that is not there; everything else is told in the driver's own words."""
+    """Say what to do about a schema that is not there; everything else is said in the driver's own words."""
     try:
         yield
     except WithinUnsupported:
@@ -191,6 +191,6 @@ def _explained() -> Iterator[None]:
 
 def _sqlstate(error: BaseException) -> str:
     """Find the code that PostgreSQL gave: on the driver's error, perhaps inside that of a framework."""
-    told = [error, getattr(error, "orig", None), error.__cause__]
-    codes = [getattr(one, name, None) for one in told for name in ("sqlstate", "pgcode")]
+    errors = [error, getattr(error, "orig", None), error.__cause__]
+    codes = [getattr(one, name, None) for one in errors for name in ("sqlstate", "pgcode")]
     return next((code for code in codes if code), "")

@@ -82,7 +82,7 @@ def _create_private(path: str) -> None:
     """Create a file that is not there yet for this user alone: it holds arguments, results and the redaction key.
 
     SQLite gives its log beside the file the same mode. O_EXCL follows no symbolic link, so a link that leads nowhere
-    cannot have the file made where somebody else wants it. A link to a file that is there is the operator's choice.
+    cannot have the file made where an attacker wants it. A link to a file that is there is the operator's choice.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o600))

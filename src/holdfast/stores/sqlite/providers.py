@@ -9,24 +9,25 @@ from holdfast.core.providers.holder import Holder
 from holdfast.ports import Clock, Hint, HintKind
 from holdfast.ports.providers import KeyWrite, ProviderEvent, ProviderRow
 from holdfast.stores.sqlite.reader import Reader
-from holdfast.stores.sqlite.submitting import SQL
-from holdfast.stores.sqlite.times import EPOCH, MICROSECOND, micros
+from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.times import EPOCH, MICROSECOND
 from holdfast.stores.sqlite.writer import Writer
 
 
 class SqliteProviders:
-    """The `ProviderStore` port; the store that it is a part of brings the file and the clock."""
+    """The `ProviderStore` port."""
 
-    _clock: Clock
-    _writer: Writer
-    _reader: Reader
+    def __init__(self, writer: Writer, reader: Reader, clock: Clock) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
 
-    async def providers(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
+    async def read(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
         rows = await self._reader.rows(SQL["providers"], {"names": json.dumps(list(names))})
         found = {row["name"]: ProviderRow(row["version"], row["state"]) for row in rows}
         return self._clock.now().timestamp(), found
 
-    async def swap_provider(
+    async def swap(
         self,
         name: str,
         version: int,
@@ -42,28 +43,20 @@ class SqliteProviders:
             "events": json.dumps(list(events)),
             "keys": json.dumps([[*key[:3], round(key.expires * 1e6)] for key in keys]),
         }
-        return await self._writer.write(
-            lambda connection: _swap(connection, {**values, "now": micros(self._clock.now())})
-        )
+        return await self._writer.write(lambda connection, now: _swap(connection, {**values, "now": now}))
 
-    async def provider_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
+    async def read_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
         values = {"name": name, "keys": json.dumps(list(keys))}
         rows = await self._reader.rows(SQL["provider_keys"], values)
         return {row["key"]: ProviderRow(row["version"], row["state"]) for row in rows}
 
-    async def forget_provider_keys(self, *, limit: int) -> int:
-        return await self._writer.write(
-            lambda connection: (
-                connection.execute(
-                    SQL["forget_provider_keys"], {"now": micros(self._clock.now()), "limit": limit}
-                ).rowcount
-            )
-        )
+    async def delete_expired_keys(self, *, limit: int) -> int:
+        return await self._writer.execute(SQL["forget_provider_keys"], {"limit": limit})
 
-    async def provider_names(self) -> list[str]:
+    async def names(self) -> list[str]:
         return [row["name"] for row in await self._reader.rows(SQL["provider_names"], {})]
 
-    async def provider_events(self, name: str, *, limit: int) -> list[ProviderEvent]:
+    async def events(self, name: str, *, limit: int) -> list[ProviderEvent]:
         rows = await self._reader.rows(SQL["provider_events"], {"name": name, "limit": limit})
         return [
             ProviderEvent(row["name"], EPOCH + row["at"] * MICROSECOND, row["kind"], json.loads(row["meta"]))
@@ -73,18 +66,18 @@ class SqliteProviders:
     async def holders(self) -> list[Holder]:
         return list(map(Holder.parse, await self._reader.json(SQL["holders"], {})))
 
-    async def held(self) -> dict[Holder, int]:
+    async def count_held(self) -> dict[Holder, int]:
         rows = await self._reader.rows(SQL["held_jobs"], {})
         return {Holder.parse(row["held_by"]): row["jobs"] for row in rows}
 
-    async def let_out(self, holder: Holder, *, limit: int) -> int:
+    async def release(self, holder: Holder, *, limit: int) -> int:
         values = {"holder": holder.text, "limit": limit}
-        queues = await self._writer.write(
-            lambda connection: _let_out(connection, {**values, "now": micros(self._clock.now())})
+        rows = await self._writer.write(
+            lambda connection, now: connection.execute(SQL["release_held"], {**values, "now": now}).fetchall()
         )
-        for queue in set(queues):
-            self._reader.tell(Hint(HintKind.READY, queue))
-        return len(queues)
+        for queue in {row["queue"] for row in rows}:
+            self._reader.notify(Hint(HintKind.READY, queue))
+        return len(rows)
 
 
 def _swap(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
@@ -102,8 +95,3 @@ def _swap(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
         connection.execute(SQL["provider_history"], values)
         connection.execute(SQL["forget_provider_events"], {"name": values["name"]})
     return True
-
-
-def _let_out(connection: sqlite3.Connection, values: dict[str, Any]) -> list[str]:
-    """Make held jobs ready, and name the queue of each."""
-    return [row["queue"] for row in connection.execute(SQL["let_out"], values)]

@@ -1,4 +1,4 @@
-"""Reads beside the writer, and news from other processes on the same file."""
+"""Reads beside the writer, and hints from other processes on the same file."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Reader:
-    """A read-only connection, and the hints of everybody who writes."""
+    """A read-only connection, and the hints of every process that writes."""
 
     def __init__(self, path: str, executor: Executor) -> None:
         self._path = path
@@ -67,20 +67,20 @@ class Reader:
             self._watching = asyncio.create_task(self._watch(), name="holdfast sqlite watcher")
         return self.subscriptions.subscribe(hear, kinds)
 
-    def tell(self, hint: Hint) -> None:
+    def notify(self, hint: Hint) -> None:
         """Pass on what this process did."""
         self.subscriptions.notify(hint)
 
     async def _watch(self) -> None:
-        """Notice that somebody committed: SQLite has no notifications, but a cheap version number."""
+        """Notice that another process committed: SQLite has no notifications, but a cheap version number."""
         seen = None
         while True:
             await asyncio.sleep(WATCH)
             try:
                 [row] = await self.rows("PRAGMA data_version", {})
             except StoreUnavailable:
-                continue  # whoever reads or writes will say what is wrong
-            if seen != row[0]:  # the first look counts, too: somebody may have committed before it
-                self.tell(Hint(HintKind.READY, ""))
-                self.tell(Hint(HintKind.FINISHED, ""))
+                continue  # the next read or write says what is wrong
+            if seen != row[0]:  # the first look counts, too: a process may have committed before it
+                self.notify(Hint(HintKind.READY, ""))
+                self.notify(Hint(HintKind.FINISHED, ""))
             seen = row[0]

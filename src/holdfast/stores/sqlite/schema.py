@@ -7,19 +7,19 @@ from holdfast.stores.queries import migrations
 from holdfast.stores.schema_version import MIN_COMPATIBLE
 
 MIGRATIONS = migrations(__package__)
-WANTED = MIGRATIONS[-1][0]
+EXPECTED = MIGRATIONS[-1][0]
 
 
 def state(connection: sqlite3.Connection) -> SchemaState:
-    """Tell the version found; 0 if there is none."""
+    """Return the version found; 0 if there is none."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'holdfast_meta'").fetchone():
-        return SchemaState(0, WANTED, 0)
+        return SchemaState(0, EXPECTED, 0)
     row = connection.execute("SELECT schema_version, min_compatible FROM holdfast_meta").fetchone()
-    return SchemaState(row["schema_version"], WANTED, row["min_compatible"])
+    return SchemaState(row["schema_version"], EXPECTED, row["min_compatible"])
 
 
 def apply(connection: sqlite3.Connection) -> SchemaState:
-    """Run what is missing inside the transaction that is open, and tell what was found before."""
+    """Run what is missing inside the transaction that is open, and return what was found before."""
     before = state(connection)
     for version, script in MIGRATIONS:
         if version > before.found:

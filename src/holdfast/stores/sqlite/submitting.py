@@ -2,36 +2,32 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.core.errors import KeyReused, VersionRefused
 from holdfast.core.jobs.idempotency import REUSED, Earlier, admit_version, misused, stand_in
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.ports.store import SubmissionRefusal
-from holdfast.stores.queries import Statements
+from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.times import micros, micros_of
 from holdfast.stores.sqlite.within import Runs
 
-SQL = Statements(__package__)
-
 
 def submit(
-    connection: Runs, batch: Sequence[Submission], *, now: datetime, again: bool = False
+    connection: Runs, batch: Sequence[Submission], *, now: int, again: bool = False
 ) -> list[Receipt | SubmissionRefusal]:
     """Store *batch*: all of it in the open transaction, which the caller ends."""
-    at = micros(now)
     known = _known(connection, batch) if again else frozenset()
     answers: dict[str, Receipt | SubmissionRefusal] = {}
     for item in batch:
         if item.unique and item.id not in known:
-            answer = _earlier(connection, item, at)
+            answer = _earlier(connection, item, now)
             if answer is not None:
                 answers[item.id] = answer
-    _insert(connection, [item for item in batch if item.id not in answers and item.id not in known], at)
+    _insert(connection, [item for item in batch if item.id not in answers and item.id not in known], now)
     wronged = misused(answers.values())
     if wronged:
-        connection.execute(SQL["warn"], {"ids": json.dumps(wronged), "meta": REUSED, "now": at})
+        connection.execute(SQL["warn"], {"ids": json.dumps(wronged), "meta": REUSED, "now": now})
     return [answers.get(item.id) or Receipt(item.id) for item in batch]
 
 
@@ -41,15 +37,14 @@ def _known(connection: Runs, batch: Sequence[Submission]) -> frozenset[str]:
     return frozenset(json.loads(text))
 
 
-def _insert(connection: Runs, batch: Sequence[Submission], at: int) -> None:
+def _insert(connection: Runs, batch: Sequence[Submission], now: int) -> None:
     if batch:
-        values = {"batch": json.dumps([_row(item) for item in batch], ensure_ascii=False), "now": at}
+        values = {"batch": json.dumps([_row(item) for item in batch], ensure_ascii=False), "now": now}
         connection.execute(SQL["submit"], values)
         connection.execute(SQL["submit_payloads"], values)
 
 
 def _row(item: Submission) -> list[Any]:
-    delay: timedelta | None = item.delay
     return [
         item.id,
         item.name,
@@ -57,7 +52,7 @@ def _row(item: Submission) -> list[Any]:
         item.owner,
         item.args,
         item.priority,
-        None if delay is None else micros_of(delay),
+        None if item.delay is None else micros_of(item.delay),
         None if item.run_at is None else micros(item.run_at),
         item.subject,
         item.version,
@@ -66,14 +61,14 @@ def _row(item: Submission) -> list[Any]:
     ]
 
 
-def _earlier(connection: Runs, item: Submission, at: int) -> Receipt | SubmissionRefusal | None:
+def _earlier(connection: Runs, item: Submission, now: int) -> Receipt | SubmissionRefusal | None:
     """Answer with the job that stands for *item* already; else take its key and version for it."""
     try:
         receipt = _by_key(connection, item) or _by_version(connection, item)
     except (KeyReused, VersionRefused) as refusal:
         return SubmissionRefusal(refusal)
     if receipt is None:
-        values = {**item._asdict(), "now": at}
+        values = {**item._asdict(), "now": now}
         if item.key is not None:
             connection.execute(SQL["take_key"], _only(values, "owner name key id fingerprint now"))
         if item.subject is not None:

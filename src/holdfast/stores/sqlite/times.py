@@ -1,6 +1,7 @@
 """Instants and lengths as whole microseconds, which SQLite compares and adds exactly."""
 
 from datetime import UTC, datetime, timedelta
+from typing import overload
 
 from holdfast.core.durations import FIRST, LAST
 
@@ -18,6 +19,10 @@ def micros_of(length: timedelta) -> int:
     return length // MICROSECOND
 
 
+@overload
+def instant(count: int) -> datetime: ...
+@overload
+def instant(count: None) -> None: ...
 def instant(count: int | None) -> datetime | None:
     """Read an instant back; one that earlier versions stored beyond the calendar is its end."""
     if count is None:

@@ -71,7 +71,7 @@ def _begun(driver: Any, runs: Runs, path: str) -> Runs:
 
 
 def _begins_by_itself(driver: Any) -> bool:
-    """Whether the driver begins a transaction before the first change; it does so unless told otherwise."""
+    """Whether the driver begins a transaction before the first change; it does so unless configured otherwise."""
     return driver.isolation_level is not None and getattr(driver, "autocommit", None) is not True
 
 
@@ -143,7 +143,7 @@ async def _beside_the_loop(make: Callable[[asyncio.AbstractEventLoop], Runs], wo
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say what to do about a schema that is not there; everything else is told in SQLAlchemy's own words."""
+    """Say what to do about a schema that is not there; all other errors keep SQLAlchemy's own words."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,5 @@
 -- Ids grow with time, so newest first is the primary key read backwards, and a page ends at an id.
-SELECT job_id::text, version, state, name, queue, owner, generation, stage, error_class, fingerprint, failure, attempt,
-       holds, first_reason, first_failure_at, last_failure_at, updated_at, deaths, replays, escalated, repeated, cause,
-       evidence, safe, plan, notes, corrected
+SELECT job_id::text, {letter_columns}
   FROM holdfast.dead_letters
  WHERE ($1::uuid[] IS NULL OR job_id = ANY ($1))
    AND ($2::text[] IS NULL OR state = ANY ($2))

@@ -1,12 +1,7 @@
 -- Puts a letter back, unless there is one. It counts as new for its retention.
 WITH letter AS (
-    INSERT INTO holdfast.dead_letters (
-        job_id, version, state, name, queue, owner, generation, stage, error_class, fingerprint, failure, attempt, holds,
-        first_reason, first_failure_at, last_failure_at, updated_at, kept_since, deaths, replays, escalated, repeated,
-        cause, evidence, safe, plan, notes, corrected)
-    SELECT job_id, version, state, name, queue, owner, generation, stage, error_class, fingerprint, failure, attempt,
-           holds, first_reason, first_failure_at, last_failure_at, updated_at, clock.now, deaths, replays, escalated,
-           repeated, cause, evidence, safe, plan, notes, corrected
+    INSERT INTO holdfast.dead_letters (job_id, kept_since, {letter_columns})
+    SELECT job_id, clock.now, {letter_columns}
       FROM json_populate_record(NULL::holdfast.dead_letters, $1::json), holdfast.clock
         ON CONFLICT DO NOTHING
     RETURNING job_id

@@ -1,7 +1,5 @@
 -- Ids grow with time, so newest first is the primary key read backwards, and a page ends at an id.
-SELECT job_id, version, state, name, queue, owner, generation, stage, error_class, fingerprint, failure, attempt, holds,
-       first_reason, first_failure_at, last_failure_at, updated_at, deaths, replays, escalated, repeated, cause, evidence,
-       safe, plan, notes, corrected
+SELECT job_id, {letter_columns}
   FROM holdfast_dead_letters
  WHERE (:job_ids IS NULL OR job_id IN (SELECT value FROM json_each(:job_ids)))
    AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))

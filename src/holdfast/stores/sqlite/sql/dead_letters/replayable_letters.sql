@@ -1,8 +1,6 @@
 -- New letters of a name that were never replayed, whose failure passes, and which is as old as that: the index has those
 -- and no others, in this order. A page goes on behind the letter (:after_at, :after).
-SELECT job_id, version, state, name, queue, owner, generation, stage, error_class, fingerprint, failure, attempt, holds,
-       first_reason, first_failure_at, last_failure_at, updated_at, deaths, replays, escalated, repeated, cause, evidence,
-       safe, plan, notes, corrected
+SELECT job_id, {letter_columns}
   FROM holdfast_dead_letters
  WHERE state = 'new'
    AND replays = 0

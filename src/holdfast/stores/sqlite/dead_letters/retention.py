@@ -9,22 +9,21 @@ from typing import Any
 
 from holdfast.core.dead_letters.letter import letter_id
 from holdfast.ports import Clock
-from holdfast.ports.letters import Seen
+from holdfast.ports.dead_letters import Seen
 from holdfast.stores.letter_rows import (
     KEY_LOST,
     Columns,
     Kept,
     facts_from,
     first_id_at,
-    is_instant,
     kept_from,
     record_from,
 )
-from holdfast.stores.rows import Row
-from holdfast.stores.sqlite.purging import SqlitePurgeScan
+from holdfast.stores.sqlite.dead_letters.purging import SqlitePurgeScan
 from holdfast.stores.sqlite.reader import Reader
-from holdfast.stores.sqlite.submitting import SQL
-from holdfast.stores.sqlite.times import instant, micros
+from holdfast.stores.sqlite.rows import with_instants
+from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.times import micros
 from holdfast.stores.sqlite.writer import Writer
 
 OF_A_JOB = ("forget_end", "forget_payloads", "forget_events", "forget_signals", "forget_waits")
@@ -46,14 +45,13 @@ class _Walks:
         self.versions = SqlitePurgeScan("outdated_versions", owner="", name="", subject="", version=0)
 
 
-class SqliteKeeping:
-    """The part of `LetterStore` that is about what is kept how long."""
+class SqliteRetention:
+    """The `RetentionStore` port."""
 
-    _clock: Clock
-    _writer: Writer
-    _reader: Reader
-
-    def __init__(self) -> None:
+    def __init__(self, writer: Writer, reader: Reader, clock: Clock) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
         self._walks = _Walks()
 
     async def letters_to_archive(
@@ -70,24 +68,18 @@ class SqliteKeeping:
         return [record_from(kept) for kept in found]
 
     async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
-        return await self._writer.write(
-            lambda connection: _forget(connection, seen, micros(self._clock.now()))
-        )
+        return await self._writer.write(lambda connection, now: _forget(connection, seen, now))
 
     async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         kept = [kept_from(record) for record in records]
         return await self._writer.write(
-            lambda connection: [
-                one.letter["job_id"] for one in kept if _restored(connection, one, micros(self._clock.now()))
-            ]
+            lambda connection, now: [one.letter["job_id"] for one in kept if _restored(connection, one, now)]
         )
 
     async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
         until = self._clock.now() - older_than
         found = await self._outdated(until, limit)
-        return await self._writer.write(
-            lambda connection: _purge(connection, found, micros(until), micros(self._clock.now()))
-        )
+        return await self._writer.write(lambda connection, now: _purge(connection, found, micros(until), now))
 
     async def _outdated(self, until: datetime, limit: int) -> list[str]:
         """Walk over old jobs until enough are found, a bounded piece at a time: others read meanwhile."""
@@ -103,27 +95,18 @@ class SqliteKeeping:
 
     async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
         until = micros(self._clock.now() - older_than)
-        return await self._writer.write(lambda connection: _purge_keys(connection, self._walks, until, limit))
+        return await self._writer.write(
+            lambda connection, _: _purge_keys(connection, self._walks, until, limit)
+        )
 
     async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
-        return await self._purged("purge_plans", older_than, limit)
+        return await self._writer.execute(SQL["purge_plans"], self._outdated_by(older_than, limit))
 
     async def purge_tickets(self, *, older_than: timedelta, limit: int) -> int:
-        return await self._purged("purge_tickets", older_than, limit)
+        return await self._writer.execute(SQL["purge_tickets"], self._outdated_by(older_than, limit))
 
-    async def _purged(self, statement: str, older_than: timedelta, limit: int) -> int:
-        old = {"until": micros(self._clock.now() - older_than), "limit": limit}
-        return await self._writer.write(lambda connection: connection.execute(SQL[statement], old).rowcount)
-
-
-def with_instants(row: Row) -> dict[str, Any]:
-    """Read a row's instants as instants, and bytes as text as far as they are."""
-    names: Sequence[str] = row.keys()
-    return {name: instant(row[name]) if is_instant(name) else _text(row[name]) for name in names}
-
-
-def _text(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    def _outdated_by(self, older_than: timedelta, limit: int) -> dict[str, int]:
+        return {"until": micros(self._clock.now() - older_than), "limit": limit}
 
 
 def _stored(columns: Columns) -> dict[str, Any]:
@@ -171,11 +154,11 @@ def _rows(connection: sqlite3.Connection, statement: str, job_id: str) -> list[d
 
 
 def _forget(connection: sqlite3.Connection, seen: Sequence[Seen], now: int) -> list[str]:
-    wanted = {"seen": json.dumps(list(seen))}
-    ids = [row["job_id"] for row in connection.execute(SQL["letters_to_forget"], wanted)]
+    as_seen = {"seen": json.dumps(list(seen))}
+    ids = [row["job_id"] for row in connection.execute(SQL["letters_to_forget"], as_seen)]
     named = {"ids": json.dumps(ids), "owner": None, "generation": None}
     failed = [row["id"] for row in connection.execute(SQL["failed_jobs"], named)]
-    _keep_facts(connection, [row["job_id"] for row in connection.execute(SQL["untold_jobs"], named)])
+    _keep_facts(connection, [row["job_id"] for row in connection.execute(SQL["unnotified_jobs"], named)])
     for statement in (*OF_A_LETTER, "forget_tickets", "forget_original_args"):
         connection.execute(SQL[statement], named)
     _forget_jobs(connection, failed, now)
@@ -183,7 +166,7 @@ def _forget(connection: sqlite3.Connection, seen: Sequence[Seen], now: int) -> l
 
 
 def _keep_facts(connection: sqlite3.Connection, job_ids: Sequence[str]) -> None:
-    """Write down what has to be told of letters that are about to be deleted."""
+    """Keep what the notification of letters that are about to be deleted says."""
     for job_id in job_ids:
         [letter] = _rows(connection, "letter", job_id)
         connection.execute(SQL["keep_facts"], {"id": job_id, "facts": facts_from(letter)})
@@ -242,7 +225,7 @@ def _take_keys(connection: sqlite3.Connection, kept: Kept, now: int) -> None:
 
 
 def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int, now: int) -> int:
-    """Delete those of the jobs that are still as they were found: somebody may have retried one since."""
+    """Delete those of the jobs that are still as they were found: one may have been retried since."""
     [ids] = connection.execute(
         SQL["still_outdated"], {"ids": json.dumps(list(found)), "until": until}
     ).fetchone()

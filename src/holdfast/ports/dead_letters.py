@@ -1,4 +1,4 @@
-"""Dead letters, plans and tickets, kept beside the jobs.
+"""Dead letters, replay plans and tickets, kept beside the jobs, and how long all of it is kept.
 
 The store itself writes a letter with the end of its job: no worker can end a job as failed and leave none. What people
 do with letters is compared and set: each letter's step says which version it was decided on.
@@ -11,48 +11,22 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.core.dead_letters.letter import Group, Letter, LetterFilter, LetterStep, Step
 from holdfast.core.dead_letters.replay_plan import Plan, Standing
 
-
-class PlanRow(NamedTuple):
-    """A plan as stored; *state* is what `Plan.dump` wrote."""
-
-    token: str
-    version: int
-    state: str
-
-
-class TicketRow(NamedTuple):
-    """A ticket that is due: about a letter, if *job_id* is set and that is there, else about what *facts* say."""
-
-    id: str
-    kind: str
-    raised_at: datetime
-    job_id: str | None
-    fingerprint: str | None
-    facts: Mapping[str, Any]
-    logged: bool = False
-    """Whether it is in a log already."""
-
-
 Seen = tuple[str, int]
-"""A letter as somebody has seen it: its job's id, and its version."""
+"""A letter as a caller has read it: its job's id, and its version."""
 
 
-class LetterStore(Protocol):
+class DeadLetterStore(Protocol):
     """The part of a store that is about dead letters."""
 
-    async def redaction_key(self) -> bytes:
-        """Give the key of this store's tags: made at random with its schema, and never changed."""
-        ...
-
-    async def letter(self, job_id: str, *, owner: str | None = None) -> Letter:
+    async def get(self, job_id: str, *, owner: str | None = None) -> Letter:
         """Read one. Raises `LetterNotFound` if it is absent or not *owner*'s."""
         ...
 
-    async def letters(self, wanted: LetterFilter) -> list[Letter]:
+    async def find(self, letter_filter: LetterFilter) -> list[Letter]:
         """List letters by their jobs' ids, the newest first."""
         ...
 
-    async def replayable_letters(
+    async def find_replayable(
         self, name: str, *, ages: tuple[timedelta, timedelta], limit: int, after: Letter | None = None
     ) -> list[Letter]:
         """List new letters of *name* that were never replayed, whose failure is retryable and of that age.
@@ -62,19 +36,19 @@ class LetterStore(Protocol):
         """
         ...
 
-    async def letter_groups(self, wanted: LetterFilter) -> list[Group]:
-        """Gather letters by fingerprint, the most recent first."""
+    async def groups(self, letter_filter: LetterFilter) -> list[Group]:
+        """Group letters by fingerprint, the most recent first."""
         ...
 
-    async def letter_counts(self) -> dict[tuple[str, str], int]:
+    async def counts(self) -> dict[tuple[str, str], int]:
         """Count letters by their jobs' name and their state."""
         ...
 
-    async def letter_steps(self, job_id: str) -> list[LetterStep]:
+    async def steps(self, job_id: str) -> list[LetterStep]:
         """Read what was done with a letter, in order."""
         ...
 
-    async def move_letters(
+    async def move(
         self,
         seen: Sequence[Seen],
         steps: Sequence[Step],
@@ -90,48 +64,81 @@ class LetterStore(Protocol):
         """
         ...
 
-    async def plan(self, token: str) -> PlanRow:
-        """Read a plan. Raises `PlanStale` if there is none."""
-        ...
-
-    async def running_plans(self) -> list[PlanRow]:
-        """List the plans that have begun and not ended."""
-        ...
-
-    async def standing(self, token: str) -> tuple[float, Standing]:
-        """Tell the store's time in seconds, and how the letters of a plan stand."""
-        ...
-
-    async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
-        """Put *plan* in the place of what was read as *row*, and replay *take* letters with it; name their jobs.
-
-        The oldest validated letters of the plan go: their jobs come back as new generations, with fresh attempts, and
-        keep their finished stages unless the plan says `restart`. `None`, and nothing has changed, if somebody else was
-        quicker.
-        """
-        ...
-
     async def original_args(self, job_id: str) -> str | None:
         """Give the arguments that a job was submitted with, if it has others now."""
         ...
 
-    async def take_tickets(self, *, limit: int, lease: timedelta) -> list[TicketRow]:
-        """Take tickets that are due, the most urgent first; nobody else gets them for as long as the *lease*.
+    async def count_since(self, age: timedelta) -> int:
+        """Count the letters whose job has failed within that time before now."""
+        ...
 
-        One that was not told by then is due again, each time after twice as long, up to 64 leases.
+
+class PlanRow(NamedTuple):
+    """A plan as stored; *state* is what `Plan.dump` wrote."""
+
+    token: str
+    version: int
+    state: str
+
+
+class ReplayPlanStore(Protocol):
+    """The part of a store that is about replay plans."""
+
+    async def get(self, token: str) -> PlanRow:
+        """Read a plan. Raises `PlanStale` if there is none."""
+        ...
+
+    async def running(self) -> list[PlanRow]:
+        """List the plans that have begun and not ended."""
+        ...
+
+    async def standing(self, token: str) -> tuple[float, Standing]:
+        """Return the store's time in seconds, and how the letters of a plan stand."""
+        ...
+
+    async def advance(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
+        """Put *plan* in the place of what was read as *row*, and replay *take* letters with it; name their jobs.
+
+        The oldest validated letters of the plan go: their jobs come back as new generations, with fresh attempts, and
+        keep their finished stages unless the plan says `restart`. `None`, and nothing has changed, if the plan was
+        advanced meanwhile.
         """
         ...
 
-    async def tickets_told(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
-        """Note that these tickets were told to whoever had to hear of them; if *quiet*, by another of their group."""
+
+class TicketRow(NamedTuple):
+    """A ticket that is due: about a letter, if *job_id* is set and that is there, else about what *facts* say."""
+
+    id: str
+    kind: str
+    raised_at: datetime
+    job_id: str | None
+    fingerprint: str | None
+    facts: Mapping[str, Any]
+    logged: bool = False
+    """Whether it is in a log already."""
+
+
+class TicketStore(Protocol):
+    """The part of a store that is about tickets and alarms."""
+
+    async def take(self, *, limit: int, lease: timedelta) -> list[TicketRow]:
+        """Take tickets that are due, the most urgent first; no other caller gets them for as long as the *lease*.
+
+        One that was not marked as notified by then is due again, each time after twice as long, up to 64 leases.
+        """
         ...
 
-    async def tickets_logged(self, ticket_ids: Sequence[str]) -> None:
-        """Note that these tickets are in a log, so that whoever takes them next leaves them out there."""
+    async def mark_notified(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
+        """Note that people were notified of these tickets; if *quiet*, by another of their group."""
         ...
 
-    async def groups_told(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:
-        """Name those of *fingerprints* of which a ticket was told within that time, and not quietly."""
+    async def mark_logged(self, ticket_ids: Sequence[str]) -> None:
+        """Note that these tickets are in a log, so that they are not logged again when they are taken next."""
+        ...
+
+    async def groups_notified(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:
+        """Name those of *fingerprints* with a ticket that was notified within that time, and not quietly."""
         ...
 
     async def raise_alarm(self, kind: str, facts: Mapping[str, Any]) -> bool:
@@ -142,9 +149,9 @@ class LetterStore(Protocol):
         """Note that what an alarm was about is over; false if it is not raised."""
         ...
 
-    async def deaths_within(self, length: timedelta) -> int:
-        """Count the letters whose job has failed within that time."""
-        ...
+
+class RetentionStore(Protocol):
+    """The part of a store that archives, deletes and restores."""
 
     async def letters_to_archive(
         self, *, older_than: timedelta | None, beyond: int | None, limit: int
@@ -164,8 +171,8 @@ class LetterStore(Protocol):
     async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
         """Delete letters that are as they were seen, and those of their jobs that are still failed; name them.
 
-        Not one whose plan has begun since, nor one whose job another waits for. A ticket that was not told stays, and
-        keeps in its facts what there is to tell.
+        Not one whose plan has begun since, nor one whose job another waits for. A ticket that was not notified stays, and
+        keeps in its facts what its notification says.
         """
         ...
 
@@ -173,7 +180,7 @@ class LetterStore(Protocol):
         """Put letters and jobs back as they were, each whole or not at all; name them.
 
         One whose job, or letter, is there is left alone. A letter counts as new for its retention, and its version is
-        the next: whoever has seen it before it was archived cannot delete it. A job has its key and its version again,
+        the next: a caller that has seen it before it was archived cannot delete it. A job has its key and its version again,
         unless another was submitted with them since; its history says so then.
         """
         ...
@@ -198,5 +205,5 @@ class LetterStore(Protocol):
         ...
 
     async def purge_tickets(self, *, older_than: timedelta, limit: int) -> int:
-        """Delete tickets that were told so long ago, and have no letter; count them."""
+        """Delete tickets that were notified so long ago, and have no letter; count them."""
         ...

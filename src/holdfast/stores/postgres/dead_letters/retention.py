@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from holdfast.core.dead_letters.letter import letter_id
-from holdfast.ports.letters import Seen
+from holdfast.ports.dead_letters import Seen
 from holdfast.stores.letter_rows import (
     KEY_LOST,
     Columns,
@@ -19,29 +19,29 @@ from holdfast.stores.letter_rows import (
     record_from,
 )
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
-from holdfast.stores.postgres.purging import PostgresPurgeScan
+from holdfast.stores.postgres.dead_letters.purging import PostgresPurgeScan
 from holdfast.stores.queries import Statements
+from holdfast.stores.rows import unzipped
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection
 
 PARTS = ("letters", "jobs", "steps", "stages", "events", "signals", "keys", "versions")
-"""Where a letter's record comes from. The letter is first: it is locked, so that the others tell of the same moment."""
+"""Where a letter's record comes from. The letter is first: it is locked, so that the others are of the same moment."""
 
 
-class PostgresKeeping:
-    """The part of `LetterStore` that is about what is kept how long."""
+class PostgresRetention:
+    """The `RetentionStore` port."""
 
-    _connections: Connections
-    _sql: Statements
-
-    def __init__(self) -> None:
-        self._finished_walk = PostgresPurgeScan(self._sql["purge_finished"], str(UUID(int=0)))
+    def __init__(self, connections: Connections, sql: Statements) -> None:
+        self._connections = connections
+        self._sql = sql
+        self._finished_walk = PostgresPurgeScan(sql["purge_finished"], str(UUID(int=0)))
         self._stubs_walk = PostgresPurgeScan(
-            self._sql["purge_stubs"], datetime(1970, 1, 1, tzinfo=UTC), str(UUID(int=0))
+            sql["purge_stubs"], datetime(1970, 1, 1, tzinfo=UTC), str(UUID(int=0))
         )
-        self._keys_walk = PostgresPurgeScan(self._sql["purge_keys"], "", "", "")
-        self._versions_walk = PostgresPurgeScan(self._sql["purge_versions"], "", "", "", 0)
+        self._keys_walk = PostgresPurgeScan(sql["purge_keys"], "", "", "")
+        self._versions_walk = PostgresPurgeScan(sql["purge_versions"], "", "", "", 0)
 
     async def letters_to_archive(
         self, *, older_than: timedelta | None, beyond: int | None, limit: int
@@ -72,11 +72,11 @@ class PostgresKeeping:
         return found
 
     async def _keep_facts(self, connection: "Connection", job_ids: Sequence[str]) -> None:
-        """Write down what has to be told of letters that are about to be deleted."""
+        """Keep what the notification of letters that are about to be deleted says."""
         tickets = await connection.fetch(self._sql["lock_tickets"], job_ids)
-        untold = sorted({row["job_id"] for row in tickets if not row["told"]})
-        if untold:
-            letters = await connection.fetch(self._sql["kept_letters"], untold)
+        unnotified = sorted({row["job_id"] for row in tickets if not row["told"]})
+        if unnotified:
+            letters = await connection.fetch(self._sql["kept_letters"], unnotified)
             ids, facts = [row["job_id"] for row in letters], [facts_from(row) for row in letters]
             await connection.execute(self._sql["keep_facts"], ids, facts)
 
@@ -123,18 +123,10 @@ class PostgresKeeping:
         return purged
 
     async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
-        return await self._purged("purge_plans", older_than, limit)
+        return len(await self._connections.fetch(self._sql["purge_plans"], older_than, limit))
 
     async def purge_tickets(self, *, older_than: timedelta, limit: int) -> int:
-        return await self._purged("purge_tickets", older_than, limit)
-
-    async def _purged(self, statement: str, older_than: timedelta, limit: int) -> int:
-        return len(await self._connections.fetch(self._sql[statement], older_than, limit))
-
-
-def unzipped(seen: Sequence[Seen]) -> tuple[list[str], list[int]]:
-    """Give ids and versions apart, as `unnest` wants them."""
-    return [job_id for job_id, _ in seen], [version for _, version in seen]
+        return len(await self._connections.fetch(self._sql["purge_tickets"], older_than, limit))
 
 
 def _by_job(rows: Sequence[Any]) -> dict[str, list[Any]]:

@@ -3,7 +3,7 @@
 import sqlite3
 from typing import Any
 
-from holdfast.stores.sqlite.submitting import SQL
+from holdfast.stores.sqlite.statements import SQL
 
 LOOKS = 10
 """How many rows are looked at, at most, for each that may be deleted."""

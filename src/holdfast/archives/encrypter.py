@@ -8,7 +8,7 @@ from holdfast.core.errors import ArchiveDamaged, ConfigError
 MIN_KEY_BYTES = 32
 
 
-class FernetSealer:
+class FernetEncrypter:
     """Encrypts with the first of *keys* and decrypts with any: to rotate, put a new key in front and keep the old ones.
 
     A key is any secret of 32 bytes or more; its SHA-256 is the Fernet key. Raises `ConfigError` for less.
@@ -26,10 +26,10 @@ class FernetSealer:
         self._fernet = MultiFernet([Fernet(_derive_key(key)) for key in keys])
         self._invalid_token = InvalidToken
 
-    def seal(self, text: str) -> str:
+    def encrypt(self, text: str) -> str:
         return self._fernet.encrypt(text.encode()).decode()
 
-    def unseal(self, text: str) -> str:
+    def decrypt(self, text: str) -> str:
         try:
             return self._fernet.decrypt(text.encode()).decode()
         except self._invalid_token as error:

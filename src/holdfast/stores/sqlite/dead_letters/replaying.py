@@ -1,13 +1,13 @@
-"""Bringing failed jobs back in a SQLite file, whoever asks for it: their owner, or a plan."""
+"""Bringing failed jobs back in a SQLite file: asked for by their owner, or by a plan."""
 
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.stores.sqlite.submitting import SQL
+from holdfast.stores.sqlite.statements import SQL
 
-NOBODY: Mapping[str, Any] = {}
+NO_DETAILS: Mapping[str, Any] = {}
 
 
 def bring_back(
@@ -19,22 +19,31 @@ def bring_back(
     generation: int | None = None,
     restart: bool = False,
     same_deadline: bool = False,
-    told: Mapping[str, Any] = NOBODY,
+    details: Mapping[str, Any] = NO_DETAILS,
 ) -> dict[str, str]:
     """Make new generations of those jobs that have failed and are *owner*'s; give their queues by their ids.
 
     With a *generation*, only of jobs that have failed in that one.
     """
-    wanted = {"ids": json.dumps(list(job_ids)), "owner": owner, "generation": generation}
-    queues = {row["id"]: row["queue"] for row in connection.execute(SQL["failed_jobs"], wanted)}
+    asked = {"ids": json.dumps(list(job_ids)), "owner": owner, "generation": generation}
+    queues = {row["id"]: row["queue"] for row in connection.execute(SQL["failed_jobs"], asked)}
     if queues:
         ids = json.dumps(list(queues))
-        how = {"restart": restart, "same_deadline": same_deadline, "meta": json.dumps(told)}
+        how = {"restart": restart, "same_deadline": same_deadline, "meta": json.dumps(details)}
         for statement in ("retry", "retry_history", "forget_stages", "forget_end"):
             connection.execute(SQL[statement], {"ids": ids, "now": now, **how})
         if restart:
             connection.execute(SQL["mark_restart"], {"ids": ids, "now": now})
     return queues
+
+
+def retry(
+    connection: sqlite3.Connection, now: int, *, job_id: str, owner: str | None, generation: int | None
+) -> bool:
+    """Bring a failed job back for its owner, and close its letter; false if it has not failed."""
+    back = bring_back(connection, [job_id], now, owner=owner, generation=generation)
+    close_letters(connection, back, now, actor="owner", notes="retried by its owner")
+    return bool(back)
 
 
 def close_letters(

@@ -16,7 +16,7 @@ class PostgresPurgeScan:
     """Goes on where it has come to, and begins again at the end.
 
     What cannot be deleted yet stays on the way; looked at from the start each time, it would cost more and more. The
-    place is known here alone: whoever has another walks beside this one, and neither deletes what the other has.
+    place is known here alone: another scan walks beside this one, and neither deletes what the other has.
     """
 
     def __init__(self, sql: str, *first: Any) -> None:

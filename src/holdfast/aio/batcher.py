@@ -5,6 +5,7 @@ without delay; under load, batches form without a timer.
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +27,7 @@ class Batcher(Generic[T, R]):
         self,
         write: Callable[[list[T]], Awaitable[Sequence[R]]],
         *,
-        limit: int,
+        limit: int = sys.maxsize,
         name: str,
         retry_on: "R | None" = None,
         retried_by: "Batcher[T, R] | None" = None,

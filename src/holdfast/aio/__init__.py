@@ -1,0 +1,1 @@
+"""What the engine and the stores share of asyncio."""

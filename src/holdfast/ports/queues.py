@@ -1,0 +1,59 @@
+"""Queues: which are paused, and how many jobs are in each."""
+
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from holdfast.core.jobs.states import Status
+
+
+class Pause(NamedTuple):
+    """A queue that was paused, by whom and why."""
+
+    queue: str
+    at: datetime
+    actor: str
+    reason: str
+
+
+class Depth(NamedTuple):
+    """How many jobs of a queue are in one state, and how long the first of them has been in it.
+
+    *state* is `ready`, `scheduled` for a later time, `waiting` for something, `held` because its provider cannot be
+    called, or `processing`.
+    """
+
+    queue: str
+    state: str
+    jobs: int
+    oldest: timedelta
+
+
+class QueueStore(Protocol):
+    """The part of a store that is about queues."""
+
+    async def pause(self, queue: str, *, actor: str, reason: str) -> bool:
+        """Have no worker claim from *queue* until it is resumed; false if it was paused before."""
+        ...
+
+    async def resume(self, queue: str) -> bool:
+        """Let workers claim from *queue* again; false if it was not paused."""
+        ...
+
+    async def paused(self) -> list[Pause]:
+        """List the queues that are paused."""
+        ...
+
+    async def counts(self) -> dict[tuple[str, Status], int]:
+        """Count live jobs by queue and state, and ended ones by state under the queue's name.
+
+        Exact, and as expensive as there are jobs: for tests, not for what people or services ask again and again.
+        """
+        ...
+
+    async def depths(self) -> list[Depth]:
+        """Count live jobs by queue and state. The cost grows with them, and not with those that have ended."""
+        ...
+
+    async def recent(self, *, limit: int) -> list[str]:
+        """Name the queues of the *limit* newest jobs that have ended."""
+        ...

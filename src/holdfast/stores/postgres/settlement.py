@@ -1,0 +1,147 @@
+"""What became of claimed jobs, written to PostgreSQL."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import asyncpg
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transition
+from holdfast.ports.store import Settled
+from holdfast.stores import rows
+from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.queries import Statements
+from holdfast.stores.rows import (
+    TIMEOUT,
+    Lease,
+    columns,
+    failure_text,
+    filled,
+    refused,
+    requeue_meta,
+    settled,
+    shared,
+    unzipped,
+)
+
+_ID = attrgetter("id")
+_RESULT = [*map(attrgetter, ("id", "token", "result"))]
+_REQUEUE: list[Callable[[Any], Any]] = [
+    *map(attrgetter, ("id", "token", "delay")),
+    lambda change: int(change.gives_back),
+    attrgetter("event"),
+    requeue_meta,
+    *map(attrgetter, ("seen", "awaits")),
+    lambda change: None if change.held_by is None else change.held_by.text,
+    attrgetter("keeps_losses"),
+]
+_STAGE: list[Callable[[Any], Any]] = [
+    *map(attrgetter, ("id", "token", "key.name", "key.call", "status", "attempt", "fingerprint", "result")),
+    lambda change: failure_text(change.failure),
+    *map(attrgetter, ("provider", "brief_fingerprint")),
+]
+
+
+class Settlement:
+    """Writes stages, requeues and ends, each kind in one statement."""
+
+    def __init__(self, connections: Connections, sql: Statements) -> None:
+        self._connections = connections
+        self._sql = sql
+
+    async def settle(self, batch: Sequence[Transition]) -> list[Settled]:
+        """Write what became of claimed jobs, as `Store.settle` says."""
+        # In the order in which every transaction locks jobs: a parent marks its children while they end.
+        ordered = sorted(batch, key=_ID)
+        stages = [change for change in ordered if isinstance(change, StageWrite)]
+        backs = [change for change in ordered if isinstance(change, Requeue)]
+        ends = [change for change in ordered if isinstance(change, Finish)]
+        applied: set[Lease] = set()
+        late: set[Lease] = set()
+        unsent: list[Transition] = []
+        for row in await self._write_unlocked(self._store_stages, stages, unsent):
+            applied.add((row[0], row[1]))
+        for row in await self._write_unlocked(self._requeue, backs, unsent):
+            applied.add((row[0], row[1]))
+        for row in await self._write_unlocked(self._finish, ends, unsent):
+            applied.add((row[0], row[1]))
+            if row[2]:
+                late.add((row[0], row[1]))
+        if len(applied) < len(batch):
+            missing = [end for end in ends if end[:2] not in applied and end not in unsent]
+            late |= await self._keep_late(missing)
+        answers = settled(batch, applied, late, await self.fates(refused(batch, applied, late)))
+        if unsent:
+            return [
+                Settled.LOCKED if change in unsent else answer
+                for change, answer in zip(batch, answers, strict=True)
+            ]
+        return answers
+
+    async def _write_unlocked(
+        self,
+        write: "Callable[[list[Any]], Awaitable[list[asyncpg.Record]]]",
+        changes: Sequence[Transition],
+        unsent: list[Transition],
+    ) -> "list[asyncpg.Record]":
+        """Write *changes*; when that has waited too long for locked jobs, add theirs to *unsent* and write the others.
+
+        The changes of a job keep their order: what follows one that was not sent is not sent either.
+        """
+        waiting = {change.id for change in unsent}
+        unsent += [change for change in changes if change.id in waiting]
+        free = [change for change in changes if change.id not in waiting]
+        while free:
+            try:
+                return await write(free)
+            except StoreUnavailable as error:
+                if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                    raise
+                ids = [change.id for change in free]
+                unlocked = {row["id"] for row in await self._connections.fetch(self._sql["not_locked"], ids)}
+                if unlocked.issuperset(ids):
+                    raise  # it was another lock than that of a job, or it has been released since
+            unsent += [change for change in free if change.id not in unlocked]
+            free = [change for change in free if change.id in unlocked]
+        return []
+
+    async def _store_stages(self, stages: list[Any]) -> "list[asyncpg.Record]":
+        return await self._connections.fetch(
+            self._sql["store_stages"],
+            *columns(stages, *_STAGE),
+            timeout=self._connections.answer_timeout(change.result for change in stages),
+        )
+
+    async def _requeue(self, backs: list[Any]) -> "list[asyncpg.Record]":
+        return await self._connections.fetch(self._sql["requeue"], *columns(backs, *_REQUEUE))
+
+    async def _finish(self, ends: list[Any]) -> "list[asyncpg.Record]":
+        # Nearly every job completes: what only others have is looked for in lists of nothing, not in a call for each.
+        failures = [None if end.failure is None else failure_text(end.failure) for end in ends]
+        if_overdue = [True if end.if_overdue else None for end in ends]
+        return await self._connections.fetch(
+            self._sql["finish"],
+            *columns(ends, *_RESULT),
+            filled(failures),
+            *columns(ends, attrgetter("stage")),
+            filled(if_overdue),
+            *shared(ends, attrgetter("status")),
+            TIMEOUT,
+            timeout=self._connections.answer_timeout(change.result for change in ends),
+        )
+
+    async def fates(self, leases: Sequence[Lease]) -> dict[Lease, Settled]:
+        """Ask what became of leases under which nothing was written; nearly always there is none."""
+        return (
+            rows.fates(await self._connections.fetch(self._sql["fates"], *unzipped(leases))) if leases else {}
+        )
+
+    async def _keep_late(self, ends: Sequence[Finish]) -> set[Lease]:
+        """Keep the results among *ends* whose lease the deadline ended."""
+        results = [end for end in ends if end.status is Status.COMPLETED]
+        if not results:
+            return set()
+        rows = await self._connections.fetch(self._sql["keep_late"], *columns(results, *_RESULT))
+        return {(row[0], row[1]) for row in rows}

@@ -1,0 +1,95 @@
+"""Leases in a SQLite file: claimed, extended, begun and reclaimed. Each function runs in the transaction that is open."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from holdfast.ports.store import Extension, Settled
+from holdfast.stores import rows
+from holdfast.stores.rows import Lease
+from holdfast.stores.sqlite.deadlines import overdue_among
+from holdfast.stores.sqlite.statements import SQL
+
+Led = TypeVar("Led", bound=Sequence[Any])
+"""A row that is led by a job's id and token."""
+
+
+def claim(
+    connection: sqlite3.Connection,
+    now: int,
+    *,
+    worker: str,
+    queue: str,
+    limit: int,
+    lease: int,
+    knows: str | None,
+) -> str:
+    """Lease ready jobs to *worker*, and give them as JSON."""
+    claimable = {"queue": queue, "limit": limit, "now": now, "knows": knows}
+    ids, found = connection.execute(SQL["claimable"], claimable).fetchone()
+    if ids != "[]":
+        connection.execute(SQL["take"], {"worker": worker, "lease": lease, "now": now, "ids": ids})
+    return str(found)
+
+
+def extend(connection: sqlite3.Connection, now: int, *, leases: Sequence[Lease], lease: int) -> Extension:
+    """Push those of *leases* forward that still hold, and say what became of the others."""
+    still_held = held(connection, leases)
+    kept = [job_id for job_id, _ in still_held]
+    ids = json.dumps(kept)
+    connection.execute(SQL["extend"], {"lease": lease, "now": now, "ids": ids})
+    [to_cancel] = connection.execute(SQL["cancel_requested"], {"ids": ids}).fetchone()
+    others = frozenset(job_id for job_id, _ in leases).difference(kept)
+    why = fates(connection, [gone for gone in leases if gone[0] in others])
+    ended = frozenset(job_id for (job_id, _), fate in why.items() if fate is Settled.OVER)
+    return Extension(
+        lost=others - ended,
+        cancel_requested=frozenset(json.loads(to_cancel)),
+        timed_out=overdue_among(connection, now, still_held) | ended,
+    )
+
+
+def begin(connection: sqlite3.Connection, now: int, *, leases: Sequence[Lease]) -> list[Lease]:
+    """Spend the attempts of suspects; give the leases that still hold."""
+    return apply(connection, now, [list(lease) for lease in leases], "begin")
+
+
+def reclaim(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str]:
+    """Put jobs whose lease ran out back into their queue, and name them."""
+    [ids] = connection.execute(SQL["lost"], {"limit": limit, "now": now}).fetchone()
+    if ids != "[]":
+        lost = {"ids": ids, "now": now}
+        [suspected] = connection.execute(SQL["suspected_workers"], lost).fetchone()
+        if suspected != "[]":
+            connection.execute(SQL["forget_lost_workers"], {"now": now})
+            connection.execute(SQL["note_lost_workers"], lost)
+        for statement in ("reclaim_history", "reclaim"):
+            connection.execute(SQL[statement], {**lost, "suspected": suspected})
+    return list(json.loads(ids))
+
+
+def apply(connection: sqlite3.Connection, now: int, batch: list[list[Any]], *statements: str) -> list[Lease]:
+    """Keep the rows of *batch* whose lease still holds, run *statements* over them, and give their leases."""
+    kept = held(connection, batch)
+    if kept:
+        ids = json.dumps([row[0] for row in kept])
+        values = {"batch": json.dumps(kept, ensure_ascii=False), "ids": ids, "now": now}
+        for name in statements:
+            connection.execute(SQL[name], values)
+    return [(row[0], row[1]) for row in kept]
+
+
+def held(connection: sqlite3.Connection, batch: Sequence[Led]) -> Sequence[Led]:
+    """Keep the rows of *batch* whose job is still leased under their token."""
+    leases = {"batch": json.dumps([row[:2] for row in batch])}
+    [count] = connection.execute(SQL["count_held"], leases).fetchone()
+    if count == len(batch):
+        return batch
+    [places] = connection.execute(SQL["held"], leases).fetchone()
+    return [batch[place] for place in json.loads(places)]
+
+
+def fates(connection: sqlite3.Connection, leases: Sequence[Lease]) -> dict[Lease, Settled]:
+    """Ask what became of leases under which nothing was written; nearly always there is none."""
+    return rows.fates(connection.execute(SQL["fates"], {"batch": json.dumps(leases)})) if leases else {}
