@@ -12,7 +12,7 @@ from holdfast.engine.providers.service import ProviderService, ProviderStatus
 from holdfast.face import Database
 from holdfast.ports import SchemaState
 from holdfast.ports.providers import ProviderEvent
-from holdfast.ports.store import Depth, Pause
+from holdfast.ports.queues import Depth, Pause
 
 __all__ = [
     "Archived",

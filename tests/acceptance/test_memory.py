@@ -61,7 +61,7 @@ def note(request: pytest.FixtureRequest, **measured: float) -> None:
 async def drained(hold: Holdfast, count: int) -> None:
     """Wait until *count* jobs have completed."""
     async with asyncio.timeout(TIMEOUT):
-        while (await hold.runtime.store.counts()).get(("default", Status.COMPLETED), 0) < count:
+        while (await hold.runtime.store.queues.counts()).get(("default", Status.COMPLETED), 0) < count:
             await asyncio.sleep(0.2)
 
 

@@ -288,14 +288,14 @@ async def test_letters_that_another_key_sealed_are_not_opened(archive: Archive) 
     [record] = await get_letters(archive, FernetEncrypter(KEY))
 
     with pytest.raises(ArchiveDamaged, match=r"encrypted with another key, or changed; give the key"):
-        decrypt_record(record, FernetSealer(OTHER_KEY).unseal)
+        decrypt_record(record, FernetEncrypter(OTHER_KEY).decrypt)
 
 
 async def test_a_manifest_that_another_key_signed_is_not_read(archive: Archive) -> None:
     await put_letters(archive, FernetEncrypter(KEY))
 
     with pytest.raises(ArchiveDamaged, match=r"encrypted with another key, or changed; give the key"):
-        await get_letters(archive, FernetSealer(OTHER_KEY))
+        await get_letters(archive, FernetEncrypter(OTHER_KEY))
 
 
 async def test_a_machine_without_threads_is_an_archive_that_is_away(place: Place) -> None:
@@ -559,7 +559,7 @@ def test_a_new_key_seals_and_the_old_one_still_opens() -> None:
 @pytest.mark.parametrize("text", ["", "no token", "\u00e9"])
 def test_what_was_never_sealed_does_not_open(text: str) -> None:
     with pytest.raises(ArchiveDamaged, match=r"^the archive cannot be decrypted"):
-        FernetSealer(KEY).unseal(text)
+        FernetEncrypter(KEY).decrypt(text)
 
 
 def test_a_sealed_text_that_was_changed_does_not_open() -> None:

@@ -569,7 +569,7 @@ async def test_a_dry_run_says_so_when_a_letter_came_back_without_its_job(
         await replayed(hold, clock, await planned(hold, job_id))
     await clock.advance(HOUR)
     assert await hold.dead_letters.archive() == 1
-    assert await hold.runtime.store.purge_finished(older_than=timedelta(minutes=1), limit=9) == 1
+    assert await hold.runtime.store.retention.purge_finished(older_than=timedelta(minutes=1), limit=9) == 1
     assert await hold.dead_letters.restore(job_id) == ([job_id], {})
 
     refused = (await hold.dead_letters.plan(job_id, safe="keyed", actor="ann")).refused

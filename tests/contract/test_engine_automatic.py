@@ -245,7 +245,7 @@ async def test_many_letters_go_on_by_themselves_over_several_pages_and_at_a_pace
     for _ in range(2):
         for _ in range(3):
             await look(hold)
-        [plan] = await hold.runtime.store.running_plans()  # the second page waits for its turn
+        [plan] = await hold.runtime.store.replay_plans.running()  # the second page waits for its turn
         assert (
             len(await hold.dead_letters.list(LetterFilter(states=(LetterState.REPLAYING,), limit=120)))
             <= PACE

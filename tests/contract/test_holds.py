@@ -76,7 +76,7 @@ async def test_jobs_behind_held_ones_are_claimed(store: Store) -> None:
 async def test_a_job_that_is_let_out_is_ready_and_its_claim_says_who_held_it(store: Store) -> None:
     job_id = await a_held_job(store)
 
-    assert await store.let_out(LLM, limit=10) == 1
+    assert await store.providers.release(LLM, limit=10) == 1
 
     assert (await store.get(job_id)).held_by is None
     claim = await claimed(store)
@@ -93,7 +93,7 @@ async def test_who_has_been_held_longest_is_let_out_first(store: Store, clock: D
         held.append(await a_held_job(store))
         await clock.advance(timedelta(seconds=1))
 
-    assert await store.let_out(LLM, limit=2) == 2
+    assert await store.providers.release(LLM, limit=2) == 2
 
     assert sorted(await ready(store)) == sorted(held[:2])
 
@@ -102,14 +102,14 @@ async def test_a_job_that_is_held_again_goes_to_the_back(store: Store, clock: Da
     first = await a_held_job(store)
     await clock.advance(timedelta(seconds=1))
     second = await a_held_job(store)
-    await store.let_out(LLM, limit=1)
+    await store.providers.release(LLM, limit=1)
     trial = await claimed(store)
     await clock.advance(timedelta(seconds=1))
 
     await settled(store, hold(trial, "the trial failed", held_by=LLM))
 
     assert trial.id == first
-    await store.let_out(LLM, limit=1)
+    await store.providers.release(LLM, limit=1)
     assert (await claimed(store)).id == second
 
 
@@ -123,7 +123,7 @@ async def test_news_does_not_change_who_has_been_held_longest(store: Store, cloc
 
     assert (await store.get(first)).held_by == "llm"
     assert await ready(store) == []
-    await store.let_out(LLM, limit=1)
+    await store.providers.release(LLM, limit=1)
     assert (await claimed(store)).id == first
 
 
@@ -138,7 +138,7 @@ async def test_a_job_that_may_have_taken_workers_down_is_still_a_suspect_after_i
         await store.reclaim(limit=10)
 
     await settled(store, hold(await claimed(store), WHY, held_by=LLM))
-    await store.let_out(LLM, limit=1)
+    await store.providers.release(LLM, limit=1)
 
     again = await claimed(store)
     assert (again.attempt, again.losses) == (3, 2)
@@ -148,9 +148,9 @@ async def test_only_the_holders_own_jobs_are_let_out(store: Store) -> None:
     await a_held_job(store, by=SPEECH)
     mine = await a_held_job(store, by=LLM)
 
-    assert await store.let_out(LLM, limit=10) == 1
-    assert await store.let_out(LLM, limit=10) == 0
-    assert await store.let_out(Holder("nobody"), limit=10) == 0
+    assert await store.providers.release(LLM, limit=10) == 1
+    assert await store.providers.release(LLM, limit=10) == 0
+    assert await store.providers.release(Holder("nobody"), limit=10) == 0
 
     assert await ready(store) == [mine]
 
@@ -159,25 +159,25 @@ async def test_two_who_let_out_at_once_let_out_different_jobs(store: Store, othe
     for _ in range(10):
         await a_held_job(store)
 
-    out = await asyncio.gather(*[each.let_out(LLM, limit=3) for each in (store, other_store) * 2])
+    out = await asyncio.gather(*[each.providers.release(LLM, limit=3) for each in (store, other_store) * 2])
 
     # A row that somebody else is at may be left to them; nothing is counted twice.
     assert sum(out) == len(await ready(store))
-    assert sum(out) + (await store.held()).get(LLM, 0) == 10
+    assert sum(out) + (await store.providers.count_held()).get(LLM, 0) == 10
 
 
 async def test_holders_are_named_and_their_jobs_counted(store: Store) -> None:
     for holder in (SPEECH, LLM, LLM, CUSTOMER):
         await a_held_job(store, by=holder)
 
-    assert set(await store.holders()) == {LLM, CUSTOMER, SPEECH}
-    assert await store.held() == {LLM: 2, CUSTOMER: 1, SPEECH: 1}
+    assert set(await store.providers.holders()) == {LLM, CUSTOMER, SPEECH}
+    assert await store.providers.count_held() == {LLM: 2, CUSTOMER: 1, SPEECH: 1}
 
-    await store.let_out(SPEECH, limit=1)
-    await store.let_out(LLM, limit=1)
+    await store.providers.release(SPEECH, limit=1)
+    await store.providers.release(LLM, limit=1)
 
-    assert set(await store.holders()) == {LLM, CUSTOMER}
-    assert await store.held() == {LLM: 1, CUSTOMER: 1}
+    assert set(await store.providers.holders()) == {LLM, CUSTOMER}
+    assert await store.providers.count_held() == {LLM: 1, CUSTOMER: 1}
 
 
 async def test_nobody_holds_anything_in_a_store_without_held_jobs(store: Store) -> None:
@@ -193,8 +193,8 @@ async def test_a_held_job_is_cancelled_at_once(store: Store) -> None:
     assert await store.cancel(job_id) is Status.CANCELLED
 
     assert (await store.get(job_id)).held_by is None
-    assert await store.held() == {}
-    assert await store.let_out(LLM, limit=10) == 0
+    assert await store.providers.count_held() == {}
+    assert await store.providers.release(LLM, limit=10) == 0
 
 
 async def test_a_deadline_reaches_a_held_job(store: Store, clock: DatabaseClock) -> None:
@@ -237,13 +237,13 @@ async def test_a_job_that_goes_back_for_another_reason_is_held_by_nobody(
     store: Store, clock: DatabaseClock, way: str
 ) -> None:
     await a_held_job(store)
-    await store.let_out(LLM, limit=1)
+    await store.providers.release(LLM, limit=1)
     claim = await claimed(store)
 
     await settled(store, WAYS_BACK[way](claim))
 
     assert (await store.get(claim.id)).held_by is None
-    assert await store.let_out(LLM, limit=10) == 0
+    assert await store.providers.release(LLM, limit=10) == 0
     await clock.advance(LONG)
     await store.promote(limit=10)
     assert (await claimed(store)).held_by is None
@@ -253,7 +253,7 @@ async def test_a_job_whose_worker_died_after_it_was_let_out_still_says_who_held_
     store: Store, clock: DatabaseClock
 ) -> None:
     job_id = await a_held_job(store)
-    await store.let_out(LLM, limit=1)
+    await store.providers.release(LLM, limit=1)
     await claimed(store)
 
     await clock.advance(LEASE + timedelta(seconds=1))
@@ -264,7 +264,7 @@ async def test_a_job_whose_worker_died_after_it_was_let_out_still_says_who_held_
 
 async def test_a_job_that_was_held_and_failed_comes_back_as_new(store: Store) -> None:
     job_id = await a_held_job(store)
-    await store.let_out(LLM, limit=1)
+    await store.providers.release(LLM, limit=1)
     claim = await claimed(store)
     await settled(store, fail(claim, a_failure(), POLICY, roll=0.5, attempt=POLICY.attempts))
 
@@ -276,7 +276,7 @@ async def test_a_job_that_was_held_and_failed_comes_back_as_new(store: Store) ->
 
 async def test_a_job_that_was_let_out_ends_like_any_other(store: Store) -> None:
     job_id = await a_held_job(store)
-    await store.let_out(LLM, limit=1)
+    await store.providers.release(LLM, limit=1)
 
     await settled(store, complete(await claimed(store), '"done"'))
 
@@ -307,6 +307,6 @@ async def test_a_hint_goes_out_whenever_jobs_are_let_out(store: Store) -> None:
         # The submission accounts for two of them at most; a listener that is only just connecting misses some.
         while heard.count(Hint(HintKind.READY, "mail")) < 5:
             await settled(store, hold(await claimed(store, queue="mail"), WHY, held_by=LLM))
-            assert await store.let_out(LLM, limit=1) == 1
+            assert await store.providers.release(LLM, limit=1) == 1
             await asyncio.sleep(0)
     unsubscribe()

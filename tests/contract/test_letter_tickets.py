@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import ErrorClass
 from holdfast.ports import Store
-from holdfast.ports.letters import TicketRow
+from holdfast.ports.dead_letters import TicketRow
 from holdfast.types import Failure
 from tests.builders import a_failure, a_job
 from tests.contract.burials import a_failure_at, a_letter, a_replay, completed, failed

@@ -200,7 +200,7 @@ async def test_it_counts_how_often_its_job_was_held_but_not_how_often_it_waited(
     claim = await a_claim(store)
     for _ in range(2):
         await store.settle("worker", [hold(claim, "its breaker is open", held_by=Holder("llm"))])
-        assert await store.let_out(Holder("llm"), limit=9) == 1
+        assert await store.providers.release(Holder("llm"), limit=9) == 1
         claim = await claimed(store)
     waits = park(claim, "sleeps", delay=timedelta(0), seen=-1, awaits=False)
     await store.settle("worker", [waits])

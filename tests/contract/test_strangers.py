@@ -78,7 +78,7 @@ async def test_jobs_held_for_their_name_all_go_to_the_worker_that_knows_it_and_t
 async def test_a_job_let_out_for_those_who_know_its_name_is_left_to_them(store: Store) -> None:
     held = await a_claim(store, a_job(name="double"))
     await store.settle("worker", [held_for_its_name(held)])
-    assert await store.let_out(Holder(job="double", queue="default"), limit=9) == 1
+    assert await store.providers.release(Holder(job="double", queue="default"), limit=9) == 1
     [fresh] = await submitted(store, a_job(name="double"))
 
     [taken] = await store.claim("old", "default", limit=9, lease=LEASE, knows=["other"])
@@ -100,7 +100,7 @@ async def test_jobs_held_for_their_name_are_released_by_a_worker_that_serves_the
         assert (await hold.wait(mail.id, timeout=PATIENCE)).result == "42"
 
     # Holders are looked at in order, so that of the queue "default" was passed over.
-    assert await store.holders() == [Holder(job="double", queue="default")]
+    assert await store.providers.holders() == [Holder(job="double", queue="default")]
     assert [(line["queue"], line["jobs"]) for line in logger.lines("jobs released")] == [("mail", 1)]
 
 

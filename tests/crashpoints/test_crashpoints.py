@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import pytest
 
 from holdfast.ports import Store
-from holdfast.ports.letters import LetterStore
-from holdfast.ports.providers import ProviderStore
 from holdfast.stores.sqlite import store
 from tests.crashpoints.planned_fault import PlannedFault, Spot
 from tests.crashpoints.walk import TURNS, faults_at, faults_in_turn, play, play_each

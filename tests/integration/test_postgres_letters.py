@@ -173,7 +173,7 @@ async def test_a_letter_whose_plan_begins_while_it_is_forgotten_stays(
     await other.execute("BEGIN")
     await other.execute("UPDATE holdfast.plans SET running = true, version = version + 1")
 
-    acting = asyncio.create_task(store.forget_letters([(claim.id, 2)]))
+    acting = asyncio.create_task(store.retention.forget_letters([(claim.id, 2)]))
     async with asyncio.timeout(TIMEOUT):
         while not await watcher.fetchval(WAITING):
             await asyncio.sleep(0.01)

@@ -316,7 +316,7 @@ async def let_out(url: str, job_id: str) -> bool:
     """Release a job that must still be held; return whether it was."""
     async with Holdfast(url) as hold:
         held_by = (await hold.read(job_id)).held_by
-        return held_by == "llm" and await hold.runtime.store.let_out(Holder("llm"), limit=1) == 1
+        return held_by == "llm" and await hold.runtime.store.providers.release(Holder("llm"), limit=1) == 1
 
 
 async def left_by_old_workers(url: str) -> str:
@@ -328,7 +328,9 @@ async def left_by_old_workers(url: str) -> str:
 
         job = await refuse.submit()
         await hold.wait(job.id, timeout=TIMEOUT)
-        return (await hold.runtime.store.letter(job.id)).failure.message.removeprefix("ValueError: ")
+        return (await hold.runtime.store.dead_letters.get(job.id)).failure.message.removeprefix(
+            "ValueError: "
+        )
 
 
 async def families(url: str) -> str:

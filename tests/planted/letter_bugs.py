@@ -22,8 +22,8 @@ from holdfast.engine.dead_letters.archiver import Archiver
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
 from holdfast.engine.dead_letters.ticket_notifier import BATCH, LEASE, TicketNotifier
 from holdfast.engine.execution.job_context import JobContext
-from holdfast.stores.sqlite import letters
-from holdfast.stores.sqlite.replaying import bring_back
+from holdfast.stores.sqlite.dead_letters import dead_letters, replay_plans
+from holdfast.stores.sqlite.dead_letters.replaying import bring_back
 from tests.planted.planting import Bug, Schema, Sql, Swap
 
 if TYPE_CHECKING:

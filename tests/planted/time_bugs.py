@@ -30,7 +30,7 @@ def _without_notices() -> list[tuple[int, str]]:
 
 async def _hear_pauses_once(self: Any) -> None:
     if self.paused is None:
-        self.paused = frozenset(pause.queue for pause in await self._store.paused_queues())
+        self.paused = frozenset(pause.queue for pause in await self._store.queues.paused())
         self._wake_worker()
 
 

@@ -54,11 +54,11 @@ class SimulatedArchive:
 
     def _records(self) -> list[dict[str, Any]]:
         manifests = [
-            load_manifest(data, Base64Sealer().unseal)
+            load_manifest(data, Base64Encrypter().decrypt)
             for name, data in self.files.items()
             if is_manifest(name)
         ]
-        sealer = Base64Sealer()
+        encrypter = Base64Encrypter()
         return [
             decrypt_record(record, encrypter.decrypt)
             for manifest in manifests
@@ -97,7 +97,7 @@ class SimulatedArchive:
 
     def _check(self, data: bytes) -> None:
         """A manifest lists records that are there, byte for byte."""
-        manifest = load_manifest(data, Base64Sealer().unseal)
+        manifest = load_manifest(data, Base64Encrypter().decrypt)
         kept = self.files.get(manifest.name, b"")
         if hashlib.sha256(kept).hexdigest() != manifest.sha256:
             self._complain(f"there is a manifest of {manifest.name}, and that is not whole")
@@ -137,14 +137,14 @@ class ArchiveClient:
         return await self._process.call("archive.names", self._archive.names, error=ArchiveUnavailable)
 
 
-class Base64Sealer:
+class Base64Encrypter:
     """Encodes without a key: the same text gives the same bytes each time, so that a seed brings about the same files."""
 
-    def seal(self, text: str) -> str:
+    def encrypt(self, text: str) -> str:
         """Encode the text."""
         return base64.b64encode(text.encode()).decode()
 
-    def unseal(self, text: str) -> str:
+    def decrypt(self, text: str) -> str:
         """Decode the text."""
         return base64.b64decode(text).decode()
 

@@ -34,7 +34,7 @@ from tests.simulation.provided_jobs import NAMES, TIMEOUT
 from tests.simulation.provider_oracle import Ended
 from tests.simulation.service import Service
 from tests.simulation.service_failures import Expected
-from tests.simulation.simulated_archive import ArchiveClient, Base64Sealer, SimulatedArchive
+from tests.simulation.simulated_archive import ArchiveClient, Base64Encrypter, SimulatedArchive
 from tests.simulation.witness import Seen, Witness
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class World:
             tickets_per=self.lettering.tickets_per,
             hooks=hooks,
             archive=None if simulated_archive is None else ArchiveClient(simulated_archive, process),
-            sealer_of=lambda _: Base64Sealer(),
+            encrypter_of=lambda _: Base64Encrypter(),
             poll_interval=self.lettering.poll_interval,
         )
 

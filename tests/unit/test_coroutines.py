@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.core.coroutines import run_here
+from holdfast.aio.coroutines import run_here
 
 
 async def three() -> int:

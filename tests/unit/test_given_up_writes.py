@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine.batcher import Batcher
+from holdfast.aio.batcher import Batcher
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.wiring.system import SystemClock

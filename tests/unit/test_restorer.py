@@ -27,7 +27,7 @@ from holdfast.core.errors import (
 )
 from holdfast.engine.dead_letters.restorer import Restorer
 from holdfast.engine.options import LetterOptions
-from tests.simulation.simulated_archive import Base64Sealer
+from tests.simulation.simulated_archive import Base64Encrypter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,12 +60,15 @@ class Shelf:
             {"job_id": job_id, "generation": generation, "version": version} for job_id in job_ids or (JOB,)
         ]
         packed = pack(
-            [encrypt_record({"letter": letter, "private": {}}, Base64Sealer().seal) for letter in letters]
+            [
+                encrypt_record({"letter": letter, "private": {}}, Base64Encrypter().encrypt)
+                for letter in letters
+            ]
         )
         entries = [LetterEntry(job_id, name, f"at {name}", failed_at) for job_id in job_ids or (JOB,)]
         manifest = manifest_of(packed, entries, at=at)
         self.files[manifest.name] = packed.data
-        self.files[manifest_name(manifest.name)] = dump_manifest(manifest, Base64Sealer().seal)
+        self.files[manifest_name(manifest.name)] = dump_manifest(manifest, Base64Encrypter().encrypt)
         return manifest.name
 
     async def put(self, name: str, data: bytes) -> None:
@@ -124,7 +127,7 @@ class Lines:
 
 def a_restorer(store: Store, shelf: Shelf, lines: Lines | None = None) -> Restorer:
     logger = lines or Lines()
-    options = LetterOptions(archive=shelf, sealer_of=lambda _: Base64Sealer())
+    options = LetterOptions(archive=shelf, encrypter_of=lambda _: Base64Encrypter())
     return Restorer(
         cast("Runtime", SimpleNamespace(store=store, logger=logger, metrics=logger, letters=options))
     )

@@ -1,1 +1,1 @@
-"""What the engine and the stores share of asyncio."""
+"""What engine, stores and face share of asyncio: the batcher of concurrent writes, and helpers for coroutines."""

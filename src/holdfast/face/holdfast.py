@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from holdfast.aio.coroutines import run_here
 from holdfast.config import load_settings
-from holdfast.core.coroutines import run_here
 from holdfast.core.dead_letters.retention import Retention
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, StateRefused, WithinUnsupported
@@ -44,7 +44,7 @@ from holdfast.face.running import running
 from holdfast.face.sync import Portal
 from holdfast.face.waiting import job_that_can_wait, require_job
 from holdfast.ports import Codec, Logger, Metrics, SchemaState
-from holdfast.ports.store import APPLY_LIMIT, LockWait
+from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.wiring import assemble
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from holdfast.core.coroutines import mark_async
+from holdfast.aio.coroutines import mark_async
 from holdfast.core.durations import LONGEST, Duration, duration, instant_in_utc
 from holdfast.core.errors import ConfigError, PayloadInvalid, SubmitError
 from holdfast.core.jobs.job import Receipt, Submission

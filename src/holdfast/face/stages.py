@@ -4,7 +4,7 @@ import asyncio
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from holdfast.core.coroutines import mark_async
+from holdfast.aio.coroutines import mark_async
 from holdfast.core.errors import PayloadInvalid
 from holdfast.core.names import LONGEST_NAME, is_name
 from holdfast.engine.execution.context import CURRENT

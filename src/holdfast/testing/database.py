@@ -128,12 +128,6 @@ class SharedStore(SqliteStore):
         ticks = [next(each.ticks(marks[each.name])) if each.name in marks else now for each in schedules]
         return max((min(ticks) - now).total_seconds(), 0.0)
 
-    async def advance_plan(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
-        """Advance a plan, and wake the workers, which may be resting."""
-        jobs = await super().advance_plan(row, plan, take=take)
-        self._reader.tell(Hint(HintKind.READY, ""))
-        return jobs
-
     async def _anything_runs(self) -> bool:
         if any(status is Status.PROCESSING for _, status in await self.queues.counts()):
             return True

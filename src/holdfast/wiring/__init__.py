@@ -21,7 +21,7 @@ from holdfast.engine.options import Hook, LetterOptions
 from holdfast.engine.registry import Registry
 from holdfast.engine.runtime import Runtime
 from holdfast.ports import Clock, Codec, Executor, Logger, Metrics, SchemaState, Store
-from holdfast.ports.archive import Sealer
+from holdfast.ports.archive import Encrypter
 from holdfast.stores.encoded_store import EncodedStore
 from holdfast.telemetry.logs import StructuredLogger, bind_job
 from holdfast.telemetry.metrics import MetricRegistry
@@ -100,9 +100,9 @@ def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[H
     return hooks
 
 
-def _sealer(given: str | None, stores_own: bytes) -> Sealer:
+def _encrypter(given: str | None, stores_own: bytes) -> Encrypter:
     """Encrypt with the first of the given keys; decrypt with any of them, and with the store's own."""
-    return FernetSealer(*(key.encode() for key in _split_commas(given)), stores_own)
+    return FernetEncrypter(*(key.encode() for key in _split_commas(given)), stores_own)
 
 
 def _split_commas(given: str | None) -> tuple[str, ...]:
@@ -182,9 +182,9 @@ def is_postgres(url: str) -> bool:
 
 def schema_of_absent_file() -> SchemaState:
     """Return the state of the schema in an SQLite file that does not exist."""
-    from holdfast.stores.sqlite.schema import WANTED  # noqa: PLC0415 - a process on PostgreSQL does not load SQLite
+    from holdfast.stores.sqlite.schema import EXPECTED  # noqa: PLC0415 - a process on PostgreSQL does not load SQLite
 
-    return SchemaState(found=0, wanted=WANTED, min_compatible=0)
+    return SchemaState(found=0, expected=EXPECTED, min_compatible=0)
 
 
 def _sqlite_store(settings: Settings, clock: Clock) -> Store:

@@ -87,7 +87,7 @@ async def _check_tables(hold: Holdfast) -> list[Check]:
     ]
     if hold.dead_letters.has_archive:
         found.append(
-            checks.of_archive(await _unreachable(hold), can_seal=find_spec("cryptography") is not None)
+            checks.of_archive(await _unreachable(hold), can_encrypt=find_spec("cryptography") is not None)
         )
     declared = [name for spec in hold.runtime.registry for name in (spec.name, *spec.aliases)]
     if declared:

@@ -12,7 +12,7 @@ from holdfast.cli.options.durations import format_duration, parse_duration
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.face import Holdfast
 from holdfast.ports import SchemaState
-from holdfast.ports.store import APPLY_LIMIT, LockWait
+from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.stores.schema_version import ensure_fit
 
 app = typer.Typer(no_args_is_help=True, help="Create, upgrade and check the tables.")

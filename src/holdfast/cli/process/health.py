@@ -123,7 +123,7 @@ class WorkerHealth:
         return await _read_or_none(self._runtime.store.queues.depths())
 
     async def _read_held(self) -> dict[Holder, int] | None:
-        return await _read_or_none(self._runtime.store.held())
+        return await _read_or_none(self._runtime.store.providers.count_held())
 
     async def _read_letters(self) -> dict[tuple[str, str], int] | None:
         return await _read_or_none(self._runtime.store.dead_letters.counts())

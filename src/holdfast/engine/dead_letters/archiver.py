@@ -20,8 +20,8 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.failures.escalation import Follow
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import OptionalService
-from holdfast.ports.archive import Archive, Sealer
-from holdfast.ports.letters import Seen
+from holdfast.ports.archive import Archive, Encrypter
+from holdfast.ports.dead_letters import Seen
 
 SCHEDULE = "@retention"
 """The name of the stored schedule by which workers take turns."""

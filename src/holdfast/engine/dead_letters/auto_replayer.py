@@ -40,7 +40,7 @@ class AutoReplayer(OptionalService):
         }
         # While an earlier automatic plan is running there is no other: each would have a pace of its own.
         if policies and all(
-            Plan.load(row.state).actor != AUTOMATIC for row in await self._store.running_plans()
+            Plan.load(row.state).actor != AUTOMATIC for row in await self._store.replay_plans.running()
         ):
             for name, policy in policies.items():
                 await self._look(name, policy)

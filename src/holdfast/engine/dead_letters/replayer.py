@@ -5,7 +5,7 @@ from collections.abc import Callable
 from holdfast.core.dead_letters.replay_plan import BEAT, Phase, Plan, next_move
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import OptionalService
-from holdfast.ports.letters import PlanRow
+from holdfast.ports.dead_letters import PlanRow
 
 
 class Replayer(OptionalService):

@@ -144,7 +144,7 @@ class Restorer:
     ) -> None:
         """Restore those of *page* that are not in the database, and add the results to *outcome*."""
         done, refused = outcome
-        found = await self._store.letters(LetterFilter(job_ids=tuple(page), limit=len(page)))
+        found = await self._store.dead_letters.find(LetterFilter(job_ids=tuple(page), limit=len(page)))
         in_database = {letter.job_id for letter in found}
         if letter_filter.job_ids is not None:
             refused.update((job_id, _is_here(job_id)) for job_id in in_database)

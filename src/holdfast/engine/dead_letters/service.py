@@ -119,7 +119,7 @@ class DeadLetterService(OperatorService):
     async def list(self, letter_filter: LetterFilter = LetterFilter()) -> "builtins.list[Letter]":  # noqa: B008 - frozen
         """List letters, the newest job first."""
         await self._access.open_for_change()
-        return await self._store.letters(letter_filter)
+        return await self._store.dead_letters.find(letter_filter)
 
     async def groups(self, letter_filter: LetterFilter = LetterFilter()) -> "builtins.list[Group]":  # noqa: B008 - frozen
         """Group letters by fingerprint, the most recent group first.
@@ -127,18 +127,18 @@ class DeadLetterService(OperatorService):
         Letters with the same fingerprint have the same job, stage, class of failure and place in the code.
         """
         await self._access.open_for_change()
-        return await self._store.letter_groups(letter_filter)
+        return await self._store.dead_letters.groups(letter_filter)
 
     async def counts(self) -> dict[tuple[str, str], int]:
         """Count letters by the name of their job and their state."""
         await self._access.open_for_change()
-        return await self._store.letter_counts()
+        return await self._store.dead_letters.counts()
 
     async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
         """Return all details of one letter. Raises `LetterNotFound`."""
         ensure_storable(owner=owner)
         await self._access.open_for_change()
-        letter = await self._store.letter(job_id, owner=owner)
+        letter = await self._store.dead_letters.get(job_id, owner=owner)
         [job] = await read_jobs(self._store, [letter.job_id])
         rows = await self._store.stages([letter.job_id])
         return Dossier(
@@ -320,7 +320,7 @@ class DeadLetterService(OperatorService):
         """Return whether a letter is past its retention."""
         await self._access.open_for_change()
         retention = self._runtime.letters.retention
-        due = await self._store.letters_to_archive(
+        due = await self._store.retention.letters_to_archive(
             older_than=retention.letters, beyond=retention.most_letters, limit=1
         )
         return bool(due)

@@ -11,7 +11,7 @@ from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS, Follow
 from holdfast.engine.options import Hook
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import OptionalService
-from holdfast.ports.letters import TicketRow
+from holdfast.ports.dead_letters import TicketRow
 
 BATCH = 10
 """Tickets that are leased together: few enough to deliver all within the lease, even if hooks hang."""

@@ -59,7 +59,7 @@ class JobService(OperatorService):
             await self._store.events(job.id),
             await self._store.signals([job.id]),
             await self._letter(job),
-            await self._store.original_args(job.id) if with_original_args else None,
+            await self._store.dead_letters.original_args(job.id) if with_original_args else None,
             (await self._store.keys_of([job.id])).get(job.id),
         )
 
@@ -67,7 +67,7 @@ class JobService(OperatorService):
         """Read the dead letter of a failed job; a job that failed under an earlier version has none."""
         if job.status is not Status.FAILED:
             return None
-        found = await self._store.letters(LetterFilter(job_ids=(job.id,), limit=1))
+        found = await self._store.dead_letters.find(LetterFilter(job_ids=(job.id,), limit=1))
         return found[0] if found else None
 
     async def ids_starting_with(self, prefix: str, *, limit: int) -> "builtins.list[str]":

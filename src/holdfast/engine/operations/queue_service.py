@@ -9,7 +9,7 @@ from holdfast.core.errors import ConfigError
 from holdfast.core.names import ensure_name
 from holdfast.core.strict_json import ensure_storable
 from holdfast.engine.operations.access import OperatorService, in_sync
-from holdfast.ports.store import Depth, Pause
+from holdfast.ports.queues import Depth, Pause
 
 if TYPE_CHECKING:
     import builtins
@@ -40,18 +40,18 @@ class QueueService(OperatorService):
         for depth in await self.depths():
             jobs[depth.queue][depth.state] = depth.jobs
         pauses = {pause.queue: pause for pause in await self.pauses()}
-        recent = await self._store.recent_queues(limit=RECENT)
+        recent = await self._store.queues.recent(limit=RECENT)
         return [_status(name, jobs[name], pauses.get(name)) for name in sorted({*jobs, *pauses, *recent})]
 
     async def depths(self) -> "builtins.list[Depth]":
         """Return the number of live jobs by queue and state."""
         await self._access.open()
-        return await self._store.depths()
+        return await self._store.queues.depths()
 
     async def pauses(self) -> "builtins.list[Pause]":
         """Return the queues that are paused, with the actor, the time and the reason."""
         await self._access.open()
-        return await self._store.paused_queues()
+        return await self._store.queues.paused()
 
     async def ensure_known(self, queue: str, *, served: Iterable[str]) -> None:
         """Raise `ConfigError` for a queue without jobs and pause that no declaration names and no worker serves.
@@ -62,7 +62,7 @@ class QueueService(OperatorService):
         known |= {depth.queue for depth in await self.depths()}
         known |= {pause.queue for pause in await self.pauses()}
         if queue not in known:
-            known |= {name for name, _ in await self._store.counts()}
+            known |= {name for name, _ in await self._store.queues.counts()}
         if queue not in known:
             raise ConfigError(f"there is no queue {queue!r}; known queues: {', '.join(sorted(known))}")
 
@@ -73,7 +73,7 @@ class QueueService(OperatorService):
         """
         ensure_storable(actor=actor, reason=reason)
         await self._access.open_for_change()
-        paused = await self._store.pause_queue(ensure_name(queue, "queue"), actor=actor, reason=reason)
+        paused = await self._store.queues.pause(ensure_name(queue, "queue"), actor=actor, reason=reason)
         if paused:
             self._runtime.logger.info("queue paused", queue=queue, actor=actor, reason=reason)
         return paused
@@ -82,7 +82,7 @@ class QueueService(OperatorService):
         """Resume a queue: workers start its jobs again. Return False if it was not paused."""
         ensure_storable(queue=queue, actor=actor)
         await self._access.open_for_change()
-        resumed = await self._store.resume_queue(queue)
+        resumed = await self._store.queues.resume(queue)
         if resumed:
             self._runtime.logger.info("queue resumed", queue=queue, actor=actor)
         return resumed

@@ -27,7 +27,7 @@ class ScheduleService(OperatorService):
         """Return the declared schedules by name, with their ticks by the store's clock; no schedule is started."""
         await self._access.open()
         names = [each.schedule.name for each in self._runtime.registry.recurring]
-        now, marks = await self._store.schedule_marks(names)
+        now, marks = await self._store.schedules.marks(names)
         return self._statuses(now, marks)
 
     def before_first_run(self, now: datetime) -> "builtins.list[ScheduleStatus]":

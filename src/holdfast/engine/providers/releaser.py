@@ -56,7 +56,7 @@ class Releaser(Service):
         self.lacks_slots = False
         pauses = [self._jittered(self._poll)]
         holders: defaultdict[str, list[Holder]] = defaultdict(list)
-        for holder in await self._store.holders():
+        for holder in await self._store.providers.holders():
             if holder.provider is not None:
                 holders[holder.provider].append(holder)
             elif self._can_run(holder.job, holder.queue) and await self._release_known(holder):

@@ -63,7 +63,7 @@ class ProviderService(OperatorService):
         """Return the status of every provider that is declared here, or known to the store."""
         await self._access.open()
         # Workers of an earlier version take jobs that are held for their name for those of a provider without one.
-        names = {*self._runtime.registry.providers, *await self._store.provider_names()} - {""}
+        names = {*self._runtime.registry.providers, *await self._store.providers.names()} - {""}
         return await self._statuses(sorted(names))
 
     async def show(self, name: str) -> ProviderStatus:
@@ -77,12 +77,12 @@ class ProviderService(OperatorService):
         """Return the history of a provider, the newest event first."""
         await self._access.open()
         await self._ensure_known(name)
-        return await self._store.provider_events(name, limit=limit)
+        return await self._store.providers.events(name, limit=limit)
 
     async def held(self, name: str) -> dict[str, int]:
         """Return the number of jobs that are held for a provider, by what they are held for: its breaker or a limit."""
         await self._access.open()
-        held = await self._store.held()
+        held = await self._store.providers.count_held()
         return dict(sorted((holder.label, jobs) for holder, jobs in held.items() if holder.provider == name))
 
     async def open(self, name: str, *, actor: str, reason: str = "") -> None:
@@ -145,13 +145,13 @@ class ProviderService(OperatorService):
 
     async def _ensure_known(self, name: str) -> None:
         declared = self._runtime.registry.providers
-        known = {*declared, *await self._store.provider_names()}
+        known = {*declared, *await self._store.providers.names()}
         if name not in known:
             raise _unknown(name, known, has_declarations=bool(declared))
 
     async def _statuses(self, names: "builtins.list[str]") -> "builtins.list[ProviderStatus]":
-        now, rows = await self._store.providers(names)
-        held = await self._store.held()
+        now, rows = await self._store.providers.read(names)
+        held = await self._store.providers.count_held()
         return [
             _status(
                 name,

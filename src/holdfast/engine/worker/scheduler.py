@@ -42,7 +42,7 @@ class Scheduler(Service):
         due = recurring.schedule.due(mark, now)
         if due.mark != mark:
             batch = [self._submission(recurring) for _ in due.ticks]
-            if await self._store.advance_schedule(recurring.schedule.name, mark, due.mark, batch):
+            if await self._store.schedules.advance(recurring.schedule.name, mark, due.mark, batch):
                 self._runtime.metrics.count("jobs_created", len(batch))
                 self._logger.info("schedule submitted", schedule=recurring.schedule.name, jobs=len(batch))
         return due.upcoming

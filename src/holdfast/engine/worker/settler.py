@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Sequence, Set
 
+from holdfast.aio.batcher import Batcher
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import Finish, StageWrite, too_early
-from holdfast.engine.batcher import Batcher
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome, Lease
 from holdfast.engine.worker.attempt_reporter import AttemptReporter

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
-from holdfast.core.coroutines import run_here
+from holdfast.aio.coroutines import run_here
 from holdfast.core.errors import SchemaMissing, SchemaTooOld, WithinUnsupported
 from holdfast.core.within import Kind, kind_of, no_transaction, wrong_database
 from holdfast.stores import sqlalchemy
