@@ -250,4 +250,4 @@ async def service() -> AsyncIterator[Service]:
     """An outside service, which is well. Whoever still waits for it is answered in the end."""
     made = Service()
     yield made
-    made.gate.set()
+    made.answering.set()

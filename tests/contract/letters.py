@@ -23,7 +23,7 @@ from holdfast.ports.dead_letters import TicketRow, TicketStore
 from holdfast.wiring import assemble
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.services import Service, until
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 ALL = LetterFilter(limit=1_000)
 SECOND = timedelta(seconds=1)
@@ -102,7 +102,7 @@ async def all_failed(hold: Holdfast, handles: Iterable[JobHandle[Any]]) -> list[
     """Wait until the jobs have failed; give their ids, the oldest first."""
     ids = sorted(handle.id for handle in handles)
     for job_id in ids:
-        assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.FAILED
+        assert (await hold.wait(job_id, timeout=TIMEOUT)).status is Status.FAILED
     return ids
 
 
@@ -143,7 +143,7 @@ async def replayed(hold: Holdfast, clock: DatabaseClock, token: str, *, actor: s
 
 
 async def until_over(hold: Holdfast, clock: DatabaseClock, token: str) -> Progress:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             await move_plans(hold)
             progress = await hold.dead_letters.progress(token)
@@ -161,15 +161,15 @@ async def in_letter_state(hold: Holdfast, job_id: str, state: LetterState) -> Le
     return await letter_of(hold, job_id)
 
 
-def a_teller(hold: Holdfast, *, hook_timeout: float = PATIENCE, **runtime: Any) -> TicketNotifier:
+def a_notifier(hold: Holdfast, *, hook_timeout: float = TIMEOUT, **runtime: Any) -> TicketNotifier:
     """Make the teller of a worker, which remembers who has heard what."""
     store: Any = hold.runtime.store
     return TicketNotifier(replace(hold.runtime, store=store.behind, **runtime), hook_timeout=hook_timeout)
 
 
-async def tell_tickets(hold: Holdfast, *, hook_timeout: float = PATIENCE) -> None:
+async def notify_tickets(hold: Holdfast, *, hook_timeout: float = TIMEOUT) -> None:
     """Tell the tickets that are due, as a worker that has just begun would."""
-    await a_teller(hold, hook_timeout=hook_timeout).run_once()
+    await a_notifier(hold, hook_timeout=hook_timeout).run_once()
 
 
 async def replay_automatically(hold: Holdfast) -> None:
@@ -177,7 +177,7 @@ async def replay_automatically(hold: Holdfast) -> None:
     await AutoReplayer(hold.runtime).run_once()
 
 
-async def keep_house(hold: Holdfast, clock: DatabaseClock) -> None:
+async def run_archiver(hold: Holdfast, clock: DatabaseClock) -> None:
     """Let a worker's archivist have a turn."""
     archivist = Archiver(hold.runtime)
     await archivist.run_once()  # the first of all only notes the time

@@ -7,7 +7,7 @@ from datetime import timedelta
 from holdfast import Breaker, ErrorClass, Holdfast, Job, JobFunction, JobHandle, Retryable
 from holdfast.operations import ProviderStatus
 from holdfast.types import EventKind, Provider
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 STEADY = Breaker(window=4, minimum=4, cooldown=timedelta(hours=1))
 """Opens with the third failure of four, and stays so for as long as a test lasts."""
@@ -23,15 +23,15 @@ class Service:
         self.calls: list[int] = []
         self.at_once = 0
         self.most_at_once = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
+        self.answering = asyncio.Event()
+        self.answering.set()
 
     async def call(self, number: int = 0) -> int:
         self.calls.append(number)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            await self.gate.wait()
+            await self.answering.wait()
         finally:
             self.at_once -= 1
         if self.error is not None:
@@ -67,7 +67,7 @@ async def submitted(job: JobFunction[[int], int], count: int) -> list[JobHandle[
 
 async def until(look: Callable[[], Awaitable[bool]]) -> None:
     """Look until it holds: for changes that nobody announces."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await look():
             await asyncio.sleep(0.01)
 
@@ -91,3 +91,14 @@ async def in_state(hold: Holdfast, name: str, state: str) -> ProviderStatus:
 
 async def reasons(hold: Holdfast, job: Job) -> list[str]:
     return [event.meta["reason"] for event in await hold.events(job.id) if event.kind is EventKind.HELD]
+
+
+async def retries(hold: Holdfast, handle: JobHandle[int]) -> int:
+    """Count the retries in the history of a job."""
+    return sum(event.kind is EventKind.RETRY for event in await hold.events(handle.id))
+
+
+async def tried(hold: Holdfast, times: int) -> bool:
+    """Whether the provider `llm` has been tried at least *times* times."""
+    events = await hold.providers.events("llm", limit=1_000)
+    return sum(event.kind == "tried" for event in events) >= times

@@ -14,7 +14,7 @@ from tests.builders import a_failure, a_job
 LEASE = timedelta(seconds=90)
 LONG = timedelta(minutes=10)
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Seconds after which a test gives up on something that should have happened long ago."""
 
 
@@ -56,7 +56,7 @@ async def a_completed_job(store: Store, job: Submission | None = None, *, result
 
 async def eventually(look: Callable[[], Awaitable[Job]], holds: Callable[[Job], bool]) -> Job:
     """Look until what is seen *holds*: for changes that nobody announces."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             job = await look()
             if holds(job):

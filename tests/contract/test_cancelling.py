@@ -18,7 +18,7 @@ from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import (
     LEASE,
     LONG,
-    PATIENCE,
+    TIMEOUT,
     a_claim,
     a_completed_job,
     a_failed_job,
@@ -180,7 +180,7 @@ async def test_a_job_that_its_worker_lets_go_of_meanwhile_is_cancelled_all_the_s
     await worker.execute(LET_GO, claim.id)
 
     cancelling = asyncio.create_task(store.cancel(claim.id))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await worker.fetchval(WAITING_FOR_A_LOCK):
             await asyncio.sleep(0.005)
     await letting_go.commit()

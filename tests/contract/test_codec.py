@@ -22,9 +22,9 @@ from holdfast.errors import PayloadEncrypted
 from holdfast.ports import Store
 from holdfast.stores.encoded_store import EncodedStore
 from tests.builders import a_job
-from tests.contract.burials import a_letter, moved
 from tests.contract.conftest import Database, DatabaseClock, Logger, SqliteFile
-from tests.contract.steps import PATIENCE, eventually
+from tests.contract.steps import TIMEOUT, eventually
+from tests.contract.stored_letters import a_letter, moved
 
 SECRET = "the-butler-did-it"
 
@@ -94,7 +94,7 @@ async def test_nothing_that_is_stored_can_be_read_without_the_codec(store: Store
         async with hold.worker(poll=0.05):
             await eventually(lambda: hold.read(job.id), lambda job: job.waiting)
             await hold.signal(job.id, "hint", f"{SECRET}, indeed")
-            result = await job.result(timeout=PATIENCE)
+            result = await job.result(timeout=TIMEOUT)
 
         stored = await everything(database)
         told = await job.read()
@@ -154,7 +154,7 @@ async def test_a_worker_without_the_key_puts_the_job_aside_for_one_that_has_it(
         await clock.advance(timedelta(seconds=31))
         await store.promote(limit=10)
         async with newer.worker(poll=0.05):
-            results = [await job.result(timeout=PATIENCE) for job in jobs]
+            results = [await job.result(timeout=TIMEOUT) for job in jobs]
 
     assert {(job.status, job.attempt) for job in parked} == {(Status.QUEUED, 0)}
     assert [line["name"] for line in logger.lines("job not decodable")] == ["double"]
@@ -199,12 +199,12 @@ async def test_a_result_that_cannot_be_decoded_is_refused_with_what_to_do(
     async with locked(database, "k1") as hold:
         job = await double(hold).submit(4)
         async with hold.worker(poll=0.05):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
     async with locked(database, *keys) if keys else Holdfast(database.url) as other:
         double(other)
 
         with pytest.raises(PayloadEncrypted, match="codec"):
-            await other.handle(job.id, "double").result(timeout=PATIENCE)
+            await other.handle(job.id, "double").result(timeout=TIMEOUT)
 
 
 async def test_a_job_that_needs_such_a_result_fails_where_a_person_sees_it(
@@ -213,7 +213,7 @@ async def test_a_job_that_needs_such_a_result_fails_where_a_person_sees_it(
     async with locked(database, "k1") as hold:
         child = await double(hold).submit(4)
         async with hold.worker(poll=0.05):
-            await child.result(timeout=PATIENCE)
+            await child.result(timeout=TIMEOUT)
     async with locked(database, "k2") as other:
         double(other)
 
@@ -224,7 +224,7 @@ async def test_a_job_that_needs_such_a_result_fails_where_a_person_sees_it(
         job = await reader.submit(child.id)
         async with other.worker(poll=0.05):
             with pytest.raises(JobFailed, match="MISCONFIGURED"):
-                await job.result(timeout=PATIENCE)
+                await job.result(timeout=TIMEOUT)
 
 
 async def test_jobs_of_before_the_codec_run_with_it(database: Database, store: Store) -> None:
@@ -233,7 +233,7 @@ async def test_jobs_of_before_the_codec_run_with_it(database: Database, store: S
         job = await double(plain).submit(5)
 
         async with hold.worker(poll=0.05):
-            assert await hold.handle(job.id, "double").result(timeout=PATIENCE) == 10
+            assert await hold.handle(job.id, "double").result(timeout=TIMEOUT) == 10
 
 
 async def test_a_caller_s_own_transaction_stores_encoded_arguments(database: Database, store: Store) -> None:
@@ -263,7 +263,7 @@ async def test_recurring_jobs_are_encoded(database: Database, store: Store) -> N
         async def tick(word: str = SECRET) -> None:
             ran.set()
 
-        async with hold.worker(poll=0.05), asyncio.timeout(PATIENCE):
+        async with hold.worker(poll=0.05), asyncio.timeout(TIMEOUT):
             await ran.wait()
 
     assert SECRET not in await everything(database)

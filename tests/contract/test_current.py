@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Holdfast, JobFailed, Permanent, Retryable, current
 from holdfast.errors import ConfigError
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 if TYPE_CHECKING:
     from holdfast.types import Current
@@ -24,7 +24,7 @@ async def test_a_retry_sees_another_attempt_and_the_same_key(hold: Holdfast) -> 
 
     job = await insist.submit()
     async with hold.worker(poll=0.05):
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
 
     assert [(one.job_id, one.attempt, one.generation) for one in seen] == [(job.id, n, 1) for n in (1, 2, 3)]
     assert len({one.key for one in seen}) == 1
@@ -49,7 +49,7 @@ async def test_each_stage_has_a_key_of_its_own_whatever_its_name(hold: Holdfast)
 
     job = await stages.submit()
     async with hold.worker(poll=0.05):
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
 
     assert len(set(keys)) == 5
     assert all(key.isascii() and key.isprintable() and key.startswith(job.id) for key in keys)
@@ -75,7 +75,7 @@ async def test_a_stage_counts_its_own_attempts(hold: Holdfast) -> None:
 
     job = await both.submit()
     async with hold.worker(poll=0.05):
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
 
     assert seen == [("first", 1), ("first", 2), ("second", 1)]
 
@@ -96,7 +96,7 @@ async def test_stages_side_by_side_and_in_threads_keep_their_keys_apart(hold: Ho
 
     job = await beside.submit()
     async with hold.worker(poll=0.05):
-        keys = await job.result(timeout=PATIENCE)
+        keys = await job.result(timeout=TIMEOUT)
 
     assert [key.removeprefix(f"{job.id}:1:") for key in keys] == ["here:a", "here:b", "in%20a%20thread:#1"]
 
@@ -113,9 +113,9 @@ async def test_a_job_that_was_brought_back_has_new_keys(hold: Holdfast) -> None:
     job = await twice.submit()
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         await job.retry()
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
 
     assert len(set(keys)) == 2
 

@@ -17,7 +17,7 @@ from holdfast.types import EventKind
 from holdfast.wiring import assemble
 from tests.builders import a_job, a_stage
 from tests.contract.conftest import Database, DatabaseClock, Logger
-from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted
+from tests.contract.steps import LEASE, TIMEOUT, a_claim, claimed, eventually, submitted
 
 HOUR = timedelta(hours=1)
 SOON = LEASE / 3
@@ -41,7 +41,7 @@ class Watched:
 
     async def next_answer(self) -> Extension:
         """Wait until the worker asks, and has its answer."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await self._answers.get()
 
     async def told_of_deadline(self, job_id: str) -> None:
@@ -79,7 +79,7 @@ async def begin_a_brief_job(hold: Holdfast) -> None:
         await asyncio.Event().wait()
 
     await brief.submit()
-    await asyncio.wait_for(begun.wait(), PATIENCE)
+    await asyncio.wait_for(begun.wait(), TIMEOUT)
 
 
 @pytest.mark.clause("SLA-2")
@@ -102,10 +102,10 @@ async def test_a_handler_that_may_finish_goes_on_when_the_database_is_ahead(
     async with hold.worker(poll=0.02):
         job = await slow.submit()
         await begin_a_brief_job(hold)
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
         await clock.advance(SOON)
         with pytest.raises(JobFailed, match="TIMEOUT"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         await watched.told_of_deadline(job.id)
         over.set()
         found = await eventually(job.read, lambda now: now.late_at is not None)
@@ -131,9 +131,9 @@ async def test_a_handler_is_stopped_when_the_database_is_ahead(
     async with hold.worker(poll=0.02):
         job = await slow.submit()
         await begin_a_brief_job(hold)
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
         await clock.advance(SOON)
-        await asyncio.wait_for(stopped.wait(), PATIENCE)
+        await asyncio.wait_for(stopped.wait(), TIMEOUT)
 
     found = await job.read()
     assert (found.status, found.timed_out_at is not None) == (Status.FAILED, True)
@@ -159,14 +159,14 @@ async def test_a_handler_has_the_time_that_the_database_gives_it_when_that_is_be
 
     async with hold.worker(poll=0.02):
         job = await slow.submit()
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
         await clock.advance(-HOUR)
         early = await watched.next_answer()  # it asks because its own clock says that the time is over
         still_running = not stopped.is_set()
         await clock.advance(HOUR + SOON)
-        await asyncio.wait_for(stopped.wait(), PATIENCE)
+        await asyncio.wait_for(stopped.wait(), TIMEOUT)
         with pytest.raises(JobFailed, match="TIMEOUT"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     found = await job.read()
     assert (early, still_running, runs) == (Extension(frozenset(), frozenset()), True, [1])

@@ -15,7 +15,7 @@ from holdfast.ports.store import Settled
 from holdfast.types import EventKind, PublicCode
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted
+from tests.contract.steps import LEASE, TIMEOUT, a_claim, claimed, eventually, submitted
 
 SOON = timedelta(minutes=5)
 POLICY = RetryPolicy(3, Backoff.constant(60))
@@ -403,7 +403,7 @@ async def test_a_handler_is_cancelled_at_its_jobs_deadline(hold: Holdfast) -> No
     async with hold.worker(poll=0.05):
         job = await slow.submit()
         with pytest.raises(JobFailed, match="TIMEOUT"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert stopped.is_set()
     assert (await job.read()).late_at is None
@@ -435,11 +435,11 @@ async def test_a_handler_that_may_finish_leaves_a_late_result_that_somebody_can_
     async with hold.worker(poll=0.05):
         job = await slow.submit()
         with pytest.raises(JobFailed, match="TIMEOUT"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         await eventually(job.read, lambda found: found.late_result is not None)
         accepted = await hold.accept_late(job.id, actor="ada", reason="the teacher agreed")
         [follower] = await hold.find(JobFilter(name="recompute"))
-        follows = await hold.handle(follower.id, "recompute").result(timeout=PATIENCE)
+        follows = await hold.handle(follower.id, "recompute").result(timeout=TIMEOUT)
 
     assert told
     assert accepted.status is Status.COMPLETED
@@ -464,9 +464,9 @@ async def test_a_late_handler_is_stopped_when_its_job_comes_back_to_the_same_wor
     async with hold.worker(poll=0.05):
         job = await slow.submit()
         with pytest.raises(JobFailed, match="TIMEOUT"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         await job.retry()
-        await asyncio.wait_for(stopped.wait(), PATIENCE)
+        await asyncio.wait_for(stopped.wait(), TIMEOUT)
 
     assert begun == [1, 2]
 

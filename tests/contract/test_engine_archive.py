@@ -34,17 +34,17 @@ from tests.contract.letters import (
     ALL,
     all_failed,
     failed,
-    keep_house,
     letter_of,
     move_plans,
+    notify_tickets,
     opened,
     planned,
     replayed,
-    tell_tickets,
+    run_archiver,
     two_stages,
 )
 from tests.contract.services import Service, down
-from tests.contract.steps import PATIENCE, a_failed_job, claimed
+from tests.contract.steps import TIMEOUT, a_failed_job, claimed
 from tests.contract.test_codec import Lock
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -119,11 +119,11 @@ async def test_letters_leave_for_the_archive_when_their_time_is_over(
 ) -> None:
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await review.submit(number) for number in range(3)])
-    await keep_house(hold, clock)
+    await run_archiver(hold, clock)
     assert len(await hold.dead_letters.list(ALL)) == 3, "not before"
 
     await clock.advance(HOUR)
-    await keep_house(hold, clock)
+    await run_archiver(hold, clock)
 
     assert (await hold.dead_letters.list(ALL), sorted(archived(folder))) == ([], ids)
     assert [line["letters"] for line in logger.lines("dead letters archived")] == [3]
@@ -146,7 +146,7 @@ async def test_of_more_letters_than_are_kept_the_oldest_leave(
         for number in range(5):
             ids.append(await failed(hold, review, number))
             await clock.advance(timedelta(seconds=1))
-        await keep_house(hold, clock)
+        await run_archiver(hold, clock)
 
         left = sorted(letter.job_id for letter in await hold.dead_letters.list(ALL))
 
@@ -164,7 +164,7 @@ async def test_without_an_archive_no_letter_is_ever_deleted(
         async with hold.worker(poll=0.05):
             ids = await all_failed(hold, [await review.submit(number) for number in range(3)])
         await clock.advance(DAY)
-        await keep_house(hold, clock)
+        await run_archiver(hold, clock)
 
         assert len(await hold.dead_letters.list(ALL)) == 3
         assert [(await hold.read(job_id)).status for job_id in ids] == [Status.FAILED] * 3
@@ -269,7 +269,7 @@ async def test_a_person_archives_all_that_is_due_and_a_turn_so_many(
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await review.submit(number) for number in range(6)])
     await clock.advance(HOUR)
-    await keep_house(hold, clock)
+    await run_archiver(hold, clock)
     assert len(archived(folder)) == 2, "in two turns"
 
     assert (await hold.dead_letters.archive(dry_run=True), len(archived(folder))) == (4, 2)
@@ -313,7 +313,7 @@ async def test_nothing_leaves_that_is_being_replayed(
     await move_plans(hold)  # one is under way, two will follow it
 
     await clock.advance(DAY)
-    await keep_house(hold, clock)
+    await run_archiver(hold, clock)
 
     assert (await hold.dead_letters.archive(older_than="1s"), await hold.dead_letters.archive(beyond=1)) == (
         0,
@@ -333,8 +333,8 @@ async def test_if_the_archive_fails_nothing_is_deleted_and_somebody_hears_of_it_
     job_id = await failed(hold, review, 1)
     await clock.advance(HOUR)
     for _ in range(3):
-        await keep_house(hold, clock)
-        await tell_tickets(hold)
+        await run_archiver(hold, clock)
+        await notify_tickets(hold)
 
     assert (await letter_of(hold, job_id)).state is LetterState.NEW
     [alarm] = [ticket for ticket in told if ticket.kind is TicketKind.ARCHIVE]
@@ -342,7 +342,7 @@ async def test_if_the_archive_fails_nothing_is_deleted_and_somebody_hears_of_it_
     assert alarm.title.startswith("dead letters cannot be archived, and are kept: ")
 
     folder.unlink()
-    await keep_house(hold, clock)
+    await run_archiver(hold, clock)
     assert archived(folder) == [job_id]
     other = await failed(hold, review, 2)
     for file in folder.iterdir():
@@ -350,8 +350,8 @@ async def test_if_the_archive_fails_nothing_is_deleted_and_somebody_hears_of_it_
     folder.rmdir()
     folder.write_text("in the way again")
     await clock.advance(HOUR)
-    await keep_house(hold, clock)
-    await tell_tickets(hold)
+    await run_archiver(hold, clock)
+    await notify_tickets(hold)
     assert (await letter_of(hold, other)).state is LetterState.NEW
     assert sum(ticket.kind is TicketKind.ARCHIVE for ticket in told) == 2, "once for each time"
 
@@ -380,8 +380,8 @@ async def test_what_was_not_read_back_or_cannot_be_sealed_counts_as_not_archived
     hold.runtime = replace(hold.runtime, letters=replace(hold.runtime.letters, **broken))
     hold._make_services(hold.runtime)
 
-    await keep_house(hold, clock)
-    await tell_tickets(hold)
+    await run_archiver(hold, clock)
+    await notify_tickets(hold)
 
     assert (await letter_of(hold, job_id)).state is LetterState.NEW
     assert [ticket.kind for ticket in told] == [TicketKind.ARCHIVE, TicketKind.DEAD_LETTER]
@@ -404,15 +404,15 @@ async def test_whatever_an_archive_raises_is_told_and_keeps_nothing_else_from_le
         review = two_stages(hold, Service(), service)
         async with hold.worker(poll=0.05):
             finished = await review.submit(1)
-            await finished.result(timeout=PATIENCE)
+            await finished.result(timeout=TIMEOUT)
         service.error = down()
         job_id = await failed(hold, review, 2)
         await clock.advance(HOUR)
         hold.runtime = replace(hold.runtime, letters=replace(hold.runtime.letters, archive=Odd()))
         hold._make_services(hold.runtime)
 
-        await keep_house(hold, clock)
-        await tell_tickets(hold)
+        await run_archiver(hold, clock)
+        await notify_tickets(hold)
 
         assert (await letter_of(hold, job_id)).state is LetterState.NEW
         with pytest.raises(JobNotFound):
@@ -432,8 +432,8 @@ async def test_the_alarm_is_over_when_letters_were_archived_or_none_has_had_its_
     hold.on_ticket(told.append)
 
     async def alarms_after_another_turn() -> int:
-        await keep_house(hold, clock)
-        await tell_tickets(hold)
+        await run_archiver(hold, clock)
+        await notify_tickets(hold)
         return sum(ticket.kind is TicketKind.ARCHIVE for ticket in told)
 
     folder.write_text("in the way")
@@ -466,8 +466,8 @@ async def test_a_day_with_too_many_letters_is_told_of_once(
         async def alarms_after(failures: int) -> list[str]:
             async with hold.worker(poll=0.05):
                 await all_failed(hold, [await review.submit(number) for number in range(failures)])
-            await keep_house(hold, clock)
-            await tell_tickets(hold)
+            await run_archiver(hold, clock)
+            await notify_tickets(hold)
             return [ticket.title for ticket in told if ticket.kind is TicketKind.MANY]
 
         assert await alarms_after(2) == []

@@ -27,7 +27,7 @@ from tests.contract.letters import (
     until_over,
 )
 from tests.contract.services import Service, down
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 S = LetterState
 LEAVE = AutoReplay(safe="grading the same essay twice does no harm", after="10m")
@@ -72,7 +72,7 @@ async def test_a_job_with_leave_goes_on_after_a_while_and_every_step_of_it_is_on
     service.error = None
     await look(hold)
     async with hold.worker(poll=0.05):
-        assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED
+        assert (await hold.wait(job_id, timeout=TIMEOUT)).status is Status.COMPLETED
         await in_letter_state(hold, job_id, S.VERIFIED)
 
     steps = (await hold.dead_letters.show(job_id)).steps
@@ -98,7 +98,7 @@ async def test_a_job_goes_on_by_itself_once(hold: Holdfast, service: Service, cl
     await asyncio.gather(*(replay_automatically(hold) for _ in range(4)))
     await move_plans(hold)
     async with hold.worker(poll=0.05):
-        assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.FAILED
+        assert (await hold.wait(job_id, timeout=TIMEOUT)).status is Status.FAILED
 
     for _ in range(3):
         await clock.advance(AFTER)

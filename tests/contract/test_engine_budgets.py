@@ -13,7 +13,7 @@ from holdfast.ports import Store
 from holdfast.types import EventKind
 from tests.builders import a_stage
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import LEASE, PATIENCE, claimed
+from tests.contract.steps import LEASE, TIMEOUT, claimed
 
 
 async def crash(store: Store, clock: DatabaseClock) -> Claim:
@@ -53,7 +53,7 @@ async def test_a_failure_in_one_stage_takes_nothing_from_another(hold: Holdfast)
         return "through"
 
     async with hold.worker(poll=0.05):
-        assert await (await review.submit()).result(timeout=PATIENCE) == "through"
+        assert await (await review.submit()).result(timeout=TIMEOUT) == "through"
 
     assert runs == {"first": 3, "second": 3, "third": 1}
 
@@ -79,7 +79,7 @@ async def test_an_exhausted_stage_fails_the_job_in_its_name(hold: Holdfast, stor
     async with hold.worker(poll=0.05):
         job = await review.submit()
         with pytest.raises(JobFailed) as raised:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     ended = await job.read()
     assert runs == {"fetch": 1, "llm": 2}
@@ -108,7 +108,7 @@ async def test_a_stage_that_cannot_be_retried_fails_the_job_at_once(hold: Holdfa
     async with hold.worker(poll=0.05):
         job = await review.submit()
         with pytest.raises(JobFailed, match="no such model"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert (runs["llm"], (await job.read()).stage) == (1, "llm[de]")
 
@@ -145,7 +145,7 @@ async def test_a_job_may_go_on_without_a_stage_and_never_meets_it_again(hold: Ho
 
     async with hold.worker(poll=0.05):
         job = await tolerant.submit()
-        assert await job.result(timeout=PATIENCE) == "enoughdone"
+        assert await job.result(timeout=TIMEOUT) == "enoughdone"
 
     assert runs == {"optional": 2, "needed": 2, "last": 1}
     assert [error.stage for error in caught] == ["optional", "optional"]
@@ -177,9 +177,9 @@ async def test_code_that_catches_everything_does_not_hide_a_retry(hold: Holdfast
             return "hidden"
 
     async with hold.worker(poll=0.05):
-        assert await (await careless.submit()).result(timeout=PATIENCE) == "answer"
+        assert await (await careless.submit()).result(timeout=TIMEOUT) == "answer"
         runs.clear()
-        assert await (await reckless.submit()).result(timeout=PATIENCE) == "answer"
+        assert await (await reckless.submit()).result(timeout=TIMEOUT) == "answer"
 
 
 @pytest.mark.clause("STG-2")
@@ -208,7 +208,7 @@ async def test_a_crash_is_charged_to_the_stage_in_progress(
     await crash_after_fetch(store, clock)
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed, match="once, and it is over"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert runs == {"llm": 1}
     [failed] = [row for row in await store.stages([job.id]) if row.status is StageStatus.FAILED]
@@ -244,6 +244,6 @@ async def test_a_stage_that_took_its_worker_down_once_too_often_is_not_begun_aga
     for _ in range(2):
         await crash(store, clock)
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == ErrorClass.WORKER_LOST
+        assert await job.result(timeout=TIMEOUT) == ErrorClass.WORKER_LOST
 
     assert runs == {}

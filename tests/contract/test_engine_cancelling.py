@@ -14,7 +14,7 @@ from holdfast.ports import Store
 from holdfast.types import EventKind
 from tests.builders import a_failure, a_job
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import PATIENCE, claimed
+from tests.contract.steps import TIMEOUT, claimed
 
 
 async def test_a_job_that_waits_is_cancelled_and_never_runs(hold: Holdfast) -> None:
@@ -27,9 +27,9 @@ async def test_a_job_that_waits_is_cancelled_and_never_runs(hold: Holdfast) -> N
     job, other = await work.submit(), await work.submit()
     assert await job.cancel() is Status.CANCELLED
     async with hold.worker(poll=0.05):
-        await other.result(timeout=PATIENCE)
+        await other.result(timeout=TIMEOUT)
         with pytest.raises(JobCancelled):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert runs == [1]
 
@@ -50,10 +50,10 @@ async def test_a_running_job_is_stopped_when_somebody_asks(
 
     job = await work.submit()
     async with hold.worker(poll=0.05):
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
         asked = await (job.cancel() if asked_by == "its own process" else store.cancel(job.id))
         with pytest.raises(JobCancelled):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert (asked, cleaned.is_set()) == (Status.PROCESSING, True)
     kinds = [event.kind for event in await job.events()]
@@ -76,10 +76,10 @@ async def test_a_stage_that_was_stopped_with_its_job_is_no_failed_stage(hold: Ho
 
     job = await work.submit()
     async with hold.worker(poll=0.05):
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
         await job.cancel()
         with pytest.raises(JobCancelled):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert await store.stages([job.id]) == []
 
@@ -98,10 +98,10 @@ async def test_a_job_that_ends_before_it_is_stopped_is_completed(hold: Holdfast)
 
     job = await work.submit()
     async with hold.worker(poll=0.05):
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
         await job.cancel()
 
-        assert await job.result(timeout=PATIENCE) == "too late"
+        assert await job.result(timeout=TIMEOUT) == "too late"
 
 
 async def test_a_job_in_a_thread_is_cancelled_and_its_late_result_thrown_away(hold: Holdfast) -> None:
@@ -110,18 +110,18 @@ async def test_a_job_in_a_thread_is_cancelled_and_its_late_result_thrown_away(ho
     @hold.job("blocking")
     def blocking() -> str:
         begun.set()
-        may_end.wait(PATIENCE)
+        may_end.wait(TIMEOUT)
         ended.set()
         return "late"
 
     job = await blocking.submit()
     async with hold.worker(poll=0.05):
-        await asyncio.to_thread(begun.wait, PATIENCE)
+        await asyncio.to_thread(begun.wait, TIMEOUT)
         await job.cancel()
         with pytest.raises(JobCancelled):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         may_end.set()
-        await asyncio.to_thread(ended.wait, PATIENCE)
+        await asyncio.to_thread(ended.wait, TIMEOUT)
 
     assert (await job.read()).result is None
 
@@ -144,7 +144,7 @@ async def test_a_job_that_was_to_be_cancelled_when_it_failed_is_cancelled_instea
     await store.promote(limit=1)
     async with hold.worker(poll=0.05):
         with pytest.raises(JobCancelled):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert runs == []
 
@@ -162,7 +162,7 @@ async def test_a_job_that_somebody_wants_cancelled_is_not_parked(hold: Holdfast,
     assert (await job.read()).retry_after is None
     async with hold.worker(poll=0.05):
         with pytest.raises(JobCancelled):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
 
 async def test_a_job_that_no_code_knows_any_more_can_still_be_cancelled(hold: Holdfast, store: Store) -> None:
@@ -173,4 +173,4 @@ async def test_a_job_that_no_code_knows_any_more_can_still_be_cancelled(hold: Ho
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobCancelled):
-            await hold.handle(claim.id).result(timeout=PATIENCE)
+            await hold.handle(claim.id).result(timeout=TIMEOUT)

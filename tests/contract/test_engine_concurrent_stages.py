@@ -14,7 +14,7 @@ from holdfast.errors import StageFailed
 from holdfast.ports import Store
 from tests.builders import a_stage
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import LEASE, PATIENCE, claimed, eventually
+from tests.contract.steps import LEASE, TIMEOUT, claimed, eventually
 
 Call = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -65,7 +65,7 @@ async def test_a_failure_of_one_takes_nothing_from_the_one_beside_it(
 
     async with hold.worker(poll=0.05):
         job = await both.submit()
-        assert await job.result(timeout=PATIENCE) == ["flaky", "steady"]
+        assert await job.result(timeout=TIMEOUT) == ["flaky", "steady"]
 
     assert runs["flaky"] == 3
     rows = {row.key.name: (row.status, row.attempt) for row in await store.stages([job.id])}
@@ -103,7 +103,7 @@ async def test_a_stage_that_ended_beside_a_failing_one_is_not_run_again(
         return await together(first, slow)
 
     async with hold.worker(poll=0.05):
-        assert await (await both.submit()).result(timeout=PATIENCE) == ["quick", "slow"]
+        assert await (await both.submit()).result(timeout=TIMEOUT) == ["quick", "slow"]
 
     assert runs == {"quick": 1, "slow": 2}
 
@@ -133,7 +133,7 @@ async def test_keys_tell_calls_apart_whatever_their_order(hold: Holdfast, store:
 
     async with hold.worker(poll=0.05):
         job = await everything.submit()
-        assert await job.result(timeout=PATIENCE) == {"de": "DE", "fr": "FR", "it": "IT"}
+        assert await job.result(timeout=TIMEOUT) == {"de": "DE", "fr": "FR", "it": "IT"}
 
     assert runs == {"body": 2, "de": 1, "fr": 1, "it": 1}
     keys = {str(row.key) for row in await store.stages([job.id])}
@@ -156,7 +156,7 @@ async def test_many_stages_at_once_are_each_stored_once(hold: Holdfast, store: S
 
     async with hold.worker(poll=0.05):
         jobs = await many.submit_many([[0], [100], [200], [300]])
-        results = await asyncio.gather(*[job.result(timeout=PATIENCE) for job in jobs])
+        results = await asyncio.gather(*[job.result(timeout=TIMEOUT) for job in jobs])
 
     assert results == [sum(n * n for n in range(first, first + 25)) for first in (0, 100, 200, 300)]
     assert set(runs.values()) == {1}
@@ -186,7 +186,7 @@ async def test_an_exhausted_stage_fails_the_job_though_others_run_beside_it(
     async with hold.worker(poll=0.05):
         job = await both.submit()
         with pytest.raises(JobFailed, match="down"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert (runs["bad"], (await job.read()).stage) == (2, "bad")
 
@@ -231,7 +231,7 @@ async def test_a_crash_is_charged_to_the_stages_in_progress_and_to_no_other(
     await clock.advance(LEASE + timedelta(seconds=1))
     await store.reclaim(limit=1)
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == ["lost", "twice", "later"]
+        assert await job.result(timeout=TIMEOUT) == ["lost", "twice", "later"]
 
     assert failures == {"once": ErrorClass.WORKER_LOST}
 
@@ -261,12 +261,12 @@ async def test_a_shutdown_gives_stages_that_run_side_by_side_their_attempts_back
 
     job = await both.submit()
     async with hold.worker(poll=0.05, grace=0):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await both_run.wait()
     stopped = await job.read()
     may_end.set()
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == ["one", "two"]
+        assert await job.result(timeout=TIMEOUT) == ["one", "two"]
 
     assert (stopped.status, stopped.attempt) == (Status.QUEUED, 0)
     assert {row.attempt for row in await store.stages([job.id])} == {1}
@@ -284,7 +284,7 @@ async def test_two_calls_side_by_side_under_one_key_are_refused(hold: Holdfast) 
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed) as failed:
-            await (await work.submit()).result(timeout=PATIENCE)
+            await (await work.submit()).result(timeout=TIMEOUT)
 
     assert failed.value.failure.error_class is ErrorClass.STAGE_MISMATCH
 

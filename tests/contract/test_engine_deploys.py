@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from holdfast import Backoff, ErrorClass, Holdfast, Job, JobFilter, JobFunction, Status
 from tests.contract.conftest import Database
-from tests.contract.steps import PATIENCE, eventually
+from tests.contract.steps import TIMEOUT, eventually
 
 Body = Callable[[], Awaitable[Any]]
 Declare = Callable[[Holdfast], Body]
@@ -44,7 +44,7 @@ async def after_a_deploy(database: Database, old: Declare, new: Declare, *, earl
         the_job(after, new(after))
         async with after.worker(poll=0.05):
             await after.signal(job.id, "deployed")
-            return await after.wait(job.id, timeout=PATIENCE)
+            return await after.wait(job.id, timeout=TIMEOUT)
 
 
 async def _forget_brief_fingerprints(url: str) -> None:
@@ -345,7 +345,7 @@ async def stored_and_run(database: Database, old: Callable[..., Any], new: Calla
     async with a_version(database) as after:
         after.job("grade")(new)
         async with after.worker(poll=0.05):
-            return await after.wait(job.id, timeout=PATIENCE)
+            return await after.wait(job.id, timeout=TIMEOUT)
 
 
 async def graded(essay: str, points: int = 0) -> str: ...  # type: ignore[empty-body]  # it never runs

@@ -9,7 +9,7 @@ import pytest
 from holdfast import ErrorClass, Holdfast, JobFailed, JobFunction, JobHandle, Retryable
 from holdfast.types import Failure
 from tests.builders import a_job
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 class Weird(BaseException):
@@ -23,7 +23,7 @@ class Unspeakable(Exception):
 
 async def failure_of(job: JobHandle[Any]) -> Failure:
     with pytest.raises(JobFailed) as raised:
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
     return raised.value.failure
 
 
@@ -78,8 +78,8 @@ async def test_an_error_of_any_kind_ends_its_job_only(
     async with hold.worker(poll=0.05):
         jobs = [await good.submit(), await bad.submit(), await good.submit()]
         failure = await failure_of(jobs[1])
-        results = [await jobs[0].result(timeout=PATIENCE), await jobs[2].result(timeout=PATIENCE)]
-        after = await (await good.submit()).result(timeout=PATIENCE)
+        results = [await jobs[0].result(timeout=TIMEOUT), await jobs[2].result(timeout=TIMEOUT)]
+        after = await (await good.submit()).result(timeout=TIMEOUT)
 
     assert (failure.error_class, len(runs)) == (known_as, attempts)
     assert (*results, after) == ("fine", "fine", "fine")
@@ -97,7 +97,7 @@ async def test_leaving_the_process_from_a_thread_leaves_nothing(
         failure = await failure_of(await leave.submit())
 
         assert failure.error_class is ErrorClass.BUG
-        assert await (await good.submit()).result(timeout=PATIENCE) == "fine"
+        assert await (await good.submit()).result(timeout=TIMEOUT) == "fine"
 
 
 async def test_a_handler_that_cancels_itself_spends_its_attempt(hold: Holdfast) -> None:

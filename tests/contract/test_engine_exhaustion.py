@@ -9,7 +9,7 @@ from holdfast import AutoReplay, ErrorClass, Holdfast, JobFunction, Permanent, S
 from holdfast.errors import ConfigError
 from holdfast.operations import Ticket, TicketKind
 from tests.contract.conftest import Database, Logger
-from tests.contract.letters import ALL, answered, failed, letter_of, opened, tell_tickets
+from tests.contract.letters import ALL, answered, failed, letter_of, notify_tickets, opened
 from tests.contract.services import STEADY, Service, declared, down, held, submitted
 
 
@@ -71,7 +71,7 @@ async def test_the_class_of_the_failure_says_how_many_attempts_there_were_and_ho
     runs: list[int] = []
 
     job_id = await failed(hold, failing(hold, error, runs))
-    await tell_tickets(hold)
+    await notify_tickets(hold)
     letter = await letter_of(hold, job_id)
 
     assert (letter.error_class, letter.attempt, len(runs)) == (known_as, attempts, attempts)
@@ -95,7 +95,7 @@ async def test_a_job_may_have_a_table_of_its_own(
     hold: Holdfast, told: list[Ticket], *, own: Mapping[str, Any], level: str
 ) -> None:
     await failed(hold, failing(hold, TimeoutError("slow"), [], on_exhausted=own))
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert [ticket.level for ticket in told] == [level]
 
@@ -123,7 +123,7 @@ async def test_the_backup_is_asked_in_the_last_attempt_and_if_it_fails_too_there
     asked: list[str | None] = []
 
     letter = await letter_of(hold, await failed(hold, speech(hold, asked)))
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert asked == ["stt", "stt", "stt-2"]
     assert (letter.stage, letter.failure.context["provider"]) == ("transcribe", "stt-2")
@@ -137,7 +137,7 @@ async def test_a_table_without_the_backup_leaves_it_alone(hold: Holdfast, told: 
     letter = await letter_of(
         hold, await failed(hold, speech(hold, asked, on_exhausted={"UPSTREAM_5XX": "alert"}))
     )
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert asked == ["stt", "stt"]
     assert letter.failure.context["provider"] == "stt"
@@ -155,7 +155,7 @@ async def test_an_open_breaker_spends_no_attempt_and_leaves_no_letter(
     async with hold.worker(slots=1, poll=0.05):
         handles = await submitted(job, 6)
         await held(hold, "llm", 6)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert len(service.calls) == 4
     assert (await hold.dead_letters.list(ALL), told) == ([], [])

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Holdfast, JobFailed, Redactor, Status
 from holdfast.types import Pattern
 from tests.contract.conftest import Database
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 class Probe:
@@ -26,7 +26,7 @@ class Probe:
     def __call__(self, _: str) -> bool:
         self.seen.append(threading.current_thread().name)
         self.begun.set()
-        return self.free.wait(PATIENCE)
+        return self.free.wait(TIMEOUT)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ async def test_a_long_text_is_redacted_once_and_off_the_loop(
     async with hold.worker(poll=0.05):
         job = await outer.submit()
         with pytest.raises(JobFailed) as raised:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert len(probe.seen) == 1
     assert probe.seen != [threading.main_thread().name]
@@ -98,7 +98,7 @@ async def test_between_two_failures_the_loop_has_a_turn(hold: Holdfast, probe: P
         jobs = [await fails.submit() for _ in range(20)]
         for job in jobs:
             with pytest.raises(JobFailed):
-                await job.result(timeout=PATIENCE)
+                await job.result(timeout=TIMEOUT)
 
     main = threading.main_thread().name
     assert probe.seen.count(main) == 20
@@ -116,9 +116,9 @@ async def test_a_job_that_is_cancelled_while_its_text_is_redacted_is_cancelled(
 
     async with hold.worker(poll=0.05):
         job = await fails.submit()
-        assert await asyncio.to_thread(probe.begun.wait, PATIENCE)
+        assert await asyncio.to_thread(probe.begun.wait, TIMEOUT)
         await hold.cancel(job.id)
-        ended = await hold.wait(job.id, timeout=PATIENCE)
+        ended = await hold.wait(job.id, timeout=TIMEOUT)
         probe.free.set()
 
     assert ended.status is Status.CANCELLED

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import ErrorClass, Holdfast, JobFailed, Status
 from holdfast.types import StageFunction
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_a_job_that_awaits_no_stage_fails_once_and_names_it(
     async with hold.worker(poll=0.05):
         job = await order.submit()
         with pytest.raises(JobFailed, match="stage 'send' was called and never awaited") as caught:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert caught.value.failure is not None
     assert (caught.value.failure.error_class, caught.value.failure.retryable) == (ErrorClass.BUG, False)
@@ -87,7 +87,7 @@ async def test_a_plain_stage_that_an_async_job_does_not_await_is_named(hold: Hol
     async with hold.worker(poll=0.05):
         job = await thumbnail.submit()
         with pytest.raises(JobFailed, match="stage 'resize' was called and never awaited"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
 
 async def test_a_stage_that_was_called_off_before_it_began_is_not_forgotten(
@@ -101,7 +101,7 @@ async def test_a_stage_that_was_called_off_before_it_began_is_not_forgotten(
 
     async with hold.worker(poll=0.05):
         job = await order.submit()
-        assert await job.result(timeout=PATIENCE) == "in time or not at all"
+        assert await job.result(timeout=TIMEOUT) == "in time or not at all"
 
     assert ((await job.read()).status, sent) == (Status.COMPLETED, [])
 
@@ -119,4 +119,4 @@ async def test_a_job_that_fails_before_it_awaits_is_judged_by_its_own_error(
     async with hold.worker(poll=0.05):
         job = await order.submit()
         with pytest.raises(JobFailed, match="customer"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)

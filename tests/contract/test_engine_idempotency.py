@@ -8,7 +8,7 @@ from holdfast import Holdfast, JobFunction, Status, current
 from holdfast.errors import KeyReused, VersionRefused
 from holdfast.types import EventKind
 from tests.contract.conftest import Database, Logger
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_a_hundred_callers_with_one_key_share_one_job(
 
     jobs = await asyncio.gather(*[keyed.submit(1) for _ in range(100)])
     async with hold.worker(poll=0.05):
-        results = await asyncio.gather(*[job.result(timeout=PATIENCE) for job in jobs])
+        results = await asyncio.gather(*[job.result(timeout=TIMEOUT) for job in jobs])
 
     assert (len({job.id for job in jobs}), set(results), runs) == (1, {10}, [1])
     assert sorted(job.existing for job in jobs) == [False] + [True] * 99
@@ -83,10 +83,10 @@ async def test_a_completed_job_gives_its_stored_result(
     hold: Holdfast, review: JobFunction[[int], int], runs: list[int]
 ) -> None:
     async with hold.worker(poll=0.05):
-        await (await review.options(key="k", subject="c1", version=1).submit(1)).result(timeout=PATIENCE)
+        await (await review.options(key="k", subject="c1", version=1).submit(1)).result(timeout=TIMEOUT)
         by_key = await review.options(key="k").submit(1)
         by_version = await review.options(subject="c1", version=1).submit(1)
-        results = [await job.result(timeout=PATIENCE) for job in (by_key, by_version)]
+        results = [await job.result(timeout=TIMEOUT) for job in (by_key, by_version)]
 
     assert (results, runs) == ([10, 10], [1])
     assert (await by_key.read()).status is Status.COMPLETED
@@ -98,13 +98,13 @@ async def test_a_rerun_needs_a_higher_version_and_a_request(
 ) -> None:
     async with hold.worker(poll=0.05):
         old = await review.options(subject="c1", version=1).submit(1)
-        await old.result(timeout=PATIENCE)
+        await old.result(timeout=TIMEOUT)
         with pytest.raises(VersionRefused, match="rerun=True"):
             await review.options(subject="c1", version=2).submit(2)
         new = await review.options(subject="c1", version=2, rerun=True).submit(2)
         with pytest.raises(VersionRefused, match="older"):
             await review.options(subject="c1", version=1, rerun=True).submit(1)
-        results = [await old.result(timeout=PATIENCE), await new.result(timeout=PATIENCE)]
+        results = [await old.result(timeout=TIMEOUT), await new.result(timeout=TIMEOUT)]
 
     assert (results, runs) == ([10, 20], [1, 2])
 
@@ -123,10 +123,10 @@ async def test_a_duplicate_of_a_running_job_is_not_started(hold: Holdfast) -> No
 
     async with hold.worker(poll=0.05):
         first = await long.options(key="k").submit()
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
         second = await long.options(key="k").submit()
         may_end.set()
-        results = [await job.result(timeout=PATIENCE) for job in (first, second)]
+        results = [await job.result(timeout=TIMEOUT) for job in (first, second)]
 
     assert (first.id, results, starts) == (second.id, ["once", "once"], [1])
 
@@ -146,8 +146,8 @@ async def test_what_a_job_submits_is_submitted_once_however_often_it_runs(
         return ids
 
     async with hold.worker(poll=0.05):
-        ids = await (await parent.submit()).result(timeout=PATIENCE)
+        ids = await (await parent.submit()).result(timeout=TIMEOUT)
         for job_id in ids:
-            await hold.wait(job_id, timeout=PATIENCE)
+            await hold.wait(job_id, timeout=TIMEOUT)
 
     assert (len(set(ids)), sorted(runs)) == (3, [1, 1, 3])

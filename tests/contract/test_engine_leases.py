@@ -15,7 +15,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ports import LeaseExtender, Store
 from holdfast.ports.store import Leased
 from tests.contract.conftest import Logger
-from tests.contract.steps import PATIENCE, eventually
+from tests.contract.steps import TIMEOUT, eventually
 
 if TYPE_CHECKING:
     from holdfast.engine.worker.worker import Worker
@@ -59,7 +59,7 @@ async def test_a_claim_whose_answer_was_lost_costs_no_attempt(hold: Holdfast, lo
     jobs = await work.submit_many([(number,) for number in range(5)])
     async with hold.worker(poll=0.05):
         for job in jobs:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert len(store.lost) >= 2
     assert sorted(runs) == list(range(5))
@@ -83,12 +83,12 @@ async def test_only_what_is_not_held_is_given_back(hold: Holdfast) -> None:
     store = losing(hold, answers=0)
     running = await long.submit()
     async with hold.worker(poll=0.05, queues=["slow", "default"]):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await begun.wait()
         store._answers = 1
         await work.submit()
 
-        assert await running.result(timeout=PATIENCE) == "done"
+        assert await running.result(timeout=TIMEOUT) == "done"
 
     assert (await running.read()).lease_token == 1
 
@@ -120,7 +120,7 @@ async def test_a_worker_that_is_cancelled_while_it_claims_leaves_no_job_behind(h
             await asyncio.Event().wait()
 
     running = asyncio.create_task(program())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await committed.wait()
         main = workers[0]._main
         assert main is not None
@@ -144,12 +144,12 @@ async def test_a_job_that_blocks_the_event_loop_keeps_its_lease(hold: Holdfast, 
         nonlocal runs
         runs += 1
         began = time.monotonic()
-        while not seen() and time.monotonic() - began < PATIENCE:
+        while not seen() and time.monotonic() - began < TIMEOUT:
             time.sleep(0.01)
 
     job = await block.submit()
     async with hold.worker(lease=3, poll=0.05):
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
 
     assert runs == 1
     assert (await job.read()).lease_token == 1
@@ -162,7 +162,7 @@ async def test_a_job_that_blocks_the_event_loop_keeps_its_lease(hold: Holdfast, 
 async def no_guard_is_left() -> None:
     for thread in threading.enumerate():
         if thread.name == "holdfast-lease-guard":
-            await asyncio.to_thread(thread.join, PATIENCE)
+            await asyncio.to_thread(thread.join, TIMEOUT)
             assert not thread.is_alive()
 
 
@@ -198,7 +198,7 @@ async def test_a_log_that_blocks_keeps_no_lease_from_being_extended(hold: Holdfa
             def log(event: str, **fields: Any) -> None:
                 if threading.get_ident() != self._loop_thread:
                     asked.set()
-                    log_goes_on.wait(PATIENCE)
+                    log_goes_on.wait(TIMEOUT)
                 getattr(self._inner, name)(event, **fields)
 
             return log
@@ -209,13 +209,13 @@ async def test_a_log_that_blocks_keeps_no_lease_from_being_extended(hold: Holdfa
     @hold.job("block", attempts=1)
     async def block() -> bool:
         began = time.monotonic()
-        while not (extended >= 3 and asked.is_set()) and time.monotonic() - began < PATIENCE / 2:
+        while not (extended >= 3 and asked.is_set()) and time.monotonic() - began < TIMEOUT / 2:
             time.sleep(0.01)
         return extended >= 3
 
     job = await block.submit()
     async with hold.worker(lease=3, poll=0.05):
-        assert await job.result(timeout=PATIENCE)
+        assert await job.result(timeout=TIMEOUT)
         log_goes_on.set()
     await no_guard_is_left()
 
@@ -238,7 +238,7 @@ async def test_an_outage_is_over_when_lost_claims_are_no_longer_looked_for(
 
     await work.submit()
     # The lease is longer than a worker waits after a claim that failed: it looks for lost claims at least once.
-    async with hold.worker(lease=3, poll=0.05), asyncio.timeout(PATIENCE):
+    async with hold.worker(lease=3, poll=0.05), asyncio.timeout(TIMEOUT):
         await asked.wait()
         before = len(logger.lines("store available"))
         while len(logger.lines("store available")) == before:

@@ -20,13 +20,13 @@ from tests.contract.letters import (
     in_letter_state,
     letter_of,
     move_plans,
+    notify_tickets,
     opened,
     planned,
-    tell_tickets,
     two_stages,
 )
 from tests.contract.services import Service, down, held
-from tests.contract.steps import LEASE, PATIENCE
+from tests.contract.steps import LEASE, TIMEOUT
 
 MINUTE = timedelta(minutes=1)
 SECRET = "sk-" + "a1B2" * 8
@@ -203,7 +203,7 @@ async def test_a_job_without_stages_has_its_attempts_on_record_and_one_that_comp
 
     async with hold.worker(poll=0.05):
         good, bad = await plain.submit(works=True), await plain.submit(works=False)
-        await good.result(timeout=PATIENCE)
+        await good.result(timeout=TIMEOUT)
         await all_failed(hold, [bad])
     letter = await letter_of(hold, bad.id)
 
@@ -274,7 +274,7 @@ async def test_a_job_that_takes_its_workers_down_leaves_a_letter_and_its_neighbo
     async with hold.worker(poll=0.05):
         await all_failed(hold, [job])
         for neighbour in neighbours:
-            await neighbour.result(timeout=PATIENCE)
+            await neighbour.result(timeout=TIMEOUT)
 
     [letter] = await hold.dead_letters.list()
     assert (letter.job_id, letter.error_class) == (job.id, ErrorClass.WORKER_LOST)
@@ -324,8 +324,8 @@ async def test_what_is_told_of_a_failure_is_one_line_with_a_public_code(
     async with hold.worker(poll=0.05):
         handle = await leaky.submit()
         with pytest.raises(JobFailed) as raised:
-            await handle.result(timeout=PATIENCE)
-    await tell_tickets(hold)
+            await handle.result(timeout=TIMEOUT)
+    await notify_tickets(hold)
     found = await hold.dead_letters.show(handle.id)
     [ticket] = [one for one in told if one.job_id == handle.id]
     shown = [

@@ -21,7 +21,7 @@ from holdfast.ports import Store
 from holdfast.telemetry.logs import JobContextFilter
 from tests.builders import a_job
 from tests.contract.conftest import Logger
-from tests.contract.steps import PATIENCE, a_claim
+from tests.contract.steps import TIMEOUT, a_claim
 
 
 def answered(status: int) -> Callable[[], Exception]:
@@ -45,7 +45,7 @@ async def test_a_retry_and_the_end_of_it_are_logged(hold: Holdfast, logger: Logg
     async with hold.worker(poll=0.05):
         job = await call.submit()
         with pytest.raises(JobFailed):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     [retry], [failed] = logger.lines("job retry scheduled"), logger.lines("job failed")
     names = ["job_id", "status", "attempt", "gateway_status", "error_class", "error_code", "level"]
@@ -65,7 +65,7 @@ async def test_a_completion_is_a_routine_line(hold: Holdfast, logger: Logger) ->
 
     async with hold.worker(poll=0.05):
         job = await quick.submit()
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
 
     [line] = logger.lines("job completed")
     names = ("job_id", "status", "attempt", "level")
@@ -85,7 +85,7 @@ async def test_a_failed_stage_is_named(hold: Holdfast, logger: Logger) -> None:
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed):
-            await (await review.submit()).result(timeout=PATIENCE)
+            await (await review.submit()).result(timeout=TIMEOUT)
 
     assert [line["stage"] for line in logger.lines("job retry scheduled") + logger.lines("job failed")] == [
         "llm",
@@ -108,13 +108,13 @@ async def test_letting_go_and_cancelling_are_logged(hold: Holdfast, logger: Logg
 
     job = await work.submit()
     async with hold.worker(poll=0.05, grace=0):
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
     begun.clear()
     async with hold.worker(poll=0.05):
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
         await job.cancel()
         with pytest.raises(JobCancelled):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     [released], [cancelled] = logger.lines("job released"), logger.lines("job cancelled")
     assert told(released, "job_id", "status", "reason") == {
@@ -141,7 +141,7 @@ async def test_a_job_that_its_worker_ends_at_the_deadline_is_logged_as_one_that_
     async with hold.worker(poll=60):  # no sweep comes by
         job = await slow.submit()
         with pytest.raises(JobFailed, match="TIMEOUT"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     [line] = logger.lines("job timed out")
     names = ("job_id", "jobs", "status", "attempt", "level")
@@ -216,8 +216,8 @@ async def test_every_line_about_a_job_has_its_name_and_queue(hold: Holdfast, log
     async with hold.worker(queues=["own"], poll=0.05, grace=0):
         for job in (failing, late):
             with pytest.raises(JobFailed):
-                await job.result(timeout=PATIENCE)
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+                await job.result(timeout=TIMEOUT)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
     await hold.dead_letters.discard(failing.id, "not needed", actor="ada")
 
     about_jobs = [line for line in logger.lines() if line.get("job_id")]
@@ -260,7 +260,7 @@ async def test_what_a_handler_logs_names_its_job(hold: Holdfast, kind: str) -> N
     try:
         async with hold.worker(poll=0.05):
             job = await (on_the_loop if kind == "async" else in_a_thread).submit()
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         logger.warning("outside")
     finally:
         logger.removeHandler(handler)
@@ -284,7 +284,7 @@ async def test_jobs_of_several_names_and_queues_each_log_as_themselves(hold: Hol
                 place = f"{job.spec.name} {number}"
                 submitted[place] = await job.submit(place)
         for handle in submitted.values():
-            await handle.result(timeout=PATIENCE)
+            await handle.result(timeout=TIMEOUT)
 
     assert said == {
         place: {
@@ -318,15 +318,15 @@ async def test_an_outage_of_the_store_is_one_line_at_its_beginning_and_one_at_it
 
     async with hold.worker(poll=0.01) as worker:
         job = await quick.submit()
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
         # Reads of one service still succeed, as during a failover: that does not end the outage.
         for part, name in ((store, "claim"), (store, "promote"), (store.providers, "holders")):
             monkeypatch.setattr(part, name, failing(part, name))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while min(refused[name] for name in ("claim", "promote", "holders")) < 3:
                 await asyncio.sleep(0.01)
         away = False
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not logger.lines("store available"):
                 await asyncio.sleep(0.01)
     assert worker.stopped
@@ -345,7 +345,7 @@ async def test_no_argument_and_no_stack_is_logged(hold: Holdfast, logger: Logger
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed):
-            await (await secretive.submit("hunter2")).result(timeout=PATIENCE)
+            await (await secretive.submit("hunter2")).result(timeout=TIMEOUT)
 
     text = logger.stream.getvalue()
     assert "refused" in text

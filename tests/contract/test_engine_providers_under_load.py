@@ -13,7 +13,7 @@ from holdfast.errors import ConfigError
 from holdfast.types import EventKind, Provider
 from tests.contract.conftest import Database, SqliteFile
 from tests.contract.services import Service, declared, held, limited, submitted, until
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 async def when(holds: Callable[[], bool]) -> None:
@@ -33,7 +33,7 @@ async def most_held(hold: Holdfast, name: str, least: int) -> None:
 
 
 async def results(*handles: JobHandle[int]) -> list[int]:
-    return [await handle.result(timeout=PATIENCE) for handle in handles]
+    return [await handle.result(timeout=TIMEOUT) for handle in handles]
 
 
 async def holds_of(hold: Holdfast, handle: JobHandle[int]) -> int:
@@ -87,13 +87,13 @@ async def test_jobs_that_were_held_for_a_limit_are_done_although_newcomers_never
     llm = hold.provider("llm", concurrency=2)
     old = declared(hold, service, llm)
     newcomers = Crowd(hold, llm)
-    service.gate.clear()
+    service.answering.clear()
     async with hold.worker(slots=16, poll=0.05):
         handles = await submitted(old, 8)
         await most_held(hold, "llm", 4)
         for _ in range(32):
             await newcomers.job.submit()
-        service.gate.set()
+        service.answering.set()
 
         assert await results(*handles) == list(range(8))
         newcomers.over = True
@@ -139,12 +139,12 @@ async def test_jobs_that_wait_for_a_backups_limit_are_held_for_that_and_not_agai
     backup = hold.provider("llm-eu", concurrency=1)
     job = declared(hold, service, hold.provider("llm", backup=backup))
     await hold.providers.open("llm", actor="ann")
-    service.gate.clear()
+    service.answering.clear()
 
     async with hold.worker(slots=8, poll=0.05):
         handles = await submitted(job, 8)
         await most_held(hold, "llm-eu", 5)
-        service.gate.set()
+        service.answering.set()
         await results(*handles)
 
     assert service.most_at_once == 1
@@ -185,7 +185,7 @@ async def test_of_two_calls_side_by_side_one_is_the_trial_and_the_job_completes(
         return "done"
 
     async with hold.worker(slots=1, poll=0.05):
-        assert await (await review.submit()).result(timeout=PATIENCE) == "done"
+        assert await (await review.submit()).result(timeout=TIMEOUT) == "done"
 
 
 async def test_a_permit_inside_a_stage_of_the_same_provider_is_the_stages_own(hold: Holdfast) -> None:
@@ -201,7 +201,7 @@ async def test_a_permit_inside_a_stage_of_the_same_provider_is_the_stages_own(ho
         return await ask()
 
     async with hold.worker(slots=2, poll=0.05):
-        assert await (await review.submit()).result(timeout=PATIENCE) == "llm"
+        assert await (await review.submit()).result(timeout=TIMEOUT) == "llm"
 
     assert (await hold.providers.show("llm")).calls == 1
 
@@ -219,7 +219,7 @@ async def test_whoever_waits_in_a_permits_block_is_told_so_at_once(hold: Holdfas
 
     async with hold.worker(slots=1, poll=0.05):
         with pytest.raises(JobFailed, match="not inside a stage or a permit's block") as caught:
-            await (await review.submit()).result(timeout=PATIENCE)
+            await (await review.submit()).result(timeout=TIMEOUT)
 
     assert caught.value.failure is not None
     assert not caught.value.failure.retryable
@@ -257,7 +257,7 @@ async def test_a_plain_function_that_is_cancelled_while_it_waits_for_a_permit_ma
         try:
             with llm.permit():
                 called.append(number)
-                release.wait(PATIENCE)
+                release.wait(TIMEOUT)
         finally:
             ended.append(number)
         return number
@@ -268,7 +268,7 @@ async def test_a_plain_function_that_is_cancelled_while_it_waits_for_a_permit_ma
         second = await review.submit(2)
         await when(lambda: 2 in begun)
         await hold.cancel(second.id)
-        assert (await hold.wait(second.id, timeout=PATIENCE)).status is Status.CANCELLED
+        assert (await hold.wait(second.id, timeout=TIMEOUT)).status is Status.CANCELLED
         release.set()
         await results(first)
         await when(lambda: 2 in ended)
@@ -313,7 +313,7 @@ async def test_nor_can_a_job_take_a_permit_of_one(hold: Holdfast) -> None:
 
     async with hold.worker(slots=1, poll=0.05):
         with pytest.raises(JobFailed, match="provider 'llm' was not declared here"):
-            await (await review.submit()).result(timeout=PATIENCE)
+            await (await review.submit()).result(timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize("order", ["close", "observe"])

@@ -9,7 +9,7 @@ from holdfast.operations import LetterState
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import ALL, failed, letter_of, opened, planned, replayed
 from tests.contract.services import Service, down
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_what_fails_again_fails_the_replay_and_is_brought_back_once(
     async with hold.worker(poll=0.05):
         await hold.retry(job_id)
         with pytest.raises(JobFailed):
-            await hold.handle(job_id).result(timeout=PATIENCE)
+            await hold.handle(job_id).result(timeout=TIMEOUT)
 
     assert (await hold.read(child.id)).generation == 2
 
@@ -145,7 +145,7 @@ async def test_a_job_and_what_it_waits_for_can_be_replayed_in_one_plan(
 
     async with hold.worker(poll=0.05):
         await replayed(hold, clock, await planned(hold, canary=canary))
-        assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED
+        assert (await hold.wait(job_id, timeout=TIMEOUT)).status is Status.COMPLETED
 
     assert len(outside.bank.calls) == before + 1
 
@@ -165,7 +165,7 @@ async def test_what_a_replay_submits_itself_and_fails_stays_failed(hold: Holdfas
     async with hold.worker(poll=0.05):
         await hold.retry(job_id)
         with pytest.raises(JobFailed, match="no"):
-            await hold.handle(job_id).result(timeout=PATIENCE)
+            await hold.handle(job_id).result(timeout=TIMEOUT)
 
     [child] = await hold.find(JobFilter(name="pay"))
     assert (child.status, child.generation) == (Status.FAILED, 1)

@@ -20,16 +20,16 @@ from tests.contract.letters import (
     in_letter_state,
     letter_of,
     move_plans,
+    notify_tickets,
     opened,
     planned,
     remediated,
     replayed,
-    tell_tickets,
     two_stages,
     until_over,
 )
 from tests.contract.services import Service, down, until
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 S = LetterState
 SLOW = 0.01
@@ -252,7 +252,7 @@ async def test_a_replay_that_is_said_twice_and_moved_by_many_replays_once(
             if await states(hold, token) != {S.VERIFIED: 1, S.VALIDATED: 5}:
                 break
         for job_id in ids:
-            assert (await hold.wait(job_id, timeout=PATIENCE)).status is Status.COMPLETED
+            assert (await hold.wait(job_id, timeout=TIMEOUT)).status is Status.COMPLETED
 
     assert Counter(service.calls) - before == dict.fromkeys(range(6), 1)
     assert [letter.replays for letter in await hold.dead_letters.list(ALL)] == [1] * 6
@@ -307,13 +307,13 @@ async def test_a_replay_that_fails_in_the_same_way_is_escalated_if_no_retry_mend
     review = two_stages(hold, Service(), service)
     service.error = Permanent("no", error_class=ErrorClass.POLICY_REJECTED)
     job_id = await failed(hold, review, 1)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
     token = await planned(hold, job_id)
     service.error = again
     async with hold.worker(poll=0.05):
         await replayed(hold, clock, token)
         letter = await in_letter_state(hold, job_id, S.NEW)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert (letter.escalated, letter.deaths, letter.replays) == (escalated, 2, 1)
     kind = TicketKind.ESCALATED if escalated else TicketKind.DEAD_LETTER

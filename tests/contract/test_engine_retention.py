@@ -6,8 +6,8 @@ import pytest
 
 from holdfast import JobFilter, Permanent, Retention, Status
 from tests.contract.conftest import Database, DatabaseClock, Logger
-from tests.contract.letters import ALL, failed, keep_house, opened
-from tests.contract.steps import PATIENCE, eventually
+from tests.contract.letters import ALL, failed, opened, run_archiver
+from tests.contract.steps import TIMEOUT, eventually
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 KEPT = Retention(finished=HOUR, keys=DAY)
@@ -27,22 +27,22 @@ async def test_finished_jobs_are_deleted_when_their_time_is_over_and_their_keys_
 
         async with hold.worker(poll=0.05):
             handle = await greet.options(key="k").submit()
-            await handle.result(timeout=PATIENCE)
-        await keep_house(hold, clock)
+            await handle.result(timeout=TIMEOUT)
+        await run_archiver(hold, clock)
         assert (await handle.read()).status is Status.COMPLETED
 
         await clock.advance(HOUR)
-        await keep_house(hold, clock)
+        await run_archiver(hold, clock)
         again = await greet.options(key="k").submit()
         assert (again.id, again.existing) == (handle.id, True), "nothing runs twice for a key"
-        assert await again.result(timeout=PATIENCE) == "hello"
+        assert await again.result(timeout=TIMEOUT) == "hello"
         assert (await again.events())[-1].kind == "purged"
 
         await clock.advance(DAY)
-        await keep_house(hold, clock)
+        await run_archiver(hold, clock)
         async with hold.worker(poll=0.05):
             other = await greet.options(key="k").submit()
-            await other.result(timeout=PATIENCE)
+            await other.result(timeout=TIMEOUT)
 
     assert other.id != handle.id
     assert len(runs) == 2
@@ -60,7 +60,7 @@ async def test_a_failed_job_is_kept_for_as_long_as_its_letter(
 
         job_id = await failed(hold, greet)
         await clock.advance(2 * DAY)
-        await keep_house(hold, clock)
+        await run_archiver(hold, clock)
 
         assert (await hold.read(job_id)).status is Status.FAILED
         assert [letter.job_id for letter in await hold.dead_letters.list(ALL)] == [job_id]
@@ -76,7 +76,7 @@ async def test_what_waits_or_runs_is_not_deleted_however_old_it_is(
 
         handle = await greet.options(key="k").submit()
         await clock.advance(2 * DAY)
-        await keep_house(hold, clock)
+        await run_archiver(hold, clock)
 
         assert (await handle.read()).status is Status.QUEUED
         assert (await greet.options(key="k").submit()).id == handle.id
@@ -111,12 +111,12 @@ async def test_a_job_that_waits_long_is_told_again_what_has_become_of_one_that_i
             [child, *_] = await hold.find(JobFilter(name="draft"))
             for _ in range(2):  # its job goes first; its key stays as long as the job that submitted it lives
                 await clock.advance(2 * DAY)
-                await keep_house(hold, clock)
+                await run_archiver(hold, clock)
             assert (await hold.read(child.id)).purged_at is not None
             assert runs == list(range(1, number + 1))
             await hold.signal(job.id, "approved")
         async with hold.worker(poll=0.05):
-            assert await job.result(timeout=PATIENCE) == "“1”“2”"
+            assert await job.result(timeout=TIMEOUT) == "“1”“2”"
 
     assert runs == [1, 2], "nothing was submitted again"
 
@@ -134,9 +134,9 @@ async def test_the_keys_of_what_a_job_has_submitted_go_when_it_has_ended(
             await (await child.submit()).result()
 
         async with hold.worker(poll=0.05):
-            await (await parent.submit()).result(timeout=PATIENCE)
+            await (await parent.submit()).result(timeout=TIMEOUT)
         await clock.advance(2 * DAY)
-        await keep_house(hold, clock)
+        await run_archiver(hold, clock)
 
         assert await hold.runtime.store.retention.purge_keys(older_than=timedelta(0), limit=9) == 0, (
             "it has gone by itself"

@@ -10,7 +10,7 @@ from holdfast.errors import BadResponse
 from holdfast.ports import Store
 from holdfast.types import EventKind
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import PATIENCE, eventually
+from tests.contract.steps import TIMEOUT, eventually
 
 
 def kinds(events: list[Event]) -> list[EventKind]:
@@ -41,7 +41,7 @@ async def test_a_failed_attempt_is_tried_again_until_one_succeeds(hold: Holdfast
 
     async with hold.worker(poll=0.05):
         job = await flaky.submit()
-        assert await job.result(timeout=PATIENCE) == "in the end"
+        assert await job.result(timeout=TIMEOUT) == "in the end"
 
     assert script.runs == 3
     assert kinds(await job.events()).count(EventKind.RETRY) == 2
@@ -59,7 +59,7 @@ async def test_a_failure_that_cannot_be_retried_ends_the_retries_at_once(hold: H
     async with hold.worker(poll=0.05):
         job = await judge.submit()
         with pytest.raises(JobFailed, match="never") as raised:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert script.runs == 2
     assert raised.value.failure.error_class is ErrorClass.POLICY_REJECTED
@@ -77,7 +77,7 @@ async def test_a_programming_error_is_not_retried(hold: Holdfast) -> None:
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed) as raised:
-            await (await buggy.submit()).result(timeout=PATIENCE)
+            await (await buggy.submit()).result(timeout=TIMEOUT)
 
     assert (script.runs, raised.value.failure.error_class) == (1, ErrorClass.BUG)
 
@@ -93,7 +93,7 @@ async def test_the_attempts_count_the_first_one(hold: Holdfast, attempts: int) -
     async with hold.worker(poll=0.05):
         job = await hopeless.submit()
         with pytest.raises(JobFailed, match="no"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert script.runs == attempts
     ended = await job.read()
@@ -109,7 +109,7 @@ async def test_a_malformed_answer_is_retried_twice_whatever_the_budget(hold: Hol
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed):
-            await (await parse.submit()).result(timeout=PATIENCE)
+            await (await parse.submit()).result(timeout=TIMEOUT)
 
     assert script.runs == 3
 
@@ -132,7 +132,7 @@ async def test_each_wait_is_worked_out_when_its_attempt_has_failed(
             parked.append(await eventually(job.read, _parked_after(attempt)))
             await clock.advance(timedelta(seconds=201))
             await store.promote(limit=1)
-        assert await job.result(timeout=PATIENCE) == "in the end"
+        assert await job.result(timeout=TIMEOUT) == "in the end"
 
     waits = [each.retry_after - each.updated_at for each in parked if each.retry_after is not None]
     assert waits == [timedelta(seconds=100), timedelta(seconds=200), timedelta(seconds=60)]
@@ -156,9 +156,9 @@ async def test_a_failed_job_is_brought_back_and_may_succeed(hold: Holdfast) -> N
     async with hold.worker(poll=0.05):
         job = await repaired.submit()
         with pytest.raises(JobFailed):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         brought_back = await job.retry()
-        assert await job.result(timeout=PATIENCE) == "in the end"
+        assert await job.result(timeout=TIMEOUT) == "in the end"
 
     assert brought_back.generation == 2
     assert kinds(await job.events())[-3:] == [EventKind.REPLAYED, EventKind.PROCESSING, EventKind.COMPLETED]

@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 from holdfast.ports import Store
 from tests.builders import a_failure, a_stage
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed
+from tests.contract.steps import LEASE, TIMEOUT, a_claim, claimed
 
 PAST_LEASE = LEASE + timedelta(seconds=1)
 
@@ -36,7 +36,7 @@ async def test_a_job_that_stores_another_stage_in_each_run_fails_after_so_many(h
     async with hold.worker(poll=0.05):
         job = await restless.submit()
         with pytest.raises(JobFailed) as failed:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert runs == 7
     assert failed.value.failure.error_class is ErrorClass.OVERLOADED
@@ -67,7 +67,7 @@ async def test_a_stage_that_fails_under_another_key_in_each_run_ends_with_its_jo
     async with hold.worker(poll=0.05):
         job = await restless.submit()
         with pytest.raises(JobFailed, match="5 runs of the job"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert (next(numbers), (await job.read()).stage) == (6, "fetch[5]")
 
@@ -91,7 +91,7 @@ async def test_runs_that_are_lost_count_as_those_that_fail_do(
         await store.reclaim(limit=1)
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed, match="4 runs of the job") as failed:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert (begun, failed.value.failure.error_class) == (0, ErrorClass.WORKER_LOST)
 

@@ -15,7 +15,7 @@ from holdfast.ports import Hint, HintKind, Store
 from holdfast.types import EventKind
 from holdfast.wiring import assemble
 from tests.contract.conftest import Database, DatabaseClock
-from tests.contract.steps import PATIENCE, eventually
+from tests.contract.steps import TIMEOUT, eventually
 
 NEVER = 60
 """A poll so rare that whoever depends on it fails the test."""
@@ -29,7 +29,7 @@ async def test_a_submitted_job_runs_and_its_result_comes_back(hold: Holdfast) ->
     job = await hold.job("double")(double).submit(21)
 
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == 42
+        assert await job.result(timeout=TIMEOUT) == 42
 
     kinds = [event.kind for event in await job.events()]
     assert kinds == [EventKind.QUEUED, EventKind.PROCESSING, EventKind.COMPLETED]
@@ -44,7 +44,7 @@ async def test_an_idle_worker_is_woken_by_a_submission(hold: Holdfast) -> None:
         await worker.ready.wait()
         for n in range(3):
             job = await doubled.submit(n)
-            assert await job.result(timeout=PATIENCE) == 2 * n
+            assert await job.result(timeout=TIMEOUT) == 2 * n
 
 
 @pytest.mark.clause("JOB-8")
@@ -58,7 +58,7 @@ async def test_an_idle_worker_is_woken_by_a_submission_from_another_process(
         await worker.ready.wait()
         job = await elsewhere.job("double")(double).submit(4)
 
-        assert await job.result(timeout=PATIENCE) == 8
+        assert await job.result(timeout=TIMEOUT) == 8
 
 
 class DeafStore:
@@ -89,7 +89,7 @@ async def test_an_idle_worker_that_hears_nothing_finds_a_job_by_itself(
         await worker.ready.wait()
         job = await doubled.submit(4)
 
-        assert await job.result(timeout=PATIENCE) == 8
+        assert await job.result(timeout=TIMEOUT) == 8
 
 
 @pytest.mark.clause("JOB-8")
@@ -98,7 +98,7 @@ async def test_after_a_job_the_next_is_claimed_at_once(hold: Holdfast, slots: in
     jobs = await hold.job("double")(double).submit_many([[n] for n in range(60)])
 
     async with hold.worker(slots=slots, poll=NEVER):
-        results = await asyncio.gather(*[job.result(timeout=PATIENCE) for job in jobs])
+        results = await asyncio.gather(*[job.result(timeout=TIMEOUT) for job in jobs])
 
     assert results == [2 * n for n in range(60)]
 
@@ -115,7 +115,7 @@ async def test_a_job_that_waits_for_its_retry_needs_no_poll(hold: Holdfast) -> N
         return len(tries)
 
     async with hold.worker(poll=NEVER):
-        assert await (await flaky.submit()).result(timeout=PATIENCE) == 3
+        assert await (await flaky.submit()).result(timeout=TIMEOUT) == 3
 
 
 async def test_no_more_jobs_run_at_once_than_there_are_slots(hold: Holdfast) -> None:
@@ -131,7 +131,7 @@ async def test_no_more_jobs_run_at_once_than_there_are_slots(hold: Holdfast) -> 
 
     jobs = await count.submit_many([[n] for n in range(30)])
     async with hold.worker(slots=3, poll=0.05):
-        await asyncio.gather(*[job.result(timeout=PATIENCE) for job in jobs])
+        await asyncio.gather(*[job.result(timeout=TIMEOUT) for job in jobs])
 
     assert max(most) <= 3
 
@@ -142,7 +142,7 @@ async def test_a_worker_serves_its_queues_only(hold: Holdfast) -> None:
     mine = await doubled.options(queue="mine").submit(2)
 
     async with hold.worker(queues=["mine", "else"], poll=0.05):
-        assert await mine.result(timeout=PATIENCE) == 4
+        assert await mine.result(timeout=TIMEOUT) == 4
 
     assert (await other.read()).status is Status.QUEUED
 
@@ -154,11 +154,11 @@ async def test_a_job_for_later_is_not_run_before(hold: Holdfast, clock: Database
     now = await doubled.options(run_at=datetime.now(UTC) - timedelta(hours=1)).submit(3)
 
     async with hold.worker(poll=0.05):
-        assert await now.result(timeout=PATIENCE) == 6
+        assert await now.result(timeout=TIMEOUT) == 6
         waiting = [(await later.read()).status, (await at.read()).status]
         await clock.advance(timedelta(hours=2))
         await store.promote(limit=10)
-        results = [await later.result(timeout=PATIENCE), await at.result(timeout=PATIENCE)]
+        results = [await later.result(timeout=TIMEOUT), await at.result(timeout=TIMEOUT)]
 
     assert (waiting, results) == ([Status.QUEUED, Status.QUEUED], [2, 4])
 
@@ -170,7 +170,7 @@ async def test_a_result_that_takes_too_long_leaves_the_job_alone(hold: Holdfast)
         await job.result(timeout=0.01)
 
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == 42
+        assert await job.result(timeout=TIMEOUT) == 42
 
 
 async def test_many_may_wait_for_one_job_and_for_its_failure(hold: Holdfast) -> None:
@@ -182,7 +182,7 @@ async def test_many_may_wait_for_one_job_and_for_its_failure(hold: Holdfast) -> 
     again = hold.handle(job.id, "fail")
     async with hold.worker(poll=0.05):
         outcomes = await asyncio.gather(
-            *[each.result(timeout=PATIENCE) for each in (job, job, again)], return_exceptions=True
+            *[each.result(timeout=TIMEOUT) for each in (job, job, again)], return_exceptions=True
         )
 
     assert [type(outcome) for outcome in outcomes] == [JobFailed] * 3
@@ -195,19 +195,19 @@ async def test_a_job_may_name_itself_and_what_comes_after_it(hold: Holdfast) -> 
         if n == 0:
             return await last()
         job = await countdown.submit(n - 1)
-        return await job.result(timeout=PATIENCE)
+        return await job.result(timeout=TIMEOUT)
 
     @hold.stage("last")
     async def last() -> str:
         return "lift-off"
 
     async with hold.worker(poll=0.05):
-        assert await (await countdown.submit(2)).result(timeout=PATIENCE) == "lift-off"
+        assert await (await countdown.submit(2)).result(timeout=TIMEOUT) == "lift-off"
 
 
 async def test_nobody_waits_for_a_job_that_is_not_there(hold: Holdfast) -> None:
     with pytest.raises(JobNotFound):
-        await hold.handle("00000000-0000-7000-8000-000000000000").result(timeout=PATIENCE)
+        await hold.handle("00000000-0000-7000-8000-000000000000").result(timeout=TIMEOUT)
 
 
 @pytest.mark.clause("JOB-5")
@@ -224,7 +224,7 @@ async def test_the_lease_of_a_long_job_is_extended_while_it_runs(hold: Holdfast,
         began = await eventually(job.read, lambda job: job.lease_expires_at is not None)
         later = await eventually(job.read, lambda job: job.lease_expires_at != began.lease_expires_at)
         may_end.set()
-        assert await job.result(timeout=PATIENCE) == "done"
+        assert await job.result(timeout=TIMEOUT) == "done"
 
     assert began.lease_expires_at is not None
     assert later.lease_expires_at is not None

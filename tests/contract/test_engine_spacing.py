@@ -11,7 +11,7 @@ import pytest
 from holdfast import Backoff, Holdfast, Job, JobHandle, Status
 from holdfast.types import EventKind
 from tests.contract.conftest import Database
-from tests.contract.steps import PATIENCE, eventually
+from tests.contract.steps import TIMEOUT, eventually
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ async def test_a_failing_job_waits_in_its_shape_and_ends_after_its_attempts(
         for number in range(1, shape.attempts):
             await eventually(job.read, waits_after(number))
             await let_time_pass(database)
-        ended = await hold.wait(job.id, timeout=PATIENCE)
+        ended = await hold.wait(job.id, timeout=TIMEOUT)
 
     waits = await waits_of(job)
     assert ended.status is Status.FAILED

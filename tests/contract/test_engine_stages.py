@@ -17,7 +17,7 @@ from holdfast.core.errors import StoreReadOnly
 from holdfast.core.jobs.stages import StageRow, StageStatus
 from holdfast.ports import Store
 from holdfast.types import EventKind
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 class Colour(Enum):
@@ -63,7 +63,7 @@ async def test_a_finished_stage_is_not_computed_again(hold: Holdfast, store: Sto
 
     async with hold.worker(poll=0.05):
         job = await review.submit(1)
-        assert await job.result(timeout=PATIENCE) == 200
+        assert await job.result(timeout=TIMEOUT) == 200
 
     assert runs == {"body": 3, "fetch": 1, "llm": 3}
     stages = {str(row.key): (row.status, row.result) for row in await store.stages([job.id])}
@@ -86,7 +86,7 @@ async def test_a_result_is_stored_before_its_job_goes_on(hold: Holdfast, store: 
         return [row.result for row in await store.stages([current().job_id])]
 
     async with hold.worker(poll=0.05):
-        assert await (await review.submit(1)).result(timeout=PATIENCE) == ["2"]
+        assert await (await review.submit(1)).result(timeout=TIMEOUT) == ["2"]
 
 
 @pytest.mark.clause("STG-1")
@@ -107,7 +107,7 @@ async def test_each_call_of_a_stage_is_known_by_its_order(hold: Holdfast) -> Non
         return sum(found)
 
     async with hold.worker(poll=0.05):
-        assert await (await total.submit()).result(timeout=PATIENCE) == 14
+        assert await (await total.submit()).result(timeout=TIMEOUT) == 14
 
     assert runs == [1, 2, 3, 0]
 
@@ -135,9 +135,9 @@ async def test_a_stage_stays_finished_when_its_job_is_brought_back(hold: Holdfas
     async with hold.worker(poll=0.05):
         job = await review.submit()
         with pytest.raises(JobFailed):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         await job.retry()
-        assert await job.result(timeout=PATIENCE) == "PAGE"
+        assert await job.result(timeout=TIMEOUT) == "PAGE"
 
     assert runs == {"fetch": 1, "llm": 2}
 
@@ -181,7 +181,7 @@ async def test_a_result_comes_back_with_the_type_that_was_declared(
 
     use.__annotations__.update(given=declared, **{"return": declared})
     async with hold.worker(poll=0.05):
-        result = await (await hold.job("use")(use).submit(value)).result(timeout=PATIENCE)
+        result = await (await hold.job("use")(use).submit(value)).result(timeout=TIMEOUT)
 
     assert [*seen, result] == [value, value, value]
     assert {type(each) for each in (*seen, result)} == {type(value)}
@@ -205,7 +205,7 @@ async def test_a_stored_stage_never_answers_a_call_with_other_arguments(hold: Ho
     async with hold.worker(poll=0.05):
         job = await changed.submit()
         with pytest.raises(JobFailed, match="stage fetch was stored with other arguments") as raised:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert raised.value.failure.error_class is ErrorClass.STAGE_MISMATCH
 
@@ -241,9 +241,9 @@ async def test_a_stage_key_that_cannot_be_stored_fails_its_job_and_no_neighbour(
     async with hold.worker(poll=0.05):
         bad, good = await odd.submit(), await even.submit()
 
-        assert await good.result(timeout=PATIENCE) == 1
+        assert await good.result(timeout=TIMEOUT) == 1
         with pytest.raises(JobFailed, match="printable text"):
-            await bad.result(timeout=PATIENCE)
+            await bad.result(timeout=TIMEOUT)
 
 
 class ForgetfulOnce:
@@ -282,6 +282,6 @@ async def test_a_job_whose_stages_cannot_be_read_is_given_back_with_its_attempt(
     forgetful = ForgetfulOnce(hold.runtime.store)
     hold.runtime = replace(hold.runtime, store=forgetful)
     async with hold.worker(poll=0.05):
-        assert await (await work.submit()).result(timeout=PATIENCE) == "done"
+        assert await (await work.submit()).result(timeout=TIMEOUT) == "done"
 
     assert (seen, forgetful.refusals) == ([1, 2], 1)

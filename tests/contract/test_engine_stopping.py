@@ -14,7 +14,7 @@ from holdfast.core.jobs.job import Claim
 from holdfast.ports import Store
 from holdfast.types import EventKind
 from tests.contract.conftest import DatabaseClock, Logger
-from tests.contract.steps import LEASE, PATIENCE, claimed, eventually
+from tests.contract.steps import LEASE, TIMEOUT, claimed, eventually
 
 
 class Work:
@@ -37,7 +37,7 @@ class Work:
         return "done"
 
     async def wait_until_begun(self) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await self.begun.wait()
 
 
@@ -51,7 +51,7 @@ async def test_a_stopped_worker_finishes_its_job_and_claims_no_other(hold: Holdf
     job_type = hold.job("work")(work.run)
     job = await job_type.submit()
 
-    async with hold.worker(poll=0.05, grace=PATIENCE) as worker:
+    async with hold.worker(poll=0.05, grace=TIMEOUT) as worker:
         await work.wait_until_begun()
         worker.stop()
         late = await job_type.submit()
@@ -71,7 +71,7 @@ async def test_what_does_not_end_in_time_is_given_back_with_its_attempt(hold: Ho
     last = (await job.events())[-1]
     work.may_end.set()
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == "done"
+        assert await job.result(timeout=TIMEOUT) == "done"
 
     assert work.stopped == 1
     assert (given_back.status, given_back.attempt, given_back.retry_after) == (Status.QUEUED, 0, None)
@@ -83,7 +83,7 @@ async def test_what_does_not_end_in_time_is_given_back_with_its_attempt(hold: Ho
 async def test_a_second_request_to_stop_ends_the_grace_and_loses_nothing(hold: Holdfast, work: Work) -> None:
     job = await hold.job("work", attempts=1)(work.run).submit()
 
-    async with asyncio.timeout(PATIENCE), hold.worker(poll=0.05, grace=600) as worker:
+    async with asyncio.timeout(TIMEOUT), hold.worker(poll=0.05, grace=600) as worker:
         await work.wait_until_begun()
         worker.stop()
         worker.stop()
@@ -130,7 +130,7 @@ async def test_finished_stages_survive_a_shutdown_and_the_others_lose_no_attempt
         await work.wait_until_begun()
     work.may_end.set()
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == "pagedone"
+        assert await job.result(timeout=TIMEOUT) == "pagedone"
 
     assert runs == ["fetch", "llm", "llm"]
 
@@ -144,19 +144,19 @@ async def test_a_thread_that_cannot_be_stopped_writes_nothing_afterwards(hold: H
         first = not begun.is_set()
         begun.set()
         if first:
-            may_end.wait(PATIENCE)
+            may_end.wait(TIMEOUT)
             ended.set()
             return "from the stopped worker"
         return "from the next"
 
     job = await blocking.submit()
     async with hold.worker(poll=0.05, grace=0):
-        await asyncio.to_thread(begun.wait, PATIENCE)
+        await asyncio.to_thread(begun.wait, TIMEOUT)
     given_back = await job.read()
     may_end.set()
-    await asyncio.to_thread(ended.wait, PATIENCE)
+    await asyncio.to_thread(ended.wait, TIMEOUT)
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == "from the next"
+        assert await job.result(timeout=TIMEOUT) == "from the next"
 
     assert (given_back.status, given_back.attempt) == (Status.QUEUED, 0)
 
@@ -176,9 +176,9 @@ async def test_a_handler_that_ends_well_though_it_was_stopped_is_completed(hold:
 
     job = await stubborn.submit()
     async with hold.worker(poll=0.05, grace=0):
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
 
-    assert await job.result(timeout=PATIENCE) == "finished anyway"
+    assert await job.result(timeout=TIMEOUT) == "finished anyway"
 
 
 async def test_an_error_in_the_block_stops_the_worker_cleanly(hold: Holdfast, work: Work) -> None:
@@ -206,7 +206,7 @@ async def test_a_worker_that_overslept_its_lease_lets_go_of_the_job(
         await clock.advance(timedelta(seconds=60))
         await store.reclaim(limit=1)
         thief = await claimed(store, "another")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not work.stopped:
                 await asyncio.sleep(0.005)
 
@@ -261,7 +261,7 @@ async def test_a_block_that_fails_while_its_worker_claims_leaves_no_job_behind_i
     hold.runtime = replace(hold.runtime, store=slow)
     with suppress(RuntimeError):
         async with hold.worker(poll=0.05):
-            await asyncio.wait_for(slow.committed.wait(), PATIENCE)
+            await asyncio.wait_for(slow.committed.wait(), TIMEOUT)
             asyncio.get_running_loop().call_later(0.05, slow.may_answer.set)
             raise RuntimeError("the block fails")
 

@@ -17,7 +17,7 @@ from holdfast.engine.claiming.launcher import EXPIRED
 from holdfast.ports import Clock, Store
 from tests.builders import a_stage
 from tests.contract.conftest import Logger
-from tests.contract.steps import LEASE, PATIENCE, eventually
+from tests.contract.steps import LEASE, TIMEOUT, eventually
 
 if TYPE_CHECKING:
     from holdfast.engine.worker.worker import Worker
@@ -66,7 +66,7 @@ async def test_the_store_knows_that_a_suspect_runs_before_what_is_stored_of_it_i
     if with_signal:
         await hold.signal(job.id, "go", "done")
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == "done"
+        assert await job.result(timeout=TIMEOUT) == "done"
 
     assert spent == [2]
 
@@ -90,7 +90,7 @@ async def test_a_job_that_lost_too_many_workers_ends_though_reading_its_stages_w
         await lose_a_worker(store, with_stage=number == 0)
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed) as failed:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert failed.value.failure.error_class is ErrorClass.WORKER_LOST
     assert read == []
@@ -115,7 +115,7 @@ async def test_a_suspect_that_cannot_be_read_waits_and_keeps_its_losses(hold: Ho
         back = await eventually(job.read, lambda read: read.retry_after is not None)
         readable = True
 
-        assert await job.result(timeout=PATIENCE) == "done"
+        assert await job.result(timeout=TIMEOUT) == "done"
 
     assert (back.status, back.attempt, back.losses) == (Status.QUEUED, 1, 1)
     assert (await job.read()).attempt == 2
@@ -144,7 +144,7 @@ async def test_a_suspect_keeps_its_losses_if_its_worker_is_cancelled_while_it_is
     job = await work.submit()
     await lose_a_worker(store, with_stage=True)
     running = asyncio.create_task(program())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await reading.wait()
         main = workers[0]._main
         assert main is not None
@@ -175,7 +175,7 @@ async def test_a_suspect_keeps_its_losses_if_the_answer_to_its_begin_was_lost(
     job = await work.submit()
     await lose_a_worker(store)
     async with hold.worker(poll=0.05):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await begun.wait()
 
     left = await job.read()
@@ -205,11 +205,11 @@ async def test_a_job_that_cannot_be_read_does_not_keep_its_neighbours_from_runni
     heavy.append(jobs[0].id)
     async with hold.worker(poll=0.05, lease=4):
         for neighbour in jobs[1:]:
-            assert await neighbour.result(timeout=PATIENCE) == "done"
+            assert await neighbour.result(timeout=TIMEOUT) == "done"
         back = await eventually(jobs[0].read, lambda read: read.retry_after is not None)
         readable.set()
 
-        assert await jobs[0].result(timeout=PATIENCE) == "done"
+        assert await jobs[0].result(timeout=TIMEOUT) == "done"
 
     assert back.status is Status.QUEUED
     assert logger.lines("claims released")
@@ -232,10 +232,10 @@ async def test_a_job_without_stages_does_not_wait_for_those_of_its_neighbours(
     [heavy] = await with_stages(store, await work.submit_many([()]))
     light = await work.submit()
     async with hold.worker(poll=0.05):
-        assert await light.result(timeout=PATIENCE) == "done"
+        assert await light.result(timeout=TIMEOUT) == "done"
         readable.set()
 
-        assert await heavy.result(timeout=PATIENCE) == "done"
+        assert await heavy.result(timeout=TIMEOUT) == "done"
 
 
 class Skips:
@@ -285,7 +285,7 @@ async def test_a_job_whose_lease_may_be_over_before_it_begins_is_not_run(
     Sleepy(hold, look_away)
     [job] = await with_stages(store, await work.submit_many([()]))
     async with hold.worker(poll=0.05, lease=LEASE):
-        assert await job.result(timeout=PATIENCE) == "done"
+        assert await job.result(timeout=TIMEOUT) == "done"
 
     assert EXPIRED in [event.meta.get("reason") for event in await job.events()]
     assert runs == [clock.slept]
@@ -303,7 +303,7 @@ async def lose_a_worker(store: Store, *, with_stage: bool = False) -> None:
     if with_stage:
         await store.settle("dead", [a_stage(claim)])
     await store.extend([(claim.id, claim.token)], lease=timedelta(milliseconds=1))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await store.reclaim(limit=1):
             await asyncio.sleep(0.001)
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast import ErrorClass, Holdfast, JobFailed
 from holdfast.errors import StageFailed
 from tests.contract.conftest import Logger
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 async def test_a_plain_function_runs_beside_the_loop(hold: Holdfast) -> None:
@@ -21,13 +21,13 @@ async def test_a_plain_function_runs_beside_the_loop(hold: Holdfast) -> None:
         return n + 1
 
     async with hold.worker(poll=0.05):
-        assert await (await plain.submit(1)).result(timeout=PATIENCE) == 2
+        assert await (await plain.submit(1)).result(timeout=TIMEOUT) == 2
 
     assert seen[0] is not threading.current_thread()
 
 
 async def test_plain_functions_run_side_by_side_and_leave_the_loop_free(hold: Holdfast) -> None:
-    together = threading.Barrier(3, timeout=PATIENCE)
+    together = threading.Barrier(3, timeout=TIMEOUT)
 
     @hold.job("meet")
     def meet() -> str:
@@ -40,9 +40,9 @@ async def test_plain_functions_run_side_by_side_and_leave_the_loop_free(hold: Ho
 
     async with hold.worker(poll=0.05):
         waiting = [await meet.submit(), await meet.submit()]
-        assert await (await quick.submit()).result(timeout=PATIENCE) == "quick"
+        assert await (await quick.submit()).result(timeout=TIMEOUT) == "quick"
         third = await meet.submit()
-        assert [await job.result(timeout=PATIENCE) for job in (*waiting, third)] == ["met"] * 3
+        assert [await job.result(timeout=TIMEOUT) for job in (*waiting, third)] == ["met"] * 3
 
 
 async def test_stages_of_a_plain_job_are_stored_and_not_run_again(hold: Holdfast) -> None:
@@ -63,7 +63,7 @@ async def test_stages_of_a_plain_job_are_stored_and_not_run_again(hold: Holdfast
 
     async with hold.worker(poll=0.05):
         job = await plain.submit()
-        assert await job.result(timeout=PATIENCE) == "PAGE"
+        assert await job.result(timeout=TIMEOUT) == "PAGE"
 
     assert runs == ["fetch page", "body", "body"]
 
@@ -85,9 +85,9 @@ async def test_a_plain_stage_of_an_async_job_is_called_in_a_thread(hold: Holdfas
         return blocking()
 
     async with hold.worker(poll=0.05):
-        assert await (await mixed.submit()).result(timeout=PATIENCE) == 7
+        assert await (await mixed.submit()).result(timeout=TIMEOUT) == 7
         with pytest.raises(JobFailed, match="in_thread"):
-            await (await wrong.submit()).result(timeout=PATIENCE)
+            await (await wrong.submit()).result(timeout=TIMEOUT)
 
     assert threads[0] is not threading.current_thread()
 
@@ -97,12 +97,12 @@ async def test_a_timeout_ends_the_wait_for_a_thread_that_does_not_end(hold: Hold
 
     @hold.job("stuck", attempts=2, timeout="50ms")
     def stuck() -> None:
-        release.wait(PATIENCE)
+        release.wait(TIMEOUT)
 
     async with hold.worker(poll=0.05):
         job = await stuck.submit()
         with pytest.raises(JobFailed, match=r"no result within 0\.05 s") as raised:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
     release.set()
 
     assert raised.value.failure.error_class is ErrorClass.NETWORK_TIMEOUT
@@ -117,7 +117,7 @@ async def test_the_timeout_of_a_stage_ends_the_wait_for_it(hold: Holdfast, kind:
 
     @hold.stage("stuck in a thread", attempts=2, timeout="50ms")
     def in_thread() -> None:
-        release.wait(PATIENCE)
+        release.wait(TIMEOUT)
 
     @hold.stage("stuck", attempts=2, timeout="50ms")
     async def on_loop() -> None:
@@ -135,20 +135,20 @@ async def test_the_timeout_of_a_stage_ends_the_wait_for_it(hold: Holdfast, kind:
         return "never"
 
     async with hold.worker(poll=0.05):
-        assert await (await patient.submit()).result(timeout=PATIENCE) == "NETWORK_TIMEOUT"
+        assert await (await patient.submit()).result(timeout=TIMEOUT) == "NETWORK_TIMEOUT"
     release.set()
 
     assert cancelled.is_set() == (kind == "loop")
 
 
 async def test_a_job_that_times_out_is_not_confused_with_one_that_says_so(hold: Holdfast) -> None:
-    @hold.job("says", attempts=1, timeout=PATIENCE)
+    @hold.job("says", attempts=1, timeout=TIMEOUT)
     async def says() -> None:
         raise TimeoutError("the service was slow")
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed, match="the service was slow"):
-            await (await says.submit()).result(timeout=PATIENCE)
+            await (await says.submit()).result(timeout=TIMEOUT)
 
 
 async def test_a_plain_job_that_calls_an_async_stage_is_told_what_to_do(hold: Holdfast) -> None:
@@ -163,7 +163,7 @@ async def test_a_plain_job_that_calls_an_async_stage_is_told_what_to_do(hold: Ho
     async with hold.worker(poll=0.05):
         job = await plain.submit()
         with pytest.raises(JobFailed, match=r"call it as `on_loop.on_loop\(...\)`, or make the job async"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
 
 async def test_an_async_stage_of_a_plain_job_runs_on_the_loop_and_is_stored(hold: Holdfast) -> None:
@@ -185,7 +185,7 @@ async def test_an_async_stage_of_a_plain_job_runs_on_the_loop_and_is_stored(hold
         return page
 
     async with hold.worker(poll=0.05):
-        assert await (await plain.submit()).result(timeout=PATIENCE) == 7
+        assert await (await plain.submit()).result(timeout=TIMEOUT) == 7
 
     assert threads == [threading.current_thread()]
     assert bodies == [7, 7]
@@ -213,7 +213,7 @@ async def test_a_stage_that_is_called_the_wrong_way_says_which_is_right(hold: Ho
             "plain": r"needs no loop; call it as `parse\(...\)`",
         }.items():
             with pytest.raises(JobFailed, match=right):
-                await (await wrong.submit(way)).result(timeout=PATIENCE)
+                await (await wrong.submit(way)).result(timeout=TIMEOUT)
 
 
 def test_outside_a_job_a_stage_just_runs_in_either_way(hold: Holdfast) -> None:
@@ -242,7 +242,7 @@ async def test_a_thread_left_behind_starts_no_further_stage(hold: Holdfast) -> N
 
     @hold.job("plain", attempts=1, timeout=0.05)
     def plain() -> None:
-        stuck.wait(PATIENCE)
+        stuck.wait(TIMEOUT)
         try:
             send()
         finally:
@@ -250,8 +250,8 @@ async def test_a_thread_left_behind_starts_no_further_stage(hold: Holdfast) -> N
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed):
-            await (await plain.submit()).result(timeout=PATIENCE)
+            await (await plain.submit()).result(timeout=TIMEOUT)
         stuck.set()
-        await asyncio.wait_for(tried.wait(), PATIENCE)
+        await asyncio.wait_for(tried.wait(), TIMEOUT)
 
     assert runs == []

@@ -17,16 +17,16 @@ from holdfast.telemetry.metrics import MetricRegistry
 from tests.contract.conftest import Database, DatabaseClock, FakeClock, Logger
 from tests.contract.letters import (
     A_MINUTE_LATER,
-    a_teller,
+    a_notifier,
     all_failed,
     failed,
+    notify_tickets,
     opened,
     planned,
     replayed,
-    tell_tickets,
 )
 from tests.contract.services import Service, until
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 DAY = timedelta(days=1, seconds=1)
 NINE_SECONDS = timedelta(seconds=9)
@@ -77,8 +77,8 @@ async def test_each_letter_has_a_ticket_that_is_told_to_plain_and_to_async_funct
 
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await grade.submit(number) for number in range(3)])
-    await tell_tickets(hold)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
+    await notify_tickets(hold)
 
     assert sorted(ticket.job_id or "" for ticket in plainly) == ids
     assert plainly == patiently
@@ -96,7 +96,7 @@ async def test_each_letter_is_logged_with_its_first_reason(
     grade = grade_of(hold, service)
     service.error = Retryable("no answer", error_class=ErrorClass.NETWORK_TIMEOUT)
     job_id = await failed(hold, grade, 1)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     [line] = logger.lines("ticket raised")
     assert (line["level"], line["job_id"], line["first_reason"]) == ("warning", job_id, "NETWORK_TIMEOUT")
@@ -110,7 +110,7 @@ async def test_what_wakes_somebody_is_logged_as_an_error(
 ) -> None:
     service.error = KeyError("essay")
     await failed(hold, grade_of(hold, service), 1)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert [(line["level"], line["ticket_level"]) for line in logger.lines("ticket raised")] == [
         ("error", "page")
@@ -124,7 +124,7 @@ async def test_a_worker_tells_what_another_has_left_untold(
     job_id = await failed(hold, grade, 1)
     told: asyncio.Queue[Ticket] = asyncio.Queue()
 
-    async with Holdfast(database.url, logger=logger.writer) as other, asyncio.timeout(PATIENCE):
+    async with Holdfast(database.url, logger=logger.writer) as other, asyncio.timeout(TIMEOUT):
         other.on_ticket(told.put)
         async with other.worker(poll=0.05):
             assert (await told.get()).job_id == job_id
@@ -149,17 +149,17 @@ async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody
 
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await grade.submit(number) for number in range(2)])
-    await tell_tickets(hold)
+    await notify_tickets(hold)
     assert sorted(heard) == [f"{job_id}:1" for job_id in ids]
     assert [line["message"] for line in logger.lines("ticket notification failed")] == [
         "RuntimeError: the pager is off"
     ] * 2
-    await tell_tickets(hold)
+    await notify_tickets(hold)
     assert len(stumbled) == 2, "not at once"
 
     for _ in range(2):
         await clock.advance(A_MINUTE_LATER)
-        await tell_tickets(hold)
+        await notify_tickets(hold)
 
     assert sorted(stumbled) == sorted(2 * [f"{job_id}:1" for job_id in ids])
 
@@ -168,8 +168,8 @@ async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody
 async def test_a_ticket_that_somebody_does_not_hear_is_logged_and_counted_once_by_all_workers(
     database: Database, logger: Logger, service: Service, clock: DatabaseClock
 ) -> None:
-    figures = MetricRegistry()
-    async with opened(database, logger, metrics=figures) as hold:
+    metrics = MetricRegistry()
+    async with opened(database, logger, metrics=metrics) as hold:
 
         @hold.on_ticket
         def deaf(_: Ticket) -> None:
@@ -177,14 +177,14 @@ async def test_a_ticket_that_somebody_does_not_hear_is_logged_and_counted_once_b
 
         service.error = Permanent("no such essay")
         await failed(hold, grade_of(hold, service), 1)
-        workers = [a_teller(hold), a_teller(hold)]
+        workers = [a_notifier(hold), a_notifier(hold)]
         for tries in range(4):
             await workers[tries % 2].run_once()
             await clock.advance(AN_HOUR_LATER)
 
     assert len(logger.lines("ticket notification failed")) == 4
     assert len(logger.lines("ticket raised")) == 1
-    assert figures.value("tickets", level="review") == 1
+    assert metrics.value("tickets", level="review") == 1
 
 
 @pytest.mark.clause("DLQ-4")
@@ -196,7 +196,7 @@ async def test_a_ticket_whose_worker_died_before_it_was_told_is_logged_by_anothe
     assert await store.behind.tickets.take(limit=9, lease=timedelta(minutes=1))
 
     await clock.advance(A_MINUTE_LATER)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert [line["job_id"] for line in logger.lines("ticket raised")] == [job_id]
 
@@ -216,7 +216,7 @@ async def test_whoever_has_heard_a_ticket_is_not_called_again_because_somebody_e
             raise RuntimeError("the pager is off")
 
     ticket_id = f"{await failed(hold, grade, 1)}:1"
-    worker = a_teller(hold)
+    worker = a_notifier(hold)
     for _ in range(6):
         await worker.run_once()
         await clock.advance(AN_HOUR_LATER)
@@ -237,9 +237,9 @@ async def test_another_worker_does_not_know_who_has_heard_a_ticket_and_tells_eve
         raise RuntimeError("the pager is off")
 
     ticket_id = f"{await failed(hold, grade, 1)}:1"
-    await tell_tickets(hold)
+    await notify_tickets(hold)
     await clock.advance(A_MINUTE_LATER)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert heard == [ticket_id] * 2
 
@@ -259,7 +259,7 @@ async def test_a_page_and_a_full_archive_do_not_wait_behind_reviews(
     facts = {"title": "the disk is full", "level": "alert"}
     await hold.runtime.store.tickets.raise_alarm(TicketKind.ARCHIVE, facts)
 
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert [ticket.level for ticket in told] == ["page", "alert", *["review"] * (BATCH - 2)]
 
@@ -283,7 +283,7 @@ async def test_pages_that_nobody_can_be_told_keep_no_review_from_being_told(
         service.error = KeyError("essay")
         await all_failed(hold, [await grade.submit(number) for number in range(BATCH, 2 * BATCH + 2)])
     for _ in range(4):
-        await tell_tickets(hold)
+        await notify_tickets(hold)
         await clock.advance(timedelta(seconds=30))
 
     assert sorted(reviewed) == [f"{job_id}:1" for job_id in ids]
@@ -304,7 +304,7 @@ async def test_a_ticket_is_told_to_all_at_once_so_that_nobody_waits_for_another(
         hold.on_ticket(partial(meets_the_others))
     ticket_id = f"{await failed(hold, grade, 1)}:1"
 
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert heard == [ticket_id] * together.parties
 
@@ -326,7 +326,7 @@ async def test_nobody_else_is_given_tickets_while_a_worker_tells_them_slowly(
 
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await grade.submit(number) for number in range(BATCH)])
-    worker = a_teller(hold, clock=watch)
+    worker = a_notifier(hold, clock=watch)
     begun = watch.at
     await worker.run_once()
     assert (len(heard), watch.at - begun < LEASE) == (6, True)
@@ -369,14 +369,14 @@ async def test_a_function_that_hangs_is_given_up_and_called_again(
     hold.on_ticket(hears)
     job_id = await failed(hold, grade, 1)
 
-    await tell_tickets(hold, hook_timeout=0.1)
+    await notify_tickets(hold, hook_timeout=0.1)
     await until(called)  # a thread begins when it can
     assert (calls, heard) == ([f"{job_id}:1"], [f"{job_id}:1"])
     over.set()
     await clock.advance(A_MINUTE_LATER)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
     await clock.advance(A_MINUTE_LATER)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert calls == [f"{job_id}:1"] * 2
 
@@ -403,7 +403,7 @@ async def test_one_ticket_a_day_may_stand_for_a_group(
         service.error = error
         async with grouping.worker(poll=0.05):
             await all_failed(grouping, [await grade.submit(number) for number in range(count)])
-        await tell_tickets(grouping)
+        await notify_tickets(grouping)
 
     await fail(3, Permanent("no"))
     assert len(told) == 1
@@ -439,7 +439,7 @@ async def test_a_group_whose_ticket_nobody_heard_is_told_again(
     async with grouping.worker(poll=0.05):
         await all_failed(grouping, [await grade.submit(number) for number in range(3)])
     for _ in range(3):
-        await tell_tickets(grouping)
+        await notify_tickets(grouping)
         await clock.advance(A_MINUTE_LATER)
 
     assert (len(called), len(heard)) == (2, 1)
@@ -454,11 +454,11 @@ async def test_what_is_escalated_is_told_although_its_group_is_known(
     grouping.on_ticket(told.append)
     service.error = Permanent("no", error_class=ErrorClass.POLICY_REJECTED)
     job_id = await failed(grouping, grade_of(grouping, service), 1)
-    await tell_tickets(grouping)
+    await notify_tickets(grouping)
     token = await planned(grouping, job_id)
     async with grouping.worker(poll=0.05):
         await replayed(grouping, clock, token)
-    await tell_tickets(grouping)
+    await notify_tickets(grouping)
 
     assert [ticket.kind for ticket in told] == [TicketKind.DEAD_LETTER, TicketKind.ESCALATED]
     assert [ticket.level for ticket in told] == ["review", "page"]
@@ -480,7 +480,7 @@ async def test_a_function_that_ends_like_its_process_keeps_nobody_from_hearing_o
     hold.on_ticket(told.append)
     job_id = await failed(hold, grade, 1)
 
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert [ticket.job_id for ticket in told] == [job_id]
     assert len(logger.lines("ticket notification failed")) == 1
@@ -495,7 +495,7 @@ async def test_a_plain_function_that_hangs_has_one_thread_however_many_tickets_t
     @hold.on_ticket
     def hangs(ticket: Ticket) -> None:
         hanging.append(ticket.id)
-        go_on.wait(PATIENCE)
+        go_on.wait(TIMEOUT)
 
     async def hangs_somewhere() -> bool:
         return bool(hanging)
@@ -503,7 +503,7 @@ async def test_a_plain_function_that_hangs_has_one_thread_however_many_tickets_t
     try:
         async with hold.worker(poll=0.05):
             await all_failed(hold, [await grade.submit(number) for number in range(4)])
-        await tell_tickets(hold, hook_timeout=0.01)
+        await notify_tickets(hold, hook_timeout=0.01)
         await until(hangs_somewhere)
         assert len(hanging) == 1
     finally:
@@ -523,7 +523,7 @@ async def test_a_job_that_its_deadline_ends_is_told_as_its_table_says(
     await slow.submit()
     await clock.advance(timedelta(hours=2))
     await hold.runtime.store.expire(limit=1)
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert [(ticket.level, ticket.facts["error_class"]) for ticket in told] == [("page", "TIMEOUT")]
 
@@ -535,7 +535,7 @@ async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_told_all_th
     told: list[Ticket] = []
     hold.on_ticket(told.append)
     await hold.runtime.store.tickets.raise_alarm("lunar", {"title": "the moon is full", "level": "page"})
-    await tell_tickets(hold)
+    await notify_tickets(hold)
 
     assert [(ticket.title, ticket.level) for ticket in told] == [("the moon is full", "page")]
 

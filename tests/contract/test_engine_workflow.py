@@ -32,7 +32,7 @@ from tests.contract.letters import (
     two_stages,
 )
 from tests.contract.services import STEADY, Service, declared, down, in_state, submitted
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 SAFE = "the service takes our key"
 
@@ -190,7 +190,7 @@ class Meeting:
 
     async def letter(self, job_id: str, *, owner: str | None = None) -> Letter:
         found = await self._store.dead_letters.get(job_id, owner=owner)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await self._both.wait()
         return found
 

@@ -5,7 +5,7 @@ import pytest
 from holdfast import Holdfast, JobFilter
 from holdfast.cli.results import full_id
 from holdfast.core.errors import JobNotFound
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 async def test_jobs_are_found_by_key_subject_and_version(hold: Holdfast) -> None:
@@ -21,7 +21,7 @@ async def test_jobs_are_found_by_key_subject_and_version(hold: Holdfast) -> None
     elsewhere = await other.options(key="k-1").submit()
     first = await grade.options(subject="essay-7", version=1).submit("b")
     async with hold.worker(poll=0.05):  # live and ended jobs alike
-        await first.result(timeout=PATIENCE)
+        await first.result(timeout=TIMEOUT)
     second = await grade.options(subject="essay-7", version=2, rerun=True).submit("c")
 
     async def found(**wanted: object) -> set[str]:

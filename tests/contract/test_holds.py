@@ -16,7 +16,7 @@ from holdfast.ports.store import Settled
 from holdfast.types import EventKind
 from tests.builders import a_failure, a_job
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import LEASE, LONG, PATIENCE, a_claim, claimed, submitted
+from tests.contract.steps import LEASE, LONG, TIMEOUT, a_claim, claimed, submitted
 
 WHY = "its breaker is open"
 DECADE = timedelta(days=3_650)
@@ -303,7 +303,7 @@ async def test_a_hint_goes_out_whenever_jobs_are_let_out(store: Store) -> None:
     unsubscribe = store.listen(heard.append)
     await submitted(store, a_job(queue="mail"))
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         # The submission accounts for two of them at most; a listener that is only just connecting misses some.
         while heard.count(Hint(HintKind.READY, "mail")) < 5:
             await settled(store, hold(await claimed(store, queue="mail"), WHY, held_by=LLM))

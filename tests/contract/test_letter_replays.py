@@ -25,7 +25,9 @@ from holdfast.ports.dead_letters import PlanRow
 from holdfast.ports.store import Settled
 from holdfast.types import EventKind, Failure
 from tests.builders import a_failure, a_job, a_stage
-from tests.contract.burials import (
+from tests.contract.conftest import DatabaseClock
+from tests.contract.steps import LEASE, a_claim, claimed
+from tests.contract.stored_letters import (
     REPAIR,
     a_failure_at,
     a_letter,
@@ -40,8 +42,6 @@ from tests.contract.burials import (
     seen,
     state_of,
 )
-from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import LEASE, a_claim, claimed
 
 SOON = timedelta(minutes=5)
 

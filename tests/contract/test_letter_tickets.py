@@ -10,9 +10,9 @@ from holdfast.ports import Store
 from holdfast.ports.dead_letters import TicketRow
 from holdfast.types import Failure
 from tests.builders import a_failure, a_job
-from tests.contract.burials import a_failure_at, a_letter, a_replay, completed, failed
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import a_completed_job, submitted
+from tests.contract.stored_letters import a_failure_at, a_letter, a_replay, completed, failed
 
 TELLING = timedelta(minutes=1)
 SOON = timedelta(seconds=20)

@@ -28,7 +28,9 @@ from holdfast.ports import Store
 from holdfast.ports.store import Settled
 from holdfast.types import Failure
 from tests.builders import a_failure, a_job, a_stage
-from tests.contract.burials import (
+from tests.contract.conftest import Database, DatabaseClock, SqliteFile
+from tests.contract.steps import TIMEOUT, a_claim, a_completed_job, claimed, eventually, submitted
+from tests.contract.stored_letters import (
     REPAIR,
     a_failure_at,
     a_letter,
@@ -41,8 +43,6 @@ from tests.contract.burials import (
     seen,
     state_of,
 )
-from tests.contract.conftest import Database, DatabaseClock, SqliteFile
-from tests.contract.steps import PATIENCE, a_claim, a_completed_job, claimed, eventually, submitted
 
 SOON = timedelta(minutes=5)
 POLICY = RetryPolicy(3, Backoff.none())
@@ -237,7 +237,7 @@ async def test_a_stage_that_used_its_budget_is_named_by_the_letter_of_its_job(
     job = await mark_essay.submit("once upon a time")
     async with hold.worker():
         with pytest.raises(JobFailed):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     letter = await store.dead_letters.get(job.id)
     assert (letter.stage, letter.attempt, letter.state) == ("grade", 3, NEW)

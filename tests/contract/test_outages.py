@@ -50,7 +50,7 @@ class Outage:
 
 
 class Scene:
-    """A worker that lives, one that is dead, and the sweeper and the keeper of the living one."""
+    """A worker that lives, one that is dead, and the maintenance and the keeper of the living one."""
 
     def __init__(self, store: Store, clock: DatabaseClock) -> None:
         self._store = store
@@ -67,7 +67,7 @@ class Scene:
             metrics=MetricRegistry(),
         )
         self.keeper = LeaseKeeper("alive", runtime, options, {}, self.unsettled)
-        self.sweeper = Maintenance(runtime, options, lambda: None)
+        self.maintenance = Maintenance(runtime, options, lambda: None)
 
     async def claim(self, worker: str) -> Claim:
         await submitted(self._store, a_job())
@@ -78,11 +78,11 @@ class Scene:
         self._steady.seconds += length.total_seconds()
 
     async def outage(self, length: timedelta) -> None:
-        """Let the store be away for *length*, while the sweeper goes on trying."""
+        """Let the store be away for *length*, while the maintenance goes on trying."""
         self._outage.away = True
         for _ in range(3):
             with pytest.raises(StoreUnavailable):
-                await self.sweeper.run_once()
+                await self.maintenance.run_once()
             await self.pass_time(length / 3)
         self._outage.away = False
 
@@ -99,15 +99,15 @@ def scene(store: Store, clock: DatabaseClock) -> Scene:
 @pytest.mark.clause("JOB-5")
 async def test_living_workers_extend_their_leases_before_anything_is_reclaimed(scene: Scene) -> None:
     ended, lost = await scene.claim("alive"), await scene.claim("dead")
-    await scene.sweeper.run_once()
+    await scene.maintenance.run_once()
     await scene.outage(2 * LEASE)
 
-    await scene.sweeper.run_once()
+    await scene.maintenance.run_once()
     assert await scene.status(ended) is await scene.status(lost) is Status.PROCESSING
     scene.unsettled.add((ended.id, ended.token))
     await scene.keeper.extend()
     await scene.pass_time(LEASE / 3)
-    await scene.sweeper.run_once()
+    await scene.maintenance.run_once()
 
     assert await scene.status(ended) is Status.PROCESSING
     assert await scene.status(lost) is Status.QUEUED
@@ -119,7 +119,7 @@ async def test_a_call_that_failed_delays_no_reclaim(scene: Scene) -> None:
     await scene.pass_time(LEASE)
     await scene.outage(LEASE / 4)
 
-    await scene.sweeper.run_once()
+    await scene.maintenance.run_once()
 
     assert await scene.status(lost) is Status.QUEUED
 
@@ -128,12 +128,12 @@ async def test_a_call_that_failed_delays_no_reclaim(scene: Scene) -> None:
 async def test_an_outage_that_goes_on_after_one_answer_is_waited_for_again(scene: Scene) -> None:
     lost = await scene.claim("dead")
     await scene.outage(2 * LEASE)
-    await scene.sweeper.run_once()
+    await scene.maintenance.run_once()
     await scene.outage(LEASE / 2)
 
-    await scene.sweeper.run_once()
+    await scene.maintenance.run_once()
     assert await scene.status(lost) is Status.PROCESSING
     await scene.pass_time(LEASE / 3)
-    await scene.sweeper.run_once()
+    await scene.maintenance.run_once()
 
     assert await scene.status(lost) is Status.QUEUED

@@ -9,7 +9,7 @@ from holdfast.core.jobs.transitions import complete
 from holdfast.errors import JobNotFound
 from holdfast.ports import Hint, HintKind, Store
 from tests.builders import a_job
-from tests.contract.steps import PATIENCE, a_claim, a_completed_job, a_failed_job, claimed, submitted
+from tests.contract.steps import TIMEOUT, a_claim, a_completed_job, a_failed_job, claimed, submitted
 
 
 def ids(jobs: list[Job]) -> list[str]:
@@ -96,7 +96,7 @@ async def test_those_who_wait_are_told_when_a_job_ends(store: Store, end: str) -
     unsubscribe = store.listen(heard.put_nowait)
     awaited: list[str] = []
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         told = ""
         while told not in awaited:  # a listener that is only just connecting misses the first ones
             awaited += await submitted(store, a_job())
@@ -119,7 +119,7 @@ async def test_a_listener_hears_only_the_kinds_of_hints_that_it_asked_for(store:
         store.listen(ends.put_nowait, (HintKind.FINISHED,)),
     ]
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         kinds = {(await ready.get()).kind}  # a store says by itself that it listens
         [job] = await submitted(store, a_job())
         await store.await_ends([job])
@@ -156,7 +156,7 @@ async def test_an_id_may_be_spelled_as_any_uuid(hold: Holdfast) -> None:
         return "done"
 
     handle = hold.handle((await work.submit()).id.upper())
-    waiting = asyncio.create_task(handle.result(timeout=PATIENCE))
+    waiting = asyncio.create_task(handle.result(timeout=TIMEOUT))
     async with hold.worker(poll=0.05):
         assert await waiting == "done"
 

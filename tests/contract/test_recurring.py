@@ -10,7 +10,7 @@ from holdfast.errors import ConfigError
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import PATIENCE, eventually
+from tests.contract.steps import TIMEOUT, eventually
 
 MINUTE = timedelta(minutes=1)
 
@@ -66,7 +66,7 @@ async def test_a_recurring_job_runs_by_itself(hold: Holdfast) -> None:
     async def beat() -> None:
         ran.set()
 
-    async with hold.worker(poll=0.05), asyncio.timeout(PATIENCE):
+    async with hold.worker(poll=0.05), asyncio.timeout(TIMEOUT):
         await ran.wait()
 
 
@@ -106,14 +106,14 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(hold: Holdfast)
     assert not await hold.queues.pause("letters", actor="bob")
     job = await greet.submit()
     async with hold.worker(queues=["letters", "default"], poll=0.05):
-        await (await other.submit()).result(timeout=PATIENCE)
+        await (await other.submit()).result(timeout=TIMEOUT)
         assert (await job.read()).status is Status.QUEUED
         [pause] = await hold.runtime.store.queues.paused()
         assert (pause.queue, pause.actor, pause.reason) == ("letters", "ada", "the printer is on fire")
 
         assert await hold.queues.resume("letters", actor="ada")
 
-        assert await job.result(timeout=PATIENCE) == "hello"
+        assert await job.result(timeout=TIMEOUT) == "hello"
     assert not await hold.queues.resume("letters", actor="ada")
 
 
@@ -124,7 +124,7 @@ async def test_with_weights_every_queue_is_served(hold: Holdfast) -> None:
     jobs = [await greet.options(queue=queue).submit() for queue in ("a", "b") * 10]
     async with hold.worker(slots=1, queues={"a": 9, "b": 1}, poll=0.05):
         for job in jobs:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     with pytest.raises(ConfigError, match="weight"):
         async with hold.worker(queues={"a": 0}):
@@ -140,5 +140,5 @@ async def test_a_renamed_job_runs_what_was_stored_under_its_old_name(hold: Holdf
 
     async with hold.worker(poll=0.05):
         job = hold.handle(job_id, "new name")
-        assert await job.result(timeout=PATIENCE) == "found"
+        assert await job.result(timeout=TIMEOUT) == "found"
     await eventually(job.read, lambda found: found.name == "old name")

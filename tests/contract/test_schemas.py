@@ -13,7 +13,7 @@ from holdfast.ports import Hint, HintKind
 from holdfast.stores.postgres.store import PostgresStore
 from tests.builders import a_job
 from tests.contract.callers import POSTGRES, Django, a_caller
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 DROP = 'DROP SCHEMA IF EXISTS "order" CASCADE'
 
@@ -60,7 +60,7 @@ async def test_each_runs_its_own_jobs_of_the_same_name(holds: tuple[Holdfast, Ho
     async with first.worker(poll=0.05), second.worker(poll=0.05):
         mine = await one.options(key="k").submit("Ada")
         theirs = await two.options(key="k").submit("Ada")
-        answers = [await job.result(timeout=PATIENCE) for job in (mine, theirs)]
+        answers = [await job.result(timeout=TIMEOUT) for job in (mine, theirs)]
 
     assert answers == ["hello Ada", "ahoy Ada"]
     assert not theirs.existing
@@ -91,7 +91,7 @@ async def test_a_failed_job_leaves_its_letter_in_its_own_schema(holds: tuple[Hol
 
     async with second.worker(poll=0.05):
         job = await bad.submit()
-        await second.wait(job.id, timeout=PATIENCE)
+        await second.wait(job.id, timeout=TIMEOUT)
 
     assert [letter.job_id for letter in await second.dead_letters.list()] == [job.id]
     assert await first.dead_letters.list() == []
@@ -102,7 +102,7 @@ async def test_hints_reach_their_own_application_only(postgres_dsn: str, other_s
     heard: dict[str, asyncio.Queue[Hint]] = {"first": asyncio.Queue(), "second": asyncio.Queue()}
     first.listen(heard["first"].put_nowait)
     second.listen(heard["second"].put_nowait)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         for queue in heard.values():
             assert (await queue.get()).subject == ""  # it listens from now on
 

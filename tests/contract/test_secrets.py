@@ -25,8 +25,8 @@ from holdfast.core.failures.message import LINE_LIMIT, STACK_LIMIT
 from holdfast.operations import Ticket
 from holdfast.telemetry.metrics import MetricRegistry
 from tests.contract.conftest import Database, Logger, SqliteFile
-from tests.contract.letters import ALL, all_failed, answered, failed, opened, remediated, tell_tickets
-from tests.contract.steps import PATIENCE
+from tests.contract.letters import ALL, all_failed, answered, failed, notify_tickets, opened, remediated
+from tests.contract.steps import TIMEOUT
 from tests.unit.secrets_corpus import CORPUS, Secret
 
 MANY = Retention(letters_a_day=None)
@@ -142,10 +142,10 @@ async def world(database: Database, logger: Logger, tmp_path: Path) -> AsyncIter
             for handle, (_, way, _) in zip(handles, calls, strict=True):
                 made.jobs[handle.id] = way
                 with pytest.raises(JobFailed) as error:
-                    await handle.result(timeout=PATIENCE)
+                    await handle.result(timeout=TIMEOUT)
                 made.raised += traceback.format_exception(error.value)
         while len(made.tickets) < len(handles):
-            await tell_tickets(hold)
+            await notify_tickets(hold)
         yield made
 
 

@@ -9,19 +9,19 @@ from holdfast.ports import Store
 from holdfast.telemetry.metrics import MetricRegistry
 from holdfast.types import EventKind
 from tests.builders import a_job
-from tests.contract.burials import changed
 from tests.contract.conftest import Database, Logger
 from tests.contract.steps import a_completed_job, submitted
+from tests.contract.stored_letters import changed
 
 
 @pytest.fixture
-def figures() -> MetricRegistry:
+def metrics() -> MetricRegistry:
     return MetricRegistry()
 
 
 @pytest.fixture
-def hold(database: Database, logger: Logger, figures: MetricRegistry) -> Holdfast:
-    return Holdfast(database.url, backoff=Backoff.none(), logger=logger.writer, metrics=figures)
+def hold(database: Database, logger: Logger, metrics: MetricRegistry) -> Holdfast:
+    return Holdfast(database.url, backoff=Backoff.none(), logger=logger.writer, metrics=metrics)
 
 
 @pytest.mark.clause("JOB-11")
@@ -40,7 +40,7 @@ async def test_the_history_names_each_signal_and_who_sent_it(store: Store) -> No
 
 
 async def test_a_signal_that_is_refused_leaves_no_trace(
-    hold: Holdfast, store: Store, logger: Logger, figures: MetricRegistry
+    hold: Holdfast, store: Store, logger: Logger, metrics: MetricRegistry
 ) -> None:
     ended = await a_completed_job(store)
     before = await store.events(ended.id)
@@ -51,11 +51,11 @@ async def test_a_signal_that_is_refused_leaves_no_trace(
 
     assert await store.events(ended.id) == before
     assert logger.lines("signal sent") == []
-    assert figures.value("signals_sent") == 0
+    assert metrics.value("signals_sent") == 0
 
 
 async def test_a_signal_is_logged_and_counted(
-    hold: Holdfast, store: Store, logger: Logger, figures: MetricRegistry
+    hold: Holdfast, store: Store, logger: Logger, metrics: MetricRegistry
 ) -> None:
     [job_id] = await submitted(store, a_job())
 
@@ -70,7 +70,7 @@ async def test_a_signal_is_logged_and_counted(
         "info",
     )
     assert "hunter2" not in logger.stream.getvalue()
-    assert figures.value("signals_sent") == 1
+    assert metrics.value("signals_sent") == 1
 
 
 async def test_a_job_takes_so_many_signals_and_no_more(store: Store, database: Database) -> None:

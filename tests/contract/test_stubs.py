@@ -12,9 +12,9 @@ from holdfast.core.jobs.transitions import complete
 from holdfast.errors import JobNotFound, StateRefused
 from holdfast.ports import Store
 from tests.builders import a_job, a_stage
-from tests.contract.burials import a_letter, changed, seen
 from tests.contract.conftest import Database, DatabaseClock
 from tests.contract.steps import a_claim, a_completed_job, submitted
+from tests.contract.stored_letters import a_letter, changed, seen
 
 DAY = timedelta(days=1)
 

@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.types import EventKind
 from tests.contract.conftest import Database
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 THREAD = "holdfast-sync"
 
@@ -60,12 +60,12 @@ def a_worker(hold: Holdfast, *, slots: int = 4) -> Iterator[None]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(work()))
     thread.start()
-    assert started.wait(PATIENCE)
+    assert started.wait(TIMEOUT)
     try:
         yield
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         loop.close()
 
 
@@ -78,7 +78,7 @@ def test_plain_code_submits_and_waits_for_the_result(hold: Holdfast, double: Job
     before = job.read_sync().status
 
     with a_worker(hold):
-        assert job.result_sync(timeout=PATIENCE) == 42
+        assert job.result_sync(timeout=TIMEOUT) == 42
 
     assert (before, job.read_sync().status) == (Status.QUEUED, Status.COMPLETED)
     assert hold.wait_sync(job.id).result == "42"
@@ -93,7 +93,7 @@ def test_a_handle_from_plain_code_can_be_awaited_by_async_code(
 
     async def elsewhere() -> int:
         async with hold, hold.worker(poll=0.05):
-            return await job.result(timeout=PATIENCE)
+            return await job.result(timeout=TIMEOUT)
 
     assert asyncio.run(elsewhere()) == 42
     assert job.read_sync().status is Status.COMPLETED
@@ -108,7 +108,7 @@ def test_the_other_verbs_have_their_twins(hold: Holdfast, double: JobFunction[[i
     assert hold.queues.resume_sync("default", actor="Ada")
 
     with a_worker(hold), pytest.raises(JobFailed, match="less than nothing"):
-        failing.result_sync(timeout=PATIENCE)
+        failing.result_sync(timeout=TIMEOUT)
 
     assert failing.retry_sync().generation == 2
     assert failing.read_sync().status is Status.QUEUED
@@ -146,7 +146,7 @@ def test_a_job_that_has_not_ended_in_time_goes_on(hold: Holdfast, double: JobFun
     with pytest.raises(ResultTimeout):
         job.result_sync(timeout=0.01)
     with a_worker(hold):
-        assert job.result_sync(timeout=PATIENCE) == 6
+        assert job.result_sync(timeout=TIMEOUT) == 6
 
 
 def test_fifty_threads_submit_at_once_through_one_loop(
@@ -155,7 +155,7 @@ def test_fifty_threads_submit_at_once_through_one_loop(
     together = threading.Barrier(50)
 
     def submits(number: int) -> list[str]:
-        together.wait(PATIENCE)
+        together.wait(TIMEOUT)
         return [double.submit_sync(number).id for _ in range(5)]
 
     with ThreadPoolExecutor(50) as pool:
@@ -188,11 +188,11 @@ def test_a_close_tells_those_who_still_wait(hold: Holdfast, double: JobFunction[
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(waiting)
-        assert waits.wait(PATIENCE)
+        assert waits.wait(TIMEOUT)
         while not answer.done():  # the close may come before the wait has begun: then the wait begins anew
             hold.close_sync()
         with pytest.raises(StoreUnavailable, match="closed"):
-            answer.result(PATIENCE)
+            answer.result(TIMEOUT)
 
 
 def test_closing_what_was_never_used_is_no_trouble(database: Database) -> None:
@@ -253,7 +253,7 @@ def in_a_child(work: Callable[[], None]) -> int:
         return child
     failed = 1
     try:
-        signal.alarm(int(PATIENCE))  # a child that hangs shall not hang the test
+        signal.alarm(int(TIMEOUT))  # a child that hangs shall not hang the test
         work()
         failed = 0
     finally:
@@ -302,7 +302,7 @@ def test_children_of_a_busy_parent_do_not_hang(hold: Holdfast, double: JobFuncti
         children = [in_a_child(work) for _ in range(6)]
         codes = [exit_code(child) for child in children]
         enough.set()
-        by_parents = sum(parent.result(PATIENCE) for parent in parents)
+        by_parents = sum(parent.result(TIMEOUT) for parent in parents)
 
     assert codes == [0] * 6
     stored = hold.find_sync(JobFilter(limit=1_000_000))
@@ -321,7 +321,7 @@ def noop() -> None: ...
 print(noop.submit_sync().read_sync().status)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "queued\n", "")
@@ -340,7 +340,7 @@ def test_a_plain_job_submits_once_however_often_it_is_tried(
         return tries[-1]
 
     with a_worker(hold):
-        made = parent.submit_sync().result_sync(timeout=PATIENCE)
+        made = parent.submit_sync().result_sync(timeout=TIMEOUT)
 
     assert tries == [made, made]
 
@@ -356,7 +356,7 @@ def test_a_plain_job_waits_for_others_without_a_slot(hold: Holdfast, double: Job
 
     job = parent.submit_sync()
     with a_worker(hold, slots=1):
-        assert job.result_sync(timeout=PATIENCE) == 6
+        assert job.result_sync(timeout=TIMEOUT) == 6
 
     assert len(runs) > 1
 
@@ -375,7 +375,7 @@ def test_a_plain_job_sleeps_and_waits_for_signals(hold: Holdfast) -> None:
     job = patient.submit_sync()
     with a_worker(hold, slots=1):
         hold.signal_sync(job.id, "go", {"at": "once"})
-        assert job.result_sync(timeout=PATIENCE) == {"at": "once"}
+        assert job.result_sync(timeout=TIMEOUT) == {"at": "once"}
 
 
 def test_outside_a_job_there_is_nothing_to_put_to_sleep(hold: Holdfast) -> None:
@@ -392,4 +392,4 @@ async def test_a_plain_job_needs_no_thread_beside_its_worker(
         return [thread.name for thread in threads_of_ours()]
 
     async with hold, hold.worker(poll=0.05):
-        assert await (await parent.submit()).result(timeout=PATIENCE) == []
+        assert await (await parent.submit()).result(timeout=TIMEOUT) == []

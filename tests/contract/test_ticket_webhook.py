@@ -19,7 +19,7 @@ from holdfast.core.dead_letters.ticket import Ticket, TicketKind
 from holdfast.core.failures.escalation import Follow
 from holdfast.errors import ConfigError
 from tests.contract.conftest import Database, DatabaseClock, FakeClock, Logger
-from tests.contract.letters import A_MINUTE_LATER, failed, opened, tell_tickets
+from tests.contract.letters import A_MINUTE_LATER, failed, notify_tickets, opened
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 LOOPBACK = ("127.0.0.0/8",)
@@ -175,12 +175,12 @@ async def test_a_ticket_that_did_not_arrive_is_told_again_under_the_same_id(
                 raise Permanent("no such essay")
 
             job_id = await failed(hold, grade)
-            await tell_tickets(hold)
-            await tell_tickets(hold)  # too early: it is somebody's for a minute
+            await notify_tickets(hold)
+            await notify_tickets(hold)  # too early: it is somebody's for a minute
             await clock.advance(A_MINUTE_LATER)
-            await tell_tickets(hold)
+            await notify_tickets(hold)
             await clock.advance(A_MINUTE_LATER)
-            await tell_tickets(hold)
+            await notify_tickets(hold)
 
     assert [json.loads(post.body)["jobId"] for post in receiver.posts] == [job_id, job_id]
     assert len({post.headers["webhook-id"] for post in receiver.posts}) == 1

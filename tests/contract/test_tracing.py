@@ -19,7 +19,7 @@ from holdfast.telemetry.tracing import OpenTelemetry
 from holdfast.types import Pattern
 from holdfast.wiring import assemble
 from tests.contract.conftest import Database, Logger
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 
 class Traces:
@@ -78,7 +78,7 @@ def hold(database: Database, logger: Logger, traces: Traces) -> Holdfast:
 async def ended(job: JobHandle[Any]) -> None:
     """Wait for a job's end, whatever it is."""
     try:
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
     except JobFailed:
         return
 
@@ -189,7 +189,7 @@ async def test_a_job_that_a_job_submits_carries_the_trace_on(hold: Holdfast, tra
         with traces.tracer.start_as_current_span("request"):
             job = await parent.submit()
         await ended(job)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(traces.named("child")) < 2:
                 await asyncio.sleep(0.005)
 
@@ -304,7 +304,7 @@ async def test_without_a_tracer_a_job_still_passes_its_trace_on(database: Databa
     async with hold, hold.worker(poll=0.05):
         with traces.tracer.start_as_current_span("request") as request:
             job = await parent.submit()
-        child_id = await job.result(timeout=PATIENCE)
+        child_id = await job.result(timeout=TIMEOUT)
         stored = await hold.read(child_id)
 
     context = request.get_span_context()

@@ -17,7 +17,7 @@ from holdfast.stores.queries import Statements
 from holdfast.types import EventKind
 from tests.builders import a_job
 from tests.contract.conftest import Database, DatabaseClock
-from tests.contract.steps import LEASE, LONG, PATIENCE, a_claim, claimed, eventually, submitted
+from tests.contract.steps import LEASE, LONG, TIMEOUT, a_claim, claimed, eventually, submitted
 
 
 async def parked(store: Store, claim: Claim, *, seen: int = 0, awaits: bool = False) -> None:
@@ -206,7 +206,7 @@ async def test_an_end_that_is_told_while_the_parent_registers_is_not_counted(
     async with teller.transaction():
         await teller.fetch(Statements("holdfast.stores.postgres")["wake"], 10)
         registering = asyncio.create_task(store.await_jobs(parent.id, parent.token, [child.id]))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not await teller.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                 await asyncio.sleep(0.005)
     await registering
@@ -249,8 +249,8 @@ async def test_a_job_sleeps_without_a_slot_and_runs_no_stage_twice(hold: Holdfas
     async with hold.worker(slots=1, poll=0.05):
         job = await sleeper.submit()
         await eventually(job.read, lambda found: found.waiting)
-        await (await other.submit()).result(timeout=PATIENCE)
-        assert await job.result(timeout=PATIENCE) == "page"
+        await (await other.submit()).result(timeout=TIMEOUT)
+        assert await job.result(timeout=TIMEOUT) == "page"
 
     assert runs == ["run", "fetch", "run"]
     assert (await job.read()).last_attempt == 1
@@ -268,7 +268,7 @@ async def test_signals_are_taken_in_order_each_by_one_wait(hold: Holdfast) -> No
         await eventually(job.read, lambda found: found.waiting)
         await hold.signal(job.id, "word", "two")
 
-        assert await job.result(timeout=PATIENCE) == ["one", "two", {"n": 3}]
+        assert await job.result(timeout=TIMEOUT) == ["one", "two", {"n": 3}]
 
 
 async def test_a_wait_for_a_signal_can_run_out(hold: Holdfast) -> None:
@@ -281,7 +281,7 @@ async def test_a_wait_for_a_signal_can_run_out(hold: Holdfast) -> None:
         return "approved"
 
     async with hold.worker(poll=0.05):
-        assert await (await patient.submit()).result(timeout=PATIENCE) == "nobody came"
+        assert await (await patient.submit()).result(timeout=TIMEOUT) == "nobody came"
 
 
 async def test_a_job_that_leaves_a_timeout_alone_is_not_tried_again(hold: Holdfast) -> None:
@@ -292,7 +292,7 @@ async def test_a_job_that_leaves_a_timeout_alone_is_not_tried_again(hold: Holdfa
     async with hold.worker(poll=0.05):
         job = await patient.submit()
         with pytest.raises(JobFailed, match="no signal 'approved' came"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert EventKind.RETRY not in [event.kind for event in await job.events()]
 
@@ -312,7 +312,7 @@ async def test_a_parent_gathers_the_results_of_many_children_with_one_slot(hold:
 
     async with hold.worker(slots=1, poll=0.05):
         job = await parent.submit(20)
-        assert await job.result(timeout=PATIENCE) == sum(number * number for number in range(20))
+        assert await job.result(timeout=TIMEOUT) == sum(number * number for number in range(20))
 
     assert len(runs) == 2
     assert len(await hold.find()) == 21
@@ -333,7 +333,7 @@ async def test_a_parent_hears_of_a_child_that_failed(hold: Holdfast) -> None:
         return "fine"
 
     async with hold.worker(poll=0.05):
-        assert await (await parent.submit()).result(timeout=PATIENCE) == "BUG"
+        assert await (await parent.submit()).result(timeout=TIMEOUT) == "BUG"
 
 
 async def test_a_wait_for_a_child_can_run_out(hold: Holdfast) -> None:
@@ -350,7 +350,7 @@ async def test_a_wait_for_a_child_can_run_out(hold: Holdfast) -> None:
         return "fine"
 
     async with hold.worker(poll=0.05):
-        assert await (await parent.submit()).result(timeout=PATIENCE) == "gave up"
+        assert await (await parent.submit()).result(timeout=TIMEOUT) == "gave up"
 
 
 async def test_a_parent_that_gave_up_on_one_child_hears_of_the_next(hold: Holdfast) -> None:
@@ -368,7 +368,7 @@ async def test_a_parent_that_gave_up_on_one_child_hears_of_the_next(hold: Holdfa
         return await (await child.submit()).result()
 
     async with hold.worker(poll=0.05):
-        assert await (await parent.submit()).result(timeout=PATIENCE) == "here"
+        assert await (await parent.submit()).result(timeout=TIMEOUT) == "here"
 
 
 async def test_waiting_is_for_a_jobs_function_and_says_so(hold: Holdfast) -> None:
@@ -384,4 +384,4 @@ async def test_waiting_is_for_a_jobs_function_and_says_so(hold: Holdfast) -> Non
         await hold.sleep(1)
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed, match="not inside a stage"):
-            await (await wrong.submit()).result(timeout=PATIENCE)
+            await (await wrong.submit()).result(timeout=TIMEOUT)

@@ -19,7 +19,7 @@ from holdfast.ports.store import Settled
 from holdfast.types import EventKind
 from tests.builders import a_failure, a_job, a_stage
 from tests.contract.conftest import Database, Logger
-from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted
+from tests.contract.steps import LEASE, TIMEOUT, a_claim, claimed, eventually, submitted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -63,7 +63,7 @@ async def test_children_submitted_in_another_order_the_next_time_are_the_same_ch
         return list(await asyncio.gather(*[branch(number) for number in range(3)]))
 
     async with hold.worker(poll=0.05):
-        assert await (await parent.submit()).result(timeout=PATIENCE) == [0, 1, 2]
+        assert await (await parent.submit()).result(timeout=TIMEOUT) == [0, 1, 2]
 
     assert runs == {0: 1, 1: 1, 2: 1}
     assert logger.lines("key reused with another payload") == []
@@ -83,7 +83,7 @@ async def test_equal_submissions_are_told_apart_by_their_order_and_those_of_othe
         return [handle.id for handle in made]
 
     async with hold.worker(poll=0.05):
-        ids = await (await parent.submit()).result(timeout=PATIENCE)
+        ids = await (await parent.submit()).result(timeout=TIMEOUT)
 
     assert len(set(ids)) == 3
     assert len(await hold.find()) == 4
@@ -151,7 +151,7 @@ async def test_a_plain_job_that_swallows_the_wait_has_no_effect_either(hold: Hol
         job = await careless.submit()
         await eventually(job.read, lambda found: found.waiting)
         await hold.signal(job.id, "number", 7)
-        assert await job.result(timeout=PATIENCE) == 7
+        assert await job.result(timeout=TIMEOUT) == 7
 
     assert seen == [7]
 
@@ -173,7 +173,7 @@ async def test_one_signal_satisfies_one_of_two_waits_side_by_side(hold: Holdfast
             StageStatus.STARTED,
         ]
         await hold.signal(job.id, "ok", "Bob")
-        assert await job.result(timeout=PATIENCE) == ["Ada", "Bob"]
+        assert await job.result(timeout=TIMEOUT) == ["Ada", "Bob"]
 
 
 async def test_a_wait_that_ran_out_is_told_so_again_though_the_signal_has_come(hold: Holdfast) -> None:
@@ -189,7 +189,7 @@ async def test_a_wait_that_ran_out_is_told_so_again_though_the_signal_has_come(h
         return "approved"
 
     async with hold.worker(poll=0.05):
-        assert await (await late.submit()).result(timeout=PATIENCE) == "nobody came"
+        assert await (await late.submit()).result(timeout=TIMEOUT) == "nobody came"
 
 
 async def test_a_job_that_ended_by_a_signal_that_did_not_come_waits_anew_when_it_is_retried(
@@ -202,11 +202,11 @@ async def test_a_job_that_ended_by_a_signal_that_did_not_come_waits_anew_when_it
     async with hold.worker(poll=0.05):
         job = await publish.submit()
         with pytest.raises(JobFailed, match="no signal 'approved' came"):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
     await job.retry()
     await hold.signal(job.id, "approved", "Ada")
     async with hold.worker(poll=0.05):
-        assert await job.result(timeout=PATIENCE) == "Ada"
+        assert await job.result(timeout=TIMEOUT) == "Ada"
 
 
 # Other jobs.
@@ -228,7 +228,7 @@ async def test_each_wait_for_a_result_has_its_own_time(hold: Holdfast) -> None:
 
     async with hold.worker(poll=0.05):
         job = await parent.submit()
-        assert await job.result(timeout=PATIENCE) == 3
+        assert await job.result(timeout=TIMEOUT) == 3
 
     waits = (await waits_of(hold, job.id)).values()
     assert [row.status for row in waits] == [StageStatus.FAILED] * 3
@@ -248,12 +248,12 @@ async def test_a_job_that_waited_for_another_in_vain_ends_at_once_and_asks_anew_
     async with hold.worker(poll=0.05):
         job = await impatient.submit((await other.submit()).id)
         with pytest.raises(JobFailed, match="did not end within") as failed:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         assert failed.value.failure.error_class is ErrorClass.TIMEOUT
         assert EventKind.RETRY not in [event.kind for event in await job.events()]
         await store.settle("worker", [complete(await claimed(store, queue=NOBODY), "7")])
         await job.retry()
-        assert await job.result(timeout=PATIENCE) == 7
+        assert await job.result(timeout=TIMEOUT) == 7
 
 
 async def test_a_job_that_gave_up_on_another_stays_so_though_the_other_ends(
@@ -277,7 +277,7 @@ async def test_a_job_that_gave_up_on_another_stays_so_though_the_other_ends(
         await eventually(job.read, lambda found: found.waiting and not found.pending)
         await store.settle("worker", [complete(await claimed(store, queue=NOBODY), "1")])
         await hold.signal(job.id, "go on")
-        assert await job.result(timeout=PATIENCE) == "gave up"
+        assert await job.result(timeout=TIMEOUT) == "gave up"
 
 
 async def test_a_job_that_heard_of_anothers_failure_stays_so_though_the_other_is_retried(
@@ -305,7 +305,7 @@ async def test_a_job_that_heard_of_anothers_failure_stays_so_though_the_other_is
         await eventually(job.read, lambda found: found.waiting and not found.pending)
         await hold.retry(born.id)
         await hold.signal(job.id, "go on")
-        assert await job.result(timeout=PATIENCE) == "heard: no luck"
+        assert await job.result(timeout=TIMEOUT) == "heard: no luck"
 
 
 async def test_a_job_that_waits_for_nobody_is_told_so(hold: Holdfast) -> None:
@@ -316,7 +316,7 @@ async def test_a_job_that_waits_for_nobody_is_told_so(hold: Holdfast) -> None:
     async with hold.worker(poll=0.05):
         for unknown in ("01900000-0000-7000-8000-000000000000", "no id at all"):
             with pytest.raises(JobFailed, match="there is no job") as failed:
-                await (await parent.submit(unknown)).result(timeout=PATIENCE)
+                await (await parent.submit(unknown)).result(timeout=TIMEOUT)
             assert failed.value.failure.error_class is ErrorClass.NOT_FOUND
 
 
@@ -330,7 +330,7 @@ async def test_a_job_may_go_on_without_one_that_does_not_exist(hold: Holdfast) -
         return "together"
 
     async with hold.worker(poll=0.05):
-        assert await (await parent.submit()).result(timeout=PATIENCE) == "alone"
+        assert await (await parent.submit()).result(timeout=TIMEOUT) == "alone"
 
 
 async def test_a_job_is_waited_for_however_its_id_is_written_and_needs_no_name(hold: Holdfast) -> None:
@@ -345,7 +345,7 @@ async def test_a_job_is_waited_for_however_its_id_is_written_and_needs_no_name(h
         return length.total_seconds()
 
     async with hold.worker(poll=0.05):
-        assert await (await parent.submit()).result(timeout=PATIENCE) == 60
+        assert await (await parent.submit()).result(timeout=TIMEOUT) == 60
 
 
 async def test_a_job_that_waits_for_itself_is_refused(hold: Holdfast) -> None:
@@ -355,7 +355,7 @@ async def test_a_job_that_waits_for_itself_is_refused(hold: Holdfast) -> None:
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed, match="waits for its own end"):
-            await (await narcissus.submit()).result(timeout=PATIENCE)
+            await (await narcissus.submit()).result(timeout=TIMEOUT)
 
 
 class Faltering:
@@ -394,7 +394,7 @@ async def test_a_store_that_is_away_during_a_wait_is_no_failure_of_the_job(hold:
     hold.runtime = replace(hold.runtime, store=Faltering(hold.runtime.store))
     async with hold.worker(poll=0.05):
         job = await parent.submit()
-        assert await job.result(timeout=PATIENCE) == 1
+        assert await job.result(timeout=TIMEOUT) == 1
 
     assert EventKind.RETRY not in [event.kind for event in await job.events()]
 
@@ -430,7 +430,7 @@ async def test_what_a_branch_does_beside_a_wait_is_done_first_and_once(hold: Hol
         await eventually(job.read, lambda found: found.waiting)
         assert runs == {"first": 1, "left": 1, "right": 1, "last": 1}
         await hold.signal(job.id, "go")
-        assert await job.result(timeout=PATIENCE) == "done"
+        assert await job.result(timeout=TIMEOUT) == "done"
 
     assert set(runs.values()) == {1}
     assert [event.kind for event in await job.events()].count(EventKind.PARKED) == 1
@@ -453,10 +453,10 @@ async def test_a_sleep_that_begins_beside_an_older_wait_ends_in_its_time(hold: H
 
     async with hold.worker(poll=0.05):
         job = await both.submit()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await slept.wait()
         await hold.signal(job.id, "go")
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)
 
 
 async def test_a_wait_that_its_own_code_gave_up_parks_nobody(hold: Holdfast) -> None:
@@ -475,7 +475,7 @@ async def test_a_wait_that_its_own_code_gave_up_parks_nobody(hold: Holdfast) -> 
 
     async with hold.worker(poll=0.05):
         job = await impatient.submit()
-        assert await job.result(timeout=PATIENCE) == "gave up"
+        assert await job.result(timeout=TIMEOUT) == "gave up"
 
     assert EventKind.PARKED not in [event.kind for event in await job.events()]
 
@@ -506,7 +506,7 @@ async def test_a_stage_does_not_pay_for_a_failure_before_it(hold: Holdfast, befo
         return await charge()
 
     async with hold.worker(poll=0.05):
-        assert await (await pay.submit()).result(timeout=PATIENCE) == "charged"
+        assert await (await pay.submit()).result(timeout=TIMEOUT) == "charged"
 
     assert runs["charge"] == 1
 
@@ -528,7 +528,7 @@ async def test_a_wait_that_ends_beside_a_stage_gives_it_no_attempt(hold: Holdfas
 
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed, match="down"):
-            await (await both.submit()).result(timeout=PATIENCE)
+            await (await both.submit()).result(timeout=TIMEOUT)
 
     assert runs == {"bad": 3}
 
@@ -556,7 +556,7 @@ async def test_whoever_writes_many_jobs_locks_them_in_one_order(
     async with other.transaction():
         await other.execute("SELECT 1 FROM holdfast.jobs WHERE id = $1::uuid FOR UPDATE", first)
         writing = asyncio.ensure_future(writes[how]())
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                 await asyncio.sleep(0.005)
         locked = await other.fetch(

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Holdfast, JobFunction
 from tests.contract.callers import POSTGRES, SQLITE, Caller, a_caller
 from tests.contract.conftest import Database, PostgresDatabase, SqliteFile
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 pytestmark = pytest.mark.clause("OUT-1", "jobs")
 
@@ -188,12 +188,12 @@ async def test_many_jobs_are_stored_together(
 async def test_a_worker_wakes_after_the_commit(
     hold: Holdfast, caller: Caller, greet: JobFunction[[str], str]
 ) -> None:
-    async with hold.worker(poll=3 * PATIENCE):
+    async with hold.worker(poll=3 * TIMEOUT):
         await caller.begin()
         job = await caller.submit(greet, "Ada")
         await caller.commit()
 
-        assert await job.result(timeout=PATIENCE) == "hello Ada"
+        assert await job.result(timeout=TIMEOUT) == "hello Ada"
 
 
 async def test_a_commit_is_announced_and_a_rollback_is_not(
@@ -244,7 +244,7 @@ async def _heard(connection: Any) -> Callable[[], Awaitable[bool]]:
             "SELECT pg_notify('holdfast', 'that is all')"
         )  # notifications keep their order
         said = []
-        while (one := await asyncio.wait_for(heard.get(), PATIENCE)) != "that is all":
+        while (one := await asyncio.wait_for(heard.get(), TIMEOUT)) != "that is all":
             said.append(one)
         assert set(said) <= {"ready:default"}
         return bool(said)

@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.jobs.job import Claim
 from holdfast.stores.postgres.store import PostgresStore
 from tests.builders import a_job
-from tests.contract.steps import LEASE, PATIENCE, submitted
+from tests.contract.steps import LEASE, TIMEOUT, submitted
 from tests.integration.cli_process import apply_schema
 from tests.servers import Prepare
 
@@ -45,7 +45,7 @@ async def test_jobs_are_begun_in_the_order_of_their_ids(store: PostgresStore, po
         async with holder.transaction():
             await holder.fetch(LOCK, first.id)
             begun = asyncio.create_task(store.begin([(claim.id, claim.token) for claim in reversed(claims)]))
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while not await other.fetchval(WAITING):
                     await asyncio.sleep(0.01)
 

@@ -1,24 +1,32 @@
 """What tests about dead letters do on their way to what they are about."""
 
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import asyncpg
 
 from holdfast import ErrorClass, Status
 from holdfast.core.dead_letters.letter import Cause, LetterState, Step, remediate, triage, validate
 from holdfast.core.dead_letters.replay_plan import Phase, Plan
+from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.failures.failure import fingerprint_of
 from holdfast.core.jobs.job import Claim, Submission
-from holdfast.core.jobs.transitions import Finish, StageWrite, complete
+from holdfast.core.jobs.stages import StageStatus
+from holdfast.core.jobs.transitions import Finish, StageWrite, complete, fail
 from holdfast.ports import Store
 from holdfast.ports.dead_letters import Seen
 from holdfast.ports.store import Settled
 from holdfast.types import Failure
-from tests.builders import a_failure
-from tests.contract.conftest import Database
+from tests.builders import a_failure, a_job, a_stage
+from tests.contract.conftest import Database, DatabaseClock
 from tests.contract.steps import a_claim, claimed
+
+DAY = timedelta(days=1)
+POLICY = RetryPolicy(3, Backoff.none())
 
 REPAIR = (triage(Cause.DATA, actor="ada"), remediate("the row is mended", actor="ada"))
 """The steps that come before a validation."""
@@ -123,3 +131,56 @@ async def state_of(store: Store, job_id: str) -> LetterState:
 async def path_of(store: Store, job_id: str) -> list[LetterState]:
     """Tell which states a letter went through, in order."""
     return [step.state for step in await store.dead_letters.steps(job_id)]
+
+
+async def a_rich_letter(store: Store, clock: DatabaseClock) -> str:
+    """Let a job fail that has all there is: stages, signals, a history, and other arguments by now."""
+    claim = await a_claim(store, a_job(name="review", owner="ada", args='{"n":1}', key="k1", deadline=DAY))
+    await store.signal(claim.id, "go", '"now"', actor="bob")
+    await store.settle(
+        "worker",
+        [
+            a_stage(claim, "fetch", result='"pagé"')._replace(brief_fingerprint="brief"),
+            a_stage(claim, "count"),  # stored second, at the same moment: its number says so
+            a_stage(claim, "llm", status=StageStatus.STARTED),
+            fail(claim, a_failure(), POLICY, roll=0, attempt=1, stage="llm"),
+        ],
+    )
+    await clock.advance(timedelta(minutes=1))
+    await store.promote(limit=9)
+    again = await claimed(store)
+    stages = [a_stage(again, "llm", status=StageStatus.FAILED, attempt=2)]
+    await failed(store, again, a_failure_at("shop:review"), *stages, stage="llm")
+    await moved(store, claim.id, *REPAIR, args='{"n":2}')
+    return claim.id
+
+
+async def to_archive(
+    store: Store, *, older_than: timedelta | None = None, beyond: int | None = None, limit: int = 99
+) -> list[str]:
+    found = await store.retention.letters_to_archive(older_than=older_than, beyond=beyond, limit=limit)
+    assert found == await seen(store, *[job_id for job_id, _ in found])
+    return [job_id for job_id, _ in found]
+
+
+async def archived(store: Store, *job_ids: str) -> list[dict[str, Any]]:
+    """Take letters out of the store, and give their records as an archive keeps them."""
+    looked = await seen(store, *job_ids)
+    records = await store.retention.letter_records(job_ids)
+    assert sorted(await store.retention.forget_letters(looked)) == sorted(job_ids)
+    kept: list[dict[str, Any]] = json.loads(json.dumps(records))
+    return kept
+
+
+async def whole(store: Store, job_id: str) -> list[object]:
+    """Read all that a store tells of a letter and its job, but for ages and the letter's version, which grow."""
+    stages = [row._replace(age=0.0) for row in await store.stages([job_id])]
+    return [
+        replace(await store.dead_letters.get(job_id), version=0),
+        await store.dead_letters.steps(job_id),
+        await store.dead_letters.original_args(job_id),
+        await store.get(job_id),
+        await store.events(job_id),
+        stages,
+        await store.signals([job_id]),
+    ]

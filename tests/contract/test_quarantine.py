@@ -12,7 +12,7 @@ from holdfast.errors import JobCancelled
 from holdfast.ports import Store
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
-from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, submitted
+from tests.contract.steps import LEASE, TIMEOUT, a_claim, claimed, submitted
 
 PAST_LEASE = LEASE + timedelta(seconds=1)
 
@@ -200,7 +200,7 @@ async def test_a_job_with_one_attempt_is_not_begun_again_though_another_is_held_
     await lose_their_leases(store, 2)
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed) as failed:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert failed.value.failure.error_class is ErrorClass.WORKER_LOST
     assert begun == []
@@ -253,7 +253,7 @@ async def test_a_suspect_that_is_to_be_cancelled_does_not_wait_for_its_turn(
     await store.reclaim(limit=2)
     async with hold.worker(poll=0.05, slots=2):
         with pytest.raises(JobCancelled):
-            await cancelled.result(timeout=PATIENCE)
+            await cancelled.result(timeout=TIMEOUT)
         laps = [event for event in await cancelled.events() if event.kind == "processing"]
         ended.set()
 
@@ -299,7 +299,7 @@ async def test_a_job_that_lost_a_worker_in_each_of_its_attempts_fails_and_is_not
         await lose_their_leases(store, 1)
     async with hold.worker(poll=0.05):
         with pytest.raises(JobFailed) as failed:
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
 
     assert failed.value.failure.error_class is ErrorClass.WORKER_LOST
     assert begun == []
@@ -318,7 +318,7 @@ async def test_a_shutdown_costs_waiting_suspects_nothing(hold: Holdfast, store: 
     for _ in range(2):
         await lose_their_leases(store, len(suspects))
     async with hold.worker(poll=0.05, slots=10, grace=0):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await begun.wait()
 
     jobs = [await one.read() for one in suspects]
@@ -354,11 +354,11 @@ async def lose_their_leases(store: Store, count: int) -> None:
     assert len(claims) == count
     await store.begin([(claim.id, claim.token) for claim in claims if claim.suspect])
     lost: list[str] = []
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while len(lost) < count:
             lost += await store.reclaim(limit=count)
 
 
 async def all_ended(jobs: list[JobHandle[None]]) -> None:
     for job in jobs:
-        await job.result(timeout=PATIENCE)
+        await job.result(timeout=TIMEOUT)

@@ -19,9 +19,9 @@ from tests.runtimes import a_runtime
 SOON = timedelta(minutes=5)
 
 
-def a_sweeper(store: Store, figures: MetricRegistry) -> Maintenance:
+def maintenance_of(store: Store, metrics: MetricRegistry) -> Maintenance:
     quiet = StructuredLogger(level="CRITICAL")
-    runtime = a_runtime(store=store, clock=SystemClock(), dice=SystemDice(), logger=quiet, metrics=figures)
+    runtime = a_runtime(store=store, clock=SystemClock(), dice=SystemDice(), logger=quiet, metrics=metrics)
     return Maintenance(runtime, WorkerOptions(), lambda: None)
 
 
@@ -29,27 +29,27 @@ def a_sweeper(store: Store, figures: MetricRegistry) -> Maintenance:
 async def test_many_deadlines_at_once_do_not_wait_for_a_poll_each_thousand(
     store: Store, clock: DatabaseClock
 ) -> None:
-    figures = MetricRegistry()
-    sweeper = a_sweeper(store, figures)
+    metrics = MetricRegistry()
+    maintenance = maintenance_of(store, metrics)
     await submitted(store, *[a_job(deadline=SOON) for _ in range(BATCH + 1)])
     await clock.advance(SOON)
 
-    pauses = [await sweeper.run_once() for _ in range(2)]
+    pauses = [await maintenance.run_once() for _ in range(2)]
 
     assert pauses[0] == 0
     assert pauses[1] > 0
-    assert figures.value("jobs_timed_out") == BATCH + 1
+    assert metrics.value("jobs_timed_out") == BATCH + 1
 
 
 async def test_many_ends_at_once_do_not_wait_for_a_poll_each_thousand(store: Store) -> None:
-    sweeper = a_sweeper(store, MetricRegistry())
+    maintenance = maintenance_of(store, MetricRegistry())
     parent = await a_claim(store)
     children = await submitted(store, *[a_job() for _ in range(BATCH + 1)])
     claims = await store.claim("worker", "default", limit=BATCH + 1, lease=LEASE)
     await store.await_jobs(parent.id, parent.token, children)
     await store.settle("worker", [complete(claim, "1") for claim in claims])
 
-    pauses = [await sweeper.run_once() for _ in range(2)]
+    pauses = [await maintenance.run_once() for _ in range(2)]
 
     assert pauses[0] == 0
     assert pauses[1] > 0

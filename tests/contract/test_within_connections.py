@@ -22,7 +22,7 @@ from sqlalchemy.pool import NullPool
 
 from holdfast import Holdfast, JobFunction
 from tests.contract.conftest import Database, SqliteFile
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 
 pytestmark = pytest.mark.clause("OUT-1", "jobs")
 
@@ -173,7 +173,7 @@ async def test_a_transaction_that_has_not_written_yet_waits_for_the_one_that_wri
     asyncio.get_running_loop().call_later(0.1, other.execute, "COMMIT")
 
     def deferred() -> str:
-        with closing(sqlite3.connect(database.path, isolation_level=None, timeout=PATIENCE)) as connection:
+        with closing(sqlite3.connect(database.path, isolation_level=None, timeout=TIMEOUT)) as connection:
             connection.execute("BEGIN")
             made = greet.options(key="k", within=connection).submit_sync("Ada")
             connection.execute("COMMIT")

@@ -15,7 +15,7 @@ from holdfast.ports import Store
 from holdfast.types import EventKind
 from tests.builders import a_job
 from tests.contract.conftest import Database, Logger
-from tests.contract.steps import LEASE, PATIENCE, a_claim, claimed, eventually, submitted
+from tests.contract.steps import LEASE, TIMEOUT, a_claim, claimed, eventually, submitted
 
 
 async def double(n: int) -> int:
@@ -51,7 +51,7 @@ async def test_a_worker_that_knows_the_job_takes_it_afterwards(
     async with Holdfast(database.url, logger=hold.runtime.logger) as newer:
         newer.job("double")(double)
         async with newer.worker(poll=0.05):
-            job = await newer.wait(job_id, timeout=PATIENCE)
+            job = await newer.wait(job_id, timeout=TIMEOUT)
 
     assert (job.result, job.last_attempt) == ("42", 1)
 
@@ -68,7 +68,7 @@ async def test_jobs_held_for_their_name_all_go_to_the_worker_that_knows_it_and_t
             newer.job("double")(double)
             async with newer.worker(slots=5, poll=0.05):
                 for job_id in ids:
-                    assert (await newer.wait(job_id, timeout=PATIENCE)).result == "42"
+                    assert (await newer.wait(job_id, timeout=TIMEOUT)).result == "42"
 
     for job_id in ids:
         kinds = [event.kind for event in await store.events(job_id)]
@@ -97,7 +97,7 @@ async def test_jobs_held_for_their_name_are_released_by_a_worker_that_serves_the
 
     async with hold.worker(queues=["mail"], poll=0.05):
         [mail] = [job for job in await store.find(JobFilter()) if job.queue == "mail"]
-        assert (await hold.wait(mail.id, timeout=PATIENCE)).result == "42"
+        assert (await hold.wait(mail.id, timeout=TIMEOUT)).result == "42"
 
     # Holders are looked at in order, so that of the queue "default" was passed over.
     assert await store.providers.holders() == [Holder(job="double", queue="default")]
@@ -112,7 +112,7 @@ async def test_jobs_that_an_earlier_version_held_without_their_queue_are_release
     hold.job("double")(double)
 
     async with hold.worker(poll=0.05):
-        assert (await hold.wait(held.id, timeout=PATIENCE)).result == "42"
+        assert (await hold.wait(held.id, timeout=TIMEOUT)).result == "42"
 
 
 async def test_held_jobs_are_released_also_if_every_slot_is_busy(hold: Holdfast, store: Store) -> None:
@@ -126,14 +126,14 @@ async def test_held_jobs_are_released_also_if_every_slot_is_busy(hold: Holdfast,
 
     await long.submit()
     async with hold.worker(slots=1, poll=0.05):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await begun.wait()
         held = await a_claim(store, a_job(name="double", args='{"n":21}'))
         await store.settle("old", [held_for_its_name(held)])
         await eventually(lambda: store.get(held.id), lambda job: job.held_by is None)
         assert (await store.get(held.id)).status is Status.QUEUED
         done.set()
-        assert (await hold.wait(held.id, timeout=PATIENCE)).result == "42"
+        assert (await hold.wait(held.id, timeout=TIMEOUT)).result == "42"
 
 
 async def test_no_more_held_jobs_are_released_than_the_worker_has_slots(
@@ -147,7 +147,7 @@ async def test_no_more_held_jobs_are_released_than_the_worker_has_slots(
 
     async with hold.worker(slots=4, poll=0.05):
         for job in await store.find(JobFilter()):
-            await hold.wait(job.id, timeout=PATIENCE)
+            await hold.wait(job.id, timeout=TIMEOUT)
 
     assert max(line["jobs"] for line in logger.lines("jobs released")) == 4
 
@@ -172,7 +172,7 @@ async def test_unknown_jobs_do_not_keep_others_from_their_turn(hold: Holdfast, s
     known = await hold.job("double")(double).submit(3)
 
     async with hold.worker(slots=2, poll=0.05):
-        assert await known.result(timeout=PATIENCE) == 6
+        assert await known.result(timeout=TIMEOUT) == 6
 
 
 async def test_a_name_is_warned_of_once_with_what_to_do(hold: Holdfast, store: Store, logger: Logger) -> None:

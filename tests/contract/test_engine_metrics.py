@@ -38,7 +38,7 @@ from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_failure, a_job
 from tests.contract import letters
 from tests.contract.conftest import Database, DatabaseClock, Logger
-from tests.contract.steps import PATIENCE
+from tests.contract.steps import TIMEOUT
 from tests.runtimes import a_runtime
 
 
@@ -62,7 +62,7 @@ class Counting(MetricRegistry):
 
     async def reach(self, amount: int, name: str, **labels: str) -> None:
         """Wait until a counter has come so far; a settled job is counted a moment later."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while self.value(name, **labels) < amount:
                 self.changed.clear()
                 await self.changed.wait()
@@ -94,20 +94,20 @@ SERIES: set[Key] = {
 
 
 @pytest.fixture
-def figures() -> Iterator[Counting]:
+def metrics() -> Iterator[Counting]:
     counting = Counting()
     yield counting
     assert counting.all() <= SERIES, "the engine counts what is listed, and nothing else"
 
 
 @pytest.fixture
-def hold(database: Database, figures: Counting) -> Holdfast:
-    return Holdfast(database.url, attempts=3, backoff=Backoff.none(), metrics=figures)
+def hold(database: Database, metrics: Counting) -> Holdfast:
+    return Holdfast(database.url, attempts=3, backoff=Backoff.none(), metrics=metrics)
 
 
 @pytest.mark.clause("OBS-2")
 async def test_jobs_are_counted_when_they_are_created_and_when_they_complete(
-    hold: Holdfast, figures: Counting
+    hold: Holdfast, metrics: Counting
 ) -> None:
     @hold.job("quick")
     async def quick(number: int) -> int:
@@ -115,15 +115,15 @@ async def test_jobs_are_counted_when_they_are_created_and_when_they_complete(
 
     async with hold, hold.worker(poll=0.05):
         for job in await quick.submit_many([(number,) for number in range(20)]):
-            await job.result(timeout=PATIENCE)
-        await figures.reach(20, "jobs_completed")
+            await job.result(timeout=TIMEOUT)
+        await metrics.reach(20, "jobs_completed")
 
-    assert figures.value("jobs_created") == 20
-    assert figures.lengths("completed") == 20
+    assert metrics.value("jobs_created") == 20
+    assert metrics.lengths("completed") == 20
 
 
 @pytest.mark.clause("OBS-2")
-async def test_failures_and_retries_are_counted_by_code(hold: Holdfast, figures: Counting) -> None:
+async def test_failures_and_retries_are_counted_by_code(hold: Holdfast, metrics: Counting) -> None:
     @hold.job("flaky", attempts=3)
     async def flaky() -> None:
         raise answered(503)
@@ -135,17 +135,17 @@ async def test_failures_and_retries_are_counted_by_code(hold: Holdfast, figures:
     async with hold, hold.worker(poll=0.05):
         for job in (await flaky.submit(), await hopeless.submit()):
             with pytest.raises(JobFailed):
-                await job.result(timeout=PATIENCE)
-        await figures.reach(1, "jobs_failed", code="GW_5XX")
-        await figures.reach(1, "jobs_failed", code="GW_4XX")
+                await job.result(timeout=TIMEOUT)
+        await metrics.reach(1, "jobs_failed", code="GW_5XX")
+        await metrics.reach(1, "jobs_failed", code="GW_4XX")
 
-    assert figures.value("retries_scheduled", code="GW_5XX") == 2
-    assert figures.value("retries_scheduled", code="GW_4XX") == 0
-    assert (figures.lengths("retry"), figures.lengths("failed")) == (2, 2)
+    assert metrics.value("retries_scheduled", code="GW_5XX") == 2
+    assert metrics.value("retries_scheduled", code="GW_4XX") == 0
+    assert (metrics.lengths("retry"), metrics.lengths("failed")) == (2, 2)
 
 
 @pytest.mark.clause("OBS-2")
-async def test_a_cancelled_job_is_counted(hold: Holdfast, figures: Counting) -> None:
+async def test_a_cancelled_job_is_counted(hold: Holdfast, metrics: Counting) -> None:
     begun = asyncio.Event()
 
     @hold.job("long")
@@ -158,14 +158,14 @@ async def test_a_cancelled_job_is_counted(hold: Holdfast, figures: Counting) -> 
         await begun.wait()
         await job.cancel()
         with pytest.raises(JobCancelled):
-            await job.result(timeout=PATIENCE)
-        await figures.reach(1, "jobs_cancelled")
+            await job.result(timeout=TIMEOUT)
+        await metrics.reach(1, "jobs_cancelled")
 
-    assert figures.lengths("cancelled") == 1
+    assert metrics.lengths("cancelled") == 1
 
 
 @pytest.mark.clause("OBS-2")
-async def test_a_job_that_times_out_while_it_runs_is_counted_once(hold: Holdfast, figures: Counting) -> None:
+async def test_a_job_that_times_out_while_it_runs_is_counted_once(hold: Holdfast, metrics: Counting) -> None:
     @hold.job("long", deadline=0.2)
     async def long() -> None:
         await asyncio.Event().wait()
@@ -173,15 +173,15 @@ async def test_a_job_that_times_out_while_it_runs_is_counted_once(hold: Holdfast
     async with hold, hold.worker(poll=0.05):
         job = await long.submit()
         with pytest.raises(JobFailed):
-            await job.result(timeout=PATIENCE)
-        await figures.reach(1, "jobs_timed_out")
+            await job.result(timeout=TIMEOUT)
+        await metrics.reach(1, "jobs_timed_out")
 
-    assert figures.value("jobs_timed_out") == 1
-    assert figures.value("jobs_failed", code="EXPIRED") == 0
+    assert metrics.value("jobs_timed_out") == 1
+    assert metrics.value("jobs_failed", code="EXPIRED") == 0
 
 
 @pytest.mark.clause("OBS-2")
-async def test_a_late_result_is_counted_and_its_job_timed_out_once(hold: Holdfast, figures: Counting) -> None:
+async def test_a_late_result_is_counted_and_its_job_timed_out_once(hold: Holdfast, metrics: Counting) -> None:
     over = asyncio.Event()
 
     @hold.job("late", deadline=0.2, on_deadline="finish")
@@ -192,29 +192,29 @@ async def test_a_late_result_is_counted_and_its_job_timed_out_once(hold: Holdfas
     async with hold, hold.worker(poll=0.05):
         job = await late.submit()
         with pytest.raises(JobFailed):
-            await job.result(timeout=PATIENCE)
+            await job.result(timeout=TIMEOUT)
         over.set()
-        await figures.reach(1, "results_late")
+        await metrics.reach(1, "results_late")
 
-    assert figures.value("jobs_timed_out") == 1
-    assert figures.value("jobs_completed") == 0
-    assert figures.lengths("late") == 1
+    assert metrics.value("jobs_timed_out") == 1
+    assert metrics.value("jobs_completed") == 0
+    assert metrics.lengths("late") == 1
 
 
-async def test_waiting_jobs_are_counted_as_parked(hold: Holdfast, figures: Counting) -> None:
+async def test_waiting_jobs_are_counted_as_parked(hold: Holdfast, metrics: Counting) -> None:
     @hold.job("sleepy")
     async def sleepy() -> None:
         await hold.sleep(timedelta(milliseconds=50))
 
     async with hold, hold.worker(poll=0.05):
-        await (await sleepy.submit()).result(timeout=PATIENCE)
-        await figures.reach(1, "jobs_completed")
+        await (await sleepy.submit()).result(timeout=TIMEOUT)
+        await metrics.reach(1, "jobs_completed")
 
-    assert figures.value("jobs_parked") == 1
-    assert figures.lengths("parked") == 1
+    assert metrics.value("jobs_parked") == 1
+    assert metrics.lengths("parked") == 1
 
 
-async def test_the_sink_is_called_per_batch_and_not_per_job(hold: Holdfast, figures: Counting) -> None:
+async def test_the_sink_is_called_per_batch_and_not_per_job(hold: Holdfast, metrics: Counting) -> None:
     @hold.job("quick")
     async def quick(number: int) -> int:
         return number
@@ -222,18 +222,18 @@ async def test_the_sink_is_called_per_batch_and_not_per_job(hold: Holdfast, figu
     async with hold:
         await quick.submit_many([(number,) for number in range(500)])
         async with hold.worker(poll=0.05):
-            await figures.reach(500, "jobs_completed")
+            await metrics.reach(500, "jobs_completed")
 
-    assert figures.calls < 100
+    assert metrics.calls < 100
 
 
 @pytest.mark.clause("OBS-2")
 async def test_everything_that_is_listed_is_counted(
-    hold: Holdfast, store: Store, clock: DatabaseClock, figures: Counting
+    hold: Holdfast, store: Store, clock: DatabaseClock, metrics: Counting
 ) -> None:
     """A figure that is listed and documented but never counted would be zero for ever, and nobody would know."""
     jobs = [a_job() for _ in range(9)] + [a_job(deadline=HOUR) for _ in range(3)]
-    await Submitter(store, store_retry(), logger=QUIET, metrics=figures).submit_many(jobs)
+    await Submitter(store, store_retry(), logger=QUIET, metrics=metrics).submit_many(jobs)
     claims = await store.claim("worker", "default", limit=len(jobs), lease=2 * HOUR)
     async with hold:
         await hold.signal(jobs[0].id, "go")
@@ -241,7 +241,7 @@ async def test_everything_that_is_listed_is_counted(
     done, failed, again, cancelled, parked, held, released, lost, lost_too, *due = claims
     await settle(
         store,
-        figures,
+        metrics,
         complete(done, "1"),
         Finish(failed.id, failed.token, Status.FAILED, failure=a_failure()),
         Requeue(again.id, again.token, EventKind.RETRY, delay=HOUR, failure=a_failure()),
@@ -255,26 +255,26 @@ async def test_everything_that_is_listed_is_counted(
     timed_out, late, _ = due
     await settle(
         store,
-        figures,
+        metrics,
         time_out(timed_out),
         complete(late, "1"),
     )
-    await sweeper(store, figures).run_once()  # it ends one that is overdue, ...
+    await maintenance(store, metrics).run_once()  # it ends one that is overdue, ...
     await clock.advance(2 * HOUR)
-    await sweeper(store, figures).run_once()  # ... and takes back two whose leases are over
+    await maintenance(store, metrics).run_once()  # ... and takes back two whose leases are over
 
-    assert figures.value("jobs_timed_out") == len(due)
-    assert figures.value("jobs_reclaimed") == len([lost, lost_too])
-    assert {name for name, _ in figures.all()} == {*FIGURES} - OF_PROVIDERS - OF_LETTERS | {"jobs_held"}
-    assert {outcome for outcome in OUTCOMES if figures.lengths(outcome)} == set(OUTCOMES)
+    assert metrics.value("jobs_timed_out") == len(due)
+    assert metrics.value("jobs_reclaimed") == len([lost, lost_too])
+    assert {name for name, _ in metrics.all()} == {*FIGURES} - OF_PROVIDERS - OF_LETTERS | {"jobs_held"}
+    assert {outcome for outcome in OUTCOMES if metrics.lengths(outcome)} == set(OUTCOMES)
 
 
 @pytest.mark.clause("OBS-2")
 async def test_everything_about_dead_letters_is_counted(
-    database: Database, logger: Logger, clock: DatabaseClock, figures: Counting, tmp_path: Path
+    database: Database, logger: Logger, clock: DatabaseClock, metrics: Counting, tmp_path: Path
 ) -> None:
     kept = Retention(finished=HOUR, keys=HOUR)
-    options: dict[str, Any] = {"metrics": figures, "retention": kept, "archive": str(tmp_path / "archive")}
+    options: dict[str, Any] = {"metrics": metrics, "retention": kept, "archive": str(tmp_path / "archive")}
     async with letters.opened(database, logger, **options) as hold:
         broken = [True]
 
@@ -284,21 +284,21 @@ async def test_everything_about_dead_letters_is_counted(
                 raise TimeoutError("no answer")
 
         job_id = await letters.failed(hold, grade)
-        await letters.tell_tickets(hold)
+        await letters.notify_tickets(hold)
         await hold.dead_letters.archive(beyond=0)
         await hold.dead_letters.restore(job_id)
         broken[0] = False
         async with hold.worker(poll=0.05):
-            await (await grade.options(key="k").submit()).result(timeout=PATIENCE)
+            await (await grade.options(key="k").submit()).result(timeout=TIMEOUT)
             await letters.replayed(hold, clock, await letters.planned(hold, job_id))
         await clock.advance(2 * HOUR)
-        await letters.keep_house(hold, clock)
+        await letters.run_archiver(hold, clock)
 
-    assert {name for name, _ in figures.all()} >= OF_LETTERS
+    assert {name for name, _ in metrics.all()} >= OF_LETTERS
 
 
 @pytest.mark.clause("OBS-2")
-async def test_everything_about_providers_is_counted(hold: Holdfast, figures: Counting) -> None:
+async def test_everything_about_providers_is_counted(hold: Holdfast, metrics: Counting) -> None:
     breaker = Breaker(window=2, minimum=2, cooldown=0.05, trials=1)
     llm = hold.provider("llm", breaker=breaker, concurrency=1)
     spare = hold.provider("spare")
@@ -326,21 +326,21 @@ async def test_everything_about_providers_is_counted(hold: Holdfast, figures: Co
     async with hold, hold.worker(poll=0.05):
         await hold.providers.open("main", actor="ada")
         jobs = await asking.submit_many([(number,) for number in range(4)])
-        await figures.reach(1, "provider_openings", provider="llm")
-        await figures.reach(1, "jobs_held", provider="llm")
-        await figures.reach(1, "provider_trials", provider="llm")
+        await metrics.reach(1, "provider_openings", provider="llm")
+        await metrics.reach(1, "jobs_held", provider="llm")
+        await metrics.reach(1, "provider_trials", provider="llm")
         healed.set()
         for job in jobs:
-            await job.result(timeout=PATIENCE)
-        assert await (await asking_main.submit()).result(timeout=PATIENCE) == "spare"
+            await job.result(timeout=TIMEOUT)
+        assert await (await asking_main.submit()).result(timeout=TIMEOUT) == "spare"
 
-    assert {name for name, _ in figures.all()} >= OF_PROVIDERS
-    assert figures.value("provider_calls", provider="llm", outcome="success") == len(jobs)
-    assert figures.value("provider_calls", provider="llm", outcome="failure") >= breaker.minimum
-    assert figures.value("provider_backups", provider="main") == 1
-    assert figures.value("provider_calls", provider="spare", outcome="success") == 1
-    assert figures.value("provider_calls", provider="main", outcome="success") == 0
-    assert figures.value("jobs_failed", code="IO_ERROR") == 0
+    assert {name for name, _ in metrics.all()} >= OF_PROVIDERS
+    assert metrics.value("provider_calls", provider="llm", outcome="success") == len(jobs)
+    assert metrics.value("provider_calls", provider="llm", outcome="failure") >= breaker.minimum
+    assert metrics.value("provider_backups", provider="main") == 1
+    assert metrics.value("provider_calls", provider="spare", outcome="success") == 1
+    assert metrics.value("provider_calls", provider="main", outcome="success") == 0
+    assert metrics.value("jobs_failed", code="IO_ERROR") == 0
 
 
 HOUR = timedelta(hours=1)
@@ -351,19 +351,19 @@ def store_retry() -> StoreRetry:
     return StoreRetry(SystemClock(), SystemDice())
 
 
-def sweeper(store: Store, figures: Counting) -> Maintenance:
-    runtime = a_runtime(store=store, clock=SystemClock(), dice=SystemDice(), logger=QUIET, metrics=figures)
+def maintenance(store: Store, metrics: Counting) -> Maintenance:
+    runtime = a_runtime(store=store, clock=SystemClock(), dice=SystemDice(), logger=QUIET, metrics=metrics)
     return Maintenance(runtime, WorkerOptions(), lambda: None)
 
 
-async def settle(store: Store, figures: Counting, *changes: Transition) -> None:
+async def settle(store: Store, metrics: Counting, *changes: Transition) -> None:
     """Have *changes* written as a worker has it done, and told."""
     runtime = a_runtime(
         store=store,
         store_retry=store_retry(),
         describe=str,
         logger=QUIET,
-        metrics=figures,
+        metrics=metrics,
         development=False,
     )
     settler = Settler("worker", runtime)
