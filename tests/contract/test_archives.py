@@ -165,7 +165,7 @@ def everything_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00\xff\r\n", b"letters" * MEGABYTE], ids=["none", "some", "7 MB"])
-async def test_what_was_put_is_there_for_whoever_opens_the_archive(
+async def test_what_was_put_is_there_for_every_process_that_opens_the_archive(
     place: Place, archive: Archive, threads: Threads, data: bytes
 ) -> None:
     await archive.put("one", data)
@@ -180,14 +180,14 @@ async def test_names_are_sorted(archive: Archive) -> None:
     assert await archive.names() == ["letters-1.gz", "letters-10.gz", "letters-2.gz", "other"]
 
 
-async def test_an_archive_has_nothing_that_nobody_put(archive: Archive) -> None:
+async def test_an_archive_has_nothing_that_was_not_put(archive: Archive) -> None:
     await archive.put("other", b"x")
 
     with pytest.raises(ArchiveMissing, match=r"has no 'one'; check that it is the right"):
         await archive.get("one", at_most=PLENTY)
 
 
-async def test_a_bucket_that_nobody_wrote_to_is_empty(server: ObjectServer, threads: Threads) -> None:
+async def test_a_bucket_that_was_never_written_to_is_empty(server: ObjectServer, threads: Threads) -> None:
     assert await ObjectArchive(server.new_bucket(), executor=threads).names() == []
 
 
@@ -283,7 +283,7 @@ async def test_bytes_that_changed_in_the_archive_are_not_taken_for_letters(
         await get_letters(archive, FernetEncrypter(KEY))
 
 
-async def test_letters_that_another_key_sealed_are_not_opened(archive: Archive) -> None:
+async def test_letters_that_another_key_encrypted_are_not_decrypted(archive: Archive) -> None:
     await put_letters(archive, FernetEncrypter(KEY))
     [record] = await get_letters(archive, FernetEncrypter(KEY))
 
@@ -327,7 +327,7 @@ async def test_a_disk_that_cannot_be_written_is_named(disk: SmallDisk, threads: 
         await FolderArchive(disk.folder / "archive", executor=threads).put("one", b"x")
 
 
-async def test_a_file_in_the_place_of_the_folder_is_told(folder: Path, threads: Threads) -> None:
+async def test_a_file_in_the_place_of_the_folder_is_reported(folder: Path, threads: Threads) -> None:
     folder.write_text("not a folder")
     archive = FolderArchive(folder, executor=threads)
 
@@ -433,7 +433,7 @@ async def test_a_folder_shows_only_what_was_put(folder: Path, threads: Threads) 
     assert await archive.names() == ["one"]
 
 
-async def test_a_bucket_that_is_not_there_is_told(server: ObjectServer, threads: Threads) -> None:
+async def test_a_bucket_that_is_not_there_is_reported(server: ObjectServer, threads: Threads) -> None:
     archive = ObjectArchive("s3://nobody-made-it/letters", executor=threads)
 
     for asked in (archive.put("one", b"x"), archive.get("one", at_most=PLENTY), archive.names()):
@@ -457,7 +457,7 @@ async def test_two_archives_in_one_bucket_do_not_see_each_other(
     )
 
 
-async def test_more_names_than_one_answer_holds_are_all_told(
+async def test_more_names_than_one_answer_holds_are_all_listed(
     server: ObjectServer, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MAX_KEYS, "2")
@@ -484,7 +484,7 @@ asyncio.run(main())
 """
 
 
-def test_a_process_whose_bucket_is_away_is_told_so_and_ends_well(server: ObjectServer) -> None:
+def test_a_process_whose_bucket_is_away_gets_an_error_and_ends_well(server: ObjectServer) -> None:
     nobody = os.environ | {"AWS_ENDPOINT": "http://127.0.0.1:9"}
 
     ended = subprocess.run(
@@ -537,7 +537,7 @@ def test_what_is_not_installed_is_named(threads: Threads, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", ["", "{}", "\u00e9\n" * 10_000])
-def test_a_sealed_text_comes_back_and_tells_nothing(text: str) -> None:
+def test_an_encrypted_text_comes_back_and_reveals_nothing(text: str) -> None:
     encrypter = FernetEncrypter(KEY)
 
     sealed = encrypter.encrypt(text)
@@ -547,7 +547,7 @@ def test_a_sealed_text_comes_back_and_tells_nothing(text: str) -> None:
     assert sealed != encrypter.encrypt(text)
 
 
-def test_a_new_key_seals_and_the_old_one_still_opens() -> None:
+def test_a_new_key_encrypts_and_the_old_one_still_decrypts() -> None:
     old = FernetEncrypter(KEY).encrypt("before")
 
     both = FernetEncrypter(OTHER_KEY, KEY)
@@ -557,12 +557,12 @@ def test_a_new_key_seals_and_the_old_one_still_opens() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no token", "\u00e9"])
-def test_what_was_never_sealed_does_not_open(text: str) -> None:
+def test_what_was_never_encrypted_cannot_be_decrypted(text: str) -> None:
     with pytest.raises(ArchiveDamaged, match=r"^the archive cannot be decrypted"):
         FernetEncrypter(KEY).decrypt(text)
 
 
-def test_a_sealed_text_that_was_changed_does_not_open() -> None:
+def test_an_encrypted_text_that_was_changed_cannot_be_decrypted() -> None:
     sealed = FernetEncrypter(KEY).encrypt("secret")
     other = "A" if sealed[40] != "A" else "B"
 

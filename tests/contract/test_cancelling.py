@@ -66,7 +66,7 @@ async def test_the_worker_of_a_running_job_is_asked_and_keeps_its_lease(store: S
     assert await store.settle("worker", [complete(claim, '"quicker"')]) == [Settled.WRITTEN]
 
 
-async def test_a_request_to_cancel_survives_a_retry_and_is_told_to_the_next_worker(
+async def test_a_request_to_cancel_survives_a_retry_and_reaches_the_next_worker(
     store: Store, clock: DatabaseClock
 ) -> None:
     claim = await a_claim(store)

@@ -132,7 +132,7 @@ async def test_a_late_result_is_encoded_too(store: Store, database: Database, cl
         assert SECRET not in await everything(database)
 
 
-async def test_keys_find_the_same_job_and_tell_other_arguments(store: Store, database: Database) -> None:
+async def test_keys_find_the_same_job_and_distinguish_other_arguments(store: Store, database: Database) -> None:
     async with locked(database, "k1") as first, locked(database, "k2", "k1") as second:
         one = await declare(first).options(key="same").submit(SECRET)
         again = declare(second).options(key="same")
@@ -269,7 +269,7 @@ async def test_recurring_jobs_are_encoded(database: Database, store: Store) -> N
     assert SECRET not in await everything(database)
 
 
-async def test_nobody_reads_corrected_arguments_nor_the_original_ones(
+async def test_neither_corrected_arguments_nor_the_original_ones_can_be_read(
     store: Store, database: Database
 ) -> None:
     plain: Store = EncodedStore(store, Lock("k1"))

@@ -101,7 +101,7 @@ async def test_stages_side_by_side_and_in_threads_keep_their_keys_apart(hold: Ho
     assert [key.removeprefix(f"{job.id}:1:") for key in keys] == ["here:a", "here:b", "in%20a%20thread:#1"]
 
 
-async def test_a_job_that_was_brought_back_has_new_keys(hold: Holdfast) -> None:
+async def test_a_job_that_was_retried_has_new_keys(hold: Holdfast) -> None:
     keys: list[str] = []
 
     @hold.job("twice")

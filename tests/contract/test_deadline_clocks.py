@@ -214,7 +214,7 @@ async def test_a_job_without_a_deadline_is_not_timed_out(store: Store) -> None:
 
 
 @pytest.mark.clause("SLA-3")
-async def test_what_comes_under_a_lease_that_the_deadline_ended_is_told_from_what_lost_its_lease(
+async def test_what_comes_under_a_lease_that_the_deadline_ended_is_distinguished_from_what_lost_its_lease(
     store: Store, clock: DatabaseClock
 ) -> None:
     late = await a_late_claim(store, clock)

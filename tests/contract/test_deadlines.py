@@ -182,7 +182,7 @@ async def test_a_cancellation_after_the_deadline_is_a_cancellation(
 
 
 @pytest.mark.clause("SLA-4")
-async def test_an_accepted_late_result_completes_the_job_and_the_history_tells_who_did_it(
+async def test_an_accepted_late_result_completes_the_job_and_the_history_names_the_actor(
     store: Store, clock: DatabaseClock
 ) -> None:
     claim = await a_claim_with_a_deadline(store)
@@ -216,7 +216,7 @@ async def test_what_follows_an_acceptance_is_stored_with_it_or_not_at_all(
 
 
 @pytest.mark.clause("SLA-4")
-async def test_only_the_late_result_that_somebody_has_seen_is_accepted(
+async def test_only_the_late_result_that_the_caller_has_seen_is_accepted(
     store: Store, clock: DatabaseClock
 ) -> None:
     first = await a_claim_with_a_deadline(store)
@@ -253,7 +253,7 @@ async def test_of_many_who_accept_at_once_one_does(
     assert sum(isinstance(answer, StateRefused) for answer in answers) == 9
 
 
-async def test_a_job_that_is_brought_back_has_as_much_time_again(store: Store, clock: DatabaseClock) -> None:
+async def test_a_job_that_is_retried_has_as_much_time_again(store: Store, clock: DatabaseClock) -> None:
     job_id = await a_job_with_a_deadline(store)
     await clock.advance(SOON + timedelta(hours=1))
     await store.expire(limit=10)
@@ -269,7 +269,7 @@ async def test_a_job_that_is_brought_back_has_as_much_time_again(store: Store, c
 
 @pytest.mark.clause("JOB-11")
 @pytest.mark.parametrize("late", [True, False], ids=["with a late result", "without"])
-async def test_the_history_of_a_job_that_timed_out_stays_as_it_was_when_it_is_brought_back(
+async def test_the_history_of_a_job_that_timed_out_stays_as_it_was_when_it_is_retried(
     store: Store, clock: DatabaseClock, *, late: bool
 ) -> None:
     claim = await a_claim_with_a_deadline(store)
@@ -284,7 +284,7 @@ async def test_the_history_of_a_job_that_timed_out_stays_as_it_was_when_it_is_br
     assert (await store.events(claim.id))[:-1] == told
 
 
-async def test_a_job_that_is_brought_back_begins_with_a_token_that_is_no_leases(
+async def test_a_job_that_is_retried_begins_with_a_token_that_is_no_leases(
     store: Store, clock: DatabaseClock
 ) -> None:
     first = await a_claim_with_a_deadline(store)
@@ -362,7 +362,7 @@ async def test_cancel_and_deadline_race_to_exactly_one_end(
 
 @pytest.mark.clause("SLA-3")
 @pytest.mark.clause("SLA-4")
-async def test_a_late_result_and_its_acceptance_race_to_one_story(
+async def test_a_late_result_and_its_acceptance_race_to_one_history(
     store: Store, other_store: Store, clock: DatabaseClock
 ) -> None:
     await submitted(store, *[a_job(deadline=SOON) for _ in range(30)])
@@ -411,7 +411,7 @@ async def test_a_handler_is_cancelled_at_its_jobs_deadline(hold: Holdfast) -> No
 
 @pytest.mark.clause("SLA-3")
 @pytest.mark.clause("SLA-4")
-async def test_a_handler_that_may_finish_leaves_a_late_result_that_somebody_can_accept(
+async def test_a_handler_that_may_finish_leaves_a_late_result_that_can_be_accepted(
     hold: Holdfast,
 ) -> None:
     told: list[float] = []

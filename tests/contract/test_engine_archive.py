@@ -257,7 +257,7 @@ async def test_a_restored_job_goes_on_after_a_deploy_that_dropped_an_optional_pa
 
 
 @pytest.mark.clause("DLQ-3")
-async def test_a_person_archives_all_that_is_due_and_a_turn_so_many(
+async def test_an_operator_archives_all_that_is_due_and_one_turn_of_a_worker_a_few_batches(
     hold: Holdfast,
     review: JobFunction[[int], int],
     clock: DatabaseClock,
@@ -324,7 +324,7 @@ async def test_nothing_leaves_that_is_being_replayed(
 
 
 @pytest.mark.clause("DLQ-3")
-async def test_if_the_archive_fails_nothing_is_deleted_and_somebody_hears_of_it_once(
+async def test_if_the_archive_fails_nothing_is_deleted_and_one_ticket_is_raised(
     hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path
 ) -> None:
     told: list[Ticket] = []
@@ -370,7 +370,7 @@ class Sieve:
 
 @pytest.mark.clause("DLQ-3")
 @pytest.mark.parametrize("broken", [{"archive": Sieve()}, {"encrypter_of": LetterOptions().encrypter_of}])
-async def test_what_was_not_read_back_or_cannot_be_sealed_counts_as_not_archived(
+async def test_what_was_not_read_back_or_cannot_be_encrypted_counts_as_not_archived(
     hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, broken: dict[str, Any]
 ) -> None:
     told: list[Ticket] = []
@@ -395,7 +395,7 @@ class Odd(Sieve):
 
 
 @pytest.mark.clause("DLQ-3")
-async def test_whatever_an_archive_raises_is_told_and_keeps_nothing_else_from_leaving(
+async def test_whatever_an_archive_raises_is_reported_and_keeps_nothing_else_from_being_deleted(
     opening: Opening, service: Service, clock: DatabaseClock, logger: Logger
 ) -> None:
     told: list[Ticket] = []
@@ -453,7 +453,7 @@ async def test_the_alarm_is_over_when_letters_were_archived_or_none_has_had_its_
 
 
 @pytest.mark.clause("DLQ-3")
-async def test_a_day_with_too_many_letters_is_told_of_once(
+async def test_a_day_with_too_many_letters_is_reported_once(
     opening: Opening, service: Service, clock: DatabaseClock
 ) -> None:
     told: list[Ticket] = []
@@ -494,7 +494,7 @@ async def test_what_is_archived_cannot_be_read_without_the_key(
 
 
 @pytest.mark.parametrize("before", [OLD_KEY, None])
-async def test_a_new_key_seals_and_what_was_sealed_before_opens_behind_it(
+async def test_a_new_key_encrypts_and_the_key_after_it_decrypts_what_was_archived_before(
     opening: Opening, clock: DatabaseClock, monkeypatch: pytest.MonkeyPatch, before: str | None
 ) -> None:
     async with opening_with(opening, before, monkeypatch) as hold:
@@ -515,7 +515,7 @@ async def test_a_new_key_seals_and_what_was_sealed_before_opens_behind_it(
     assert texts == ["once upon a midnight dreary", "while I nodded, nearly napping"]
 
 
-async def test_what_was_sealed_with_a_key_that_is_not_given_does_not_open(
+async def test_what_was_encrypted_with_a_key_that_is_not_given_cannot_be_decrypted(
     opening: Opening, clock: DatabaseClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opening_with(opening, OLD_KEY, monkeypatch) as hold:

@@ -91,7 +91,7 @@ async def test_a_job_with_leave_goes_on_after_a_while_and_every_step_of_it_is_on
     assert [line["job_id"] for line in logger.lines("automatic replay started")] == [job_id]
 
 
-async def test_a_job_goes_on_by_itself_once(hold: Holdfast, service: Service, clock: DatabaseClock) -> None:
+async def test_a_job_is_replayed_automatically_once(hold: Holdfast, service: Service, clock: DatabaseClock) -> None:
     service.error = down()
     job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
     await clock.advance(AFTER)
@@ -109,7 +109,7 @@ async def test_a_job_goes_on_by_itself_once(hold: Holdfast, service: Service, cl
     assert len(service.calls) == 2
 
 
-async def test_without_leave_nothing_goes_on_by_itself(
+async def test_a_job_that_does_not_allow_it_is_not_replayed_automatically(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = down()
@@ -120,7 +120,7 @@ async def test_without_leave_nothing_goes_on_by_itself(
     assert (await letter_of(hold, job_id)).state is S.NEW
 
 
-async def test_what_no_retry_mends_is_left_to_a_person(
+async def test_what_no_retry_can_repair_is_left_to_an_operator(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = Permanent("no such essay")
@@ -131,7 +131,7 @@ async def test_what_no_retry_mends_is_left_to_a_person(
     assert (await letter_of(hold, job_id)).state is S.NEW
 
 
-async def test_a_letter_that_somebody_has_taken_up_is_left_to_them(
+async def test_a_letter_that_an_operator_has_taken_up_is_left_to_them(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = down()
@@ -200,7 +200,7 @@ class Emptied:
         raise JobNotFound(job_id)
 
 
-async def test_a_letter_that_leaves_for_the_archive_meanwhile_harms_nobody(
+async def test_a_letter_that_leaves_for_the_archive_meanwhile_does_no_harm(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = down()
@@ -212,7 +212,7 @@ async def test_a_letter_that_leaves_for_the_archive_meanwhile_harms_nobody(
     assert (await letter_of(hold, job_id)).state is S.NEW
 
 
-async def test_a_worker_looks_by_itself(
+async def test_a_worker_runs_the_automatic_replayer(
     hold: Holdfast, service: Service, database: Database, logger: Logger
 ) -> None:
     at_once = AutoReplay(safe="keyed", after=timedelta(0))

@@ -95,7 +95,7 @@ async def test_two_that_back_each_other_up_are_each_asked_once_in_the_last_attem
 
 
 @pytest.mark.clause("BRK-6")
-async def test_a_provider_that_asks_for_patience_gets_it_and_its_backup_is_not_asked(
+async def test_a_provider_that_asks_its_callers_to_wait_is_waited_for_and_its_backup_is_not_called(
     hold: Holdfast, service: Service
 ) -> None:
     hold.provider("llm-eu")

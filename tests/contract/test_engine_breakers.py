@@ -155,7 +155,7 @@ async def test_after_recovery_newcomers_stand_behind_those_who_were_held(
 
 
 @pytest.mark.clause("BRK-1")
-async def test_a_429_makes_everybody_wait_and_opens_no_breaker(hold: Holdfast, service: Service) -> None:
+async def test_a_429_makes_all_jobs_wait_and_opens_no_breaker(hold: Holdfast, service: Service) -> None:
     job = declared(hold, service, hold.provider("llm"))
     service.error = limited(after=0.3)
 

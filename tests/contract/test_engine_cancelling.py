@@ -35,7 +35,7 @@ async def test_a_job_that_waits_is_cancelled_and_never_runs(hold: Holdfast) -> N
 
 
 @pytest.mark.parametrize("asked_by", ["its own process", "another process"])
-async def test_a_running_job_is_stopped_when_somebody_asks(
+async def test_a_running_job_is_stopped_on_request(
     hold: Holdfast, store: Store, asked_by: str
 ) -> None:
     begun, cleaned = asyncio.Event(), asyncio.Event()
@@ -149,7 +149,7 @@ async def test_a_job_that_was_to_be_cancelled_when_it_failed_is_cancelled_instea
     assert runs == []
 
 
-async def test_a_job_that_somebody_wants_cancelled_is_not_parked(hold: Holdfast, store: Store) -> None:
+async def test_a_job_whose_cancellation_is_requested_is_not_parked(hold: Holdfast, store: Store) -> None:
     @hold.job("work")
     async def work() -> None: ...
 

@@ -109,7 +109,7 @@ async def test_a_stage_that_ended_beside_a_failing_one_is_not_run_again(
 
 
 @pytest.mark.clause("STG-1")
-async def test_keys_tell_calls_apart_whatever_their_order(hold: Holdfast, store: Store) -> None:
+async def test_keys_distinguish_calls_whatever_their_order(hold: Holdfast, store: Store) -> None:
     runs: Counter[str] = Counter()
 
     @hold.stage("translate")

@@ -59,7 +59,7 @@ def failing(hold: Holdfast, error: BaseException, runs: list[int], **options: An
     ],
     ids=lambda value: value.value if isinstance(value, ErrorClass) else "",
 )
-async def test_the_class_of_the_failure_says_how_many_attempts_there_were_and_how_loudly_it_is_told(
+async def test_the_class_of_the_failure_decides_how_many_attempts_there_are_and_the_level_of_the_ticket(
     hold: Holdfast,
     told: list[Ticket],
     *,

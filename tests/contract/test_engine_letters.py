@@ -213,7 +213,7 @@ async def test_a_job_without_stages_has_its_attempts_on_record_and_one_that_comp
 
 
 @pytest.mark.clause("DLQ-1")
-async def test_a_letter_is_shown_to_its_owner_and_to_nobody_else(hold: Holdfast) -> None:
+async def test_a_letter_is_shown_to_its_owner_alone(hold: Holdfast) -> None:
     @hold.job("mine", attempts=1)
     async def mine() -> None:
         raise Permanent("no")
@@ -311,7 +311,7 @@ async def test_a_failure_that_turns_out_not_to_be_retryable_ends_the_retries_wit
 
 
 @pytest.mark.clause("FAIL-3")
-async def test_what_is_told_of_a_failure_is_one_line_with_a_public_code(
+async def test_what_is_shown_of_a_failure_is_one_line_with_a_public_code(
     hold: Holdfast, logger: Logger
 ) -> None:
     told: list[Ticket] = []

@@ -44,7 +44,7 @@ def test_a_provider_is_declared_once() -> None:
         hold.provider("llm")
 
 
-def test_a_stage_with_the_name_of_a_provider_is_told_what_to_give() -> None:
+def test_a_stage_with_the_name_of_a_provider_is_refused_with_what_to_give() -> None:
     hold = Holdfast("sqlite:///never-opened.db")
     hold.provider("llm")
 

@@ -44,7 +44,7 @@ async def test_no_more_calls_are_under_way_than_the_concurrency_allows_over_all_
 
 
 @pytest.mark.clause("BRK-6")
-async def test_whoever_waits_long_for_a_limit_leaves_its_slot_to_others(
+async def test_a_job_that_waits_long_for_a_limit_leaves_its_slot_to_others(
     hold: Holdfast, service: Service
 ) -> None:
     slow = declared(hold, service, hold.provider("llm", concurrency=1))
@@ -176,7 +176,7 @@ async def test_a_worker_that_stops_gives_a_job_back_that_waits_for_its_turn(
     assert ProviderState.load(rows["llm"].state).quota.shares == {}
 
 
-async def test_a_customer_without_a_key_is_nobody_elses_neighbour(hold: Holdfast) -> None:
+async def test_a_customer_without_a_key_shares_no_limit_with_another(hold: Holdfast) -> None:
     llm = hold.provider("llm", key=lambda a: a.customer, rate_per_key="1000/s")
 
     @hold.stage(provider=llm)

@@ -72,7 +72,7 @@ async def test_a_probe_sends_one_held_job_ahead_of_time(hold: Holdfast, service:
             await handle.result(timeout=TIMEOUT)
 
 
-async def test_orders_that_make_no_sense_are_refused(hold: Holdfast) -> None:
+async def test_overrides_that_make_no_sense_are_refused(hold: Holdfast) -> None:
     hold.provider("llm")
 
     with pytest.raises(ConfigError, match="there is no provider 'lmm'; known are: llm"):
@@ -97,7 +97,7 @@ async def test_plain_code_handles_providers_too(hold: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("actor", ["", None], ids=["empty", "none"])
-async def test_nobody_can_lay_down_anything(hold: Holdfast, actor: str) -> None:
+async def test_an_override_without_an_actor_is_refused(hold: Holdfast, actor: str) -> None:
     hold.provider("llm")
 
     with pytest.raises(ConfigError, match="actor must not be empty"):

@@ -207,7 +207,7 @@ async def test_a_permit_inside_a_stage_of_the_same_provider_is_the_stages_own(ho
 
 
 @pytest.mark.parametrize("wait", ["sleep", "wait_for"])
-async def test_whoever_waits_in_a_permits_block_is_told_so_at_once(hold: Holdfast, wait: str) -> None:
+async def test_a_job_that_waits_inside_a_permits_block_is_refused_at_once(hold: Holdfast, wait: str) -> None:
     llm = hold.provider("llm")
     runs: list[str] = []
 
@@ -317,7 +317,7 @@ async def test_nor_can_a_job_take_a_permit_of_one(hold: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("order", ["close", "observe"])
-async def test_an_order_that_lets_every_call_through_holds_nobody_when_it_is_lifted(
+async def test_an_override_that_lets_every_call_through_holds_no_job_when_it_is_cleared(
     hold: Holdfast, service: Service, order: str
 ) -> None:
     job = declared(hold, service, hold.provider("llm"))

@@ -115,7 +115,7 @@ async def test_what_has_failed_comes_back_with_the_job_that_waits_for_it(
 
 
 @pytest.mark.clause("OPS-2")
-async def test_what_fails_again_fails_the_replay_and_is_brought_back_once(
+async def test_what_fails_again_fails_the_replay_and_is_replayed_once(
     hold: Holdfast, order: JobFunction[[int], int], outside: Outside
 ) -> None:
     outside.bank.error = down()

@@ -212,7 +212,7 @@ async def test_an_operator_can_stop_a_plan_and_plan_again_for_what_is_left(
 
 
 @pytest.mark.clause("OPS-1")
-async def test_a_replay_is_begun_and_stopped_by_somebody(
+async def test_a_replay_is_begun_and_stopped_by_a_named_actor(
     hold: Holdfast, review: JobFunction[[int], int]
 ) -> None:
     async with hold.worker(poll=0.05):
@@ -299,7 +299,7 @@ async def test_a_filter_replays_many_and_a_dry_run_shows_which(
     ],
     ids=["the same class", "another class", "one that passes"],
 )
-async def test_a_replay_that_fails_in_the_same_way_is_escalated_if_no_retry_mends_it(
+async def test_a_replay_that_fails_in_the_same_way_is_escalated_if_no_retry_can_repair_it(
     hold: Holdfast, service: Service, clock: DatabaseClock, *, again: Exception, escalated: bool
 ) -> None:
     told: list[Ticket] = []

@@ -83,7 +83,7 @@ async def test_what_waits_or_runs_is_not_deleted_however_old_it_is(
 
 
 @pytest.mark.parametrize("patience", [None, DAY], ids=["for ever", "for a day"])
-async def test_a_job_that_waits_long_is_told_again_what_has_become_of_one_that_is_gone(
+async def test_a_job_that_waits_long_gets_the_same_result_again_from_one_that_is_gone(
     database: Database, logger: Logger, clock: DatabaseClock, patience: timedelta | None
 ) -> None:
     runs: list[int] = []

@@ -146,7 +146,7 @@ def _parked_after(attempt: int) -> Callable[[Job], bool]:
     return lambda job: job.attempt == attempt and job.retry_after is not None
 
 
-async def test_a_failed_job_is_brought_back_and_may_succeed(hold: Holdfast) -> None:
+async def test_a_failed_job_is_retried_and_may_succeed(hold: Holdfast) -> None:
     script = Script(Permanent("the key is wrong"))
 
     @hold.job("repaired")

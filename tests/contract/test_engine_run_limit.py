@@ -17,7 +17,7 @@ PAST_LEASE = LEASE + timedelta(seconds=1)
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_job_that_stores_another_stage_in_each_run_fails_after_so_many(hold: Holdfast) -> None:
+async def test_a_job_that_stores_another_stage_in_each_run_fails_at_its_run_limit(hold: Holdfast) -> None:
     numbers = count(1)
     runs = 0
 

@@ -75,7 +75,7 @@ class DeafStore:
 
 
 @pytest.mark.clause("JOB-8")
-async def test_an_idle_worker_that_hears_nothing_finds_a_job_by_itself(
+async def test_an_idle_worker_that_gets_no_notification_finds_a_job_by_polling(
     hold: Holdfast, database: Database
 ) -> None:
     def deafly(*args: Any, **given: Any) -> Runtime:
@@ -205,7 +205,7 @@ async def test_a_job_may_name_itself_and_what_comes_after_it(hold: Holdfast) -> 
         assert await (await countdown.submit(2)).result(timeout=TIMEOUT) == "lift-off"
 
 
-async def test_nobody_waits_for_a_job_that_is_not_there(hold: Holdfast) -> None:
+async def test_a_wait_for_a_job_that_is_not_there_is_refused(hold: Holdfast) -> None:
     with pytest.raises(JobNotFound):
         await hold.handle("00000000-0000-7000-8000-000000000000").result(timeout=TIMEOUT)
 

@@ -113,7 +113,7 @@ async def test_each_call_of_a_stage_is_known_by_its_order(hold: Holdfast) -> Non
 
 
 @pytest.mark.clause("STG-1")
-async def test_a_stage_stays_finished_when_its_job_is_brought_back(hold: Holdfast) -> None:
+async def test_a_stage_stays_finished_when_its_job_is_retried(hold: Holdfast) -> None:
     runs: Counter[str] = Counter()
 
     @hold.stage("fetch")

@@ -47,7 +47,7 @@ class Watched:
 
 @pytest.mark.clause("JOB-10")
 @pytest.mark.parametrize("with_signal", [False, True])
-async def test_the_store_knows_that_a_suspect_runs_before_what_is_stored_of_it_is_read(
+async def test_the_store_knows_that_a_suspected_job_runs_before_what_is_stored_of_it_is_read(
     hold: Holdfast, store: Store, with_signal: bool
 ) -> None:
     """If that takes the process down, the job is held responsible."""
@@ -97,7 +97,7 @@ async def test_a_job_that_lost_too_many_workers_ends_though_reading_its_stages_w
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspect_that_cannot_be_read_waits_and_keeps_its_losses(hold: Holdfast, store: Store) -> None:
+async def test_a_suspected_job_that_cannot_be_read_waits_and_keeps_its_losses(hold: Holdfast, store: Store) -> None:
     readable = False
 
     @hold.job("work")
@@ -122,7 +122,7 @@ async def test_a_suspect_that_cannot_be_read_waits_and_keeps_its_losses(hold: Ho
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspect_keeps_its_losses_if_its_worker_is_cancelled_while_it_is_read(
+async def test_a_suspected_job_keeps_its_losses_if_its_worker_is_cancelled_while_it_is_read(
     hold: Holdfast, store: Store
 ) -> None:
     reading = asyncio.Event()
@@ -157,7 +157,7 @@ async def test_a_suspect_keeps_its_losses_if_its_worker_is_cancelled_while_it_is
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspect_keeps_its_losses_if_the_answer_to_its_begin_was_lost(
+async def test_a_suspected_job_keeps_its_losses_if_the_answer_to_its_begin_was_lost(
     hold: Holdfast, store: Store
 ) -> None:
     begun = asyncio.Event()

@@ -151,7 +151,7 @@ async def test_a_job_that_times_out_is_not_confused_with_one_that_says_so(hold: 
             await (await says.submit()).result(timeout=TIMEOUT)
 
 
-async def test_a_plain_job_that_calls_an_async_stage_is_told_what_to_do(hold: Holdfast) -> None:
+async def test_a_plain_job_that_calls_an_async_stage_fails_with_what_to_do(hold: Holdfast) -> None:
     @hold.stage()
     async def on_loop() -> int:
         return 1
@@ -191,7 +191,7 @@ async def test_an_async_stage_of_a_plain_job_runs_on_the_loop_and_is_stored(hold
     assert bodies == [7, 7]
 
 
-async def test_a_stage_that_is_called_the_wrong_way_says_which_is_right(hold: Holdfast) -> None:
+async def test_a_stage_that_is_called_from_the_wrong_kind_of_function_says_which_call_is_right(hold: Holdfast) -> None:
     @hold.stage()
     async def fetch() -> int:
         return 1
@@ -216,7 +216,7 @@ async def test_a_stage_that_is_called_the_wrong_way_says_which_is_right(hold: Ho
                 await (await wrong.submit(way)).result(timeout=TIMEOUT)
 
 
-def test_outside_a_job_a_stage_just_runs_in_either_way(hold: Holdfast) -> None:
+def test_outside_a_job_a_stage_just_runs_on_the_loop_and_in_a_thread(hold: Holdfast) -> None:
     @hold.stage()
     async def fetch() -> int:
         return 1

@@ -58,7 +58,7 @@ def grade(hold: Holdfast, service: Service) -> JobFunction[[int], int]:
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_each_letter_has_a_ticket_that_is_told_to_plain_and_to_async_functions(
+async def test_each_letter_has_a_ticket_that_is_given_to_plain_and_to_async_functions(
     hold: Holdfast, grade: JobFunction[[int], int]
 ) -> None:
     plainly: list[Ticket] = []
@@ -105,7 +105,7 @@ async def test_each_letter_is_logged_with_its_first_reason(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_what_wakes_somebody_is_logged_as_an_error(
+async def test_a_page_is_logged_as_an_error(
     hold: Holdfast, logger: Logger, service: Service
 ) -> None:
     service.error = KeyError("essay")
@@ -118,7 +118,7 @@ async def test_what_wakes_somebody_is_logged_as_an_error(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_worker_tells_what_another_has_left_untold(
+async def test_a_worker_notifies_of_tickets_that_another_has_left(
     hold: Holdfast, grade: JobFunction[[int], int], database: Database, logger: Logger
 ) -> None:
     job_id = await failed(hold, grade, 1)
@@ -131,7 +131,7 @@ async def test_a_worker_tells_what_another_has_left_untold(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody_from_hearing_of_it(
+async def test_a_function_that_raises_gets_the_ticket_again_and_keeps_it_from_no_other_function(
     hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, logger: Logger
 ) -> None:
     stumbled: list[str] = []
@@ -165,7 +165,7 @@ async def test_a_function_that_raises_hears_of_the_ticket_again_and_keeps_nobody
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_that_somebody_does_not_hear_is_logged_and_counted_once_by_all_workers(
+async def test_a_ticket_that_a_function_does_not_take_is_logged_and_counted_once_by_all_workers(
     database: Database, logger: Logger, service: Service, clock: DatabaseClock
 ) -> None:
     metrics = MetricRegistry()
@@ -188,7 +188,7 @@ async def test_a_ticket_that_somebody_does_not_hear_is_logged_and_counted_once_b
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_whose_worker_died_before_it_was_told_is_logged_by_another(
+async def test_a_ticket_whose_worker_died_before_the_notification_is_logged_by_another(
     hold: Holdfast, grade: JobFunction[[int], int], logger: Logger, clock: DatabaseClock
 ) -> None:
     job_id = await failed(hold, grade, 1)
@@ -202,7 +202,7 @@ async def test_a_ticket_whose_worker_died_before_it_was_told_is_logged_by_anothe
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_whoever_has_heard_a_ticket_is_not_called_again_because_somebody_else_has_not(
+async def test_a_function_that_has_taken_a_ticket_is_not_called_again_because_another_has_not(
     hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock
 ) -> None:
     heard: list[str] = []
@@ -226,7 +226,7 @@ async def test_whoever_has_heard_a_ticket_is_not_called_again_because_somebody_e
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_another_worker_does_not_know_who_has_heard_a_ticket_and_tells_everybody(
+async def test_another_worker_does_not_know_which_functions_have_taken_a_ticket_and_calls_all_of_them(
     hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock
 ) -> None:
     heard: list[str] = []
@@ -265,7 +265,7 @@ async def test_a_page_and_a_full_archive_do_not_wait_behind_reviews(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_pages_that_nobody_can_be_told_keep_no_review_from_being_told(
+async def test_pages_that_cannot_be_delivered_keep_no_review_from_being_delivered(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     reviewed: list[str] = []
@@ -290,7 +290,7 @@ async def test_pages_that_nobody_can_be_told_keep_no_review_from_being_told(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_is_told_to_all_at_once_so_that_nobody_waits_for_another(
+async def test_a_ticket_is_given_to_all_functions_at_once_so_that_none_waits_for_another(
     hold: Holdfast, grade: JobFunction[[int], int]
 ) -> None:
     together = asyncio.Barrier(3)
@@ -310,7 +310,7 @@ async def test_a_ticket_is_told_to_all_at_once_so_that_nobody_waits_for_another(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_nobody_else_is_given_tickets_while_a_worker_tells_them_slowly(
+async def test_no_other_worker_is_given_tickets_while_one_notifies_slowly(
     hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, logger: Logger
 ) -> None:
     store: Any = hold.runtime.store
@@ -421,7 +421,7 @@ async def test_one_ticket_a_day_may_stand_for_a_group(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_group_whose_ticket_nobody_heard_is_told_again(
+async def test_a_group_whose_ticket_no_function_took_is_notified_again(
     grouping: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     called: list[str] = []
@@ -447,7 +447,7 @@ async def test_a_group_whose_ticket_nobody_heard_is_told_again(
 
 @pytest.mark.clause("DLQ-4")
 @pytest.mark.clause("OPS-3")
-async def test_what_is_escalated_is_told_although_its_group_is_known(
+async def test_what_is_escalated_is_notified_although_its_group_is_known(
     grouping: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     told: list[Ticket] = []
@@ -468,7 +468,7 @@ async def test_what_is_escalated_is_told_although_its_group_is_known(
 @pytest.mark.parametrize(
     "error", [asyncio.CancelledError("its own"), SystemExit(3)], ids=["cancelled", "exit"]
 )
-async def test_a_function_that_ends_like_its_process_keeps_nobody_from_hearing_of_the_ticket(
+async def test_a_function_that_ends_like_its_process_keeps_the_ticket_from_no_other_function(
     hold: Holdfast, grade: JobFunction[[int], int], logger: Logger, error: BaseException
 ) -> None:
     told: list[Ticket] = []
@@ -511,7 +511,7 @@ async def test_a_plain_function_that_hangs_has_one_thread_however_many_tickets_t
 
 
 @pytest.mark.clause("RET-7")
-async def test_a_job_that_its_deadline_ends_is_told_as_its_table_says(
+async def test_a_job_that_its_deadline_ends_has_a_ticket_of_the_level_in_its_table(
     hold: Holdfast, clock: DatabaseClock
 ) -> None:
     told: list[Ticket] = []
@@ -529,7 +529,7 @@ async def test_a_job_that_its_deadline_ends_is_told_as_its_table_says(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_told_all_the_same(
+async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_notified_all_the_same(
     hold: Holdfast,
 ) -> None:
     told: list[Ticket] = []
@@ -540,7 +540,7 @@ async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_told_all_th
     assert [(ticket.title, ticket.level) for ticket in told] == [("the moon is full", "page")]
 
 
-def test_only_a_function_can_hear_of_tickets() -> None:
+def test_only_a_function_can_be_given_tickets() -> None:
     with pytest.raises(
         ConfigError, match=r"on_ticket\('ann'\) is not a function; give one that takes a Ticket"
     ):

@@ -214,7 +214,7 @@ async def test_of_two_operators_who_take_a_step_at_once_one_takes_it(
 
 
 @pytest.mark.clause("OPS-1")
-async def test_among_many_those_that_do_not_allow_a_step_are_told_and_the_others_take_it(
+async def test_among_many_those_that_do_not_allow_a_step_are_listed_and_the_others_take_it(
     hold: Holdfast, review: JobFunction[[int], int]
 ) -> None:
     async with hold.worker(poll=0.05):
@@ -230,7 +230,7 @@ async def test_among_many_those_that_do_not_allow_a_step_are_told_and_the_others
 
 @pytest.mark.clause("OPS-1")
 @pytest.mark.parametrize("gate", ["pause", "open"])
-async def test_nothing_is_planned_while_its_provider_is_shut(
+async def test_nothing_is_planned_while_its_provider_is_paused_or_open(
     hold: Holdfast, service: Service, gate: str
 ) -> None:
     llm = hold.provider("llm")

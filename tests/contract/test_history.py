@@ -63,7 +63,7 @@ async def test_every_change_is_an_event_in_the_order_it_happened(store: Store, c
 
 
 @pytest.mark.clause("JOB-11")
-async def test_a_failure_and_its_repair_are_told(store: Store, clock: DatabaseClock) -> None:
+async def test_a_failure_and_its_repair_are_recorded(store: Store, clock: DatabaseClock) -> None:
     claim = await a_claim(store)
     failure = a_failure(stack="Traceback: a secret place")
     await store.settle("worker", [a_stage(claim, "fetch")])
@@ -84,7 +84,7 @@ async def test_a_failure_and_its_repair_are_told(store: Store, clock: DatabaseCl
 
 
 @pytest.mark.clause("JOB-11")
-async def test_what_was_told_once_is_told_again_after_every_later_change(
+async def test_what_was_recorded_once_stays_after_every_later_change(
     store: Store, clock: DatabaseClock
 ) -> None:
     claim = await a_claim(store)
@@ -134,7 +134,7 @@ async def test_a_key_that_was_used_again_after_the_end_stays_there_after_a_retry
 
 
 @pytest.mark.clause("JOB-11")
-async def test_a_cancelled_job_tells_when(store: Store) -> None:
+async def test_a_cancelled_job_says_when(store: Store) -> None:
     [job_id] = await submitted(store, a_job())
     await store.cancel(job_id)
 

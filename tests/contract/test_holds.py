@@ -42,7 +42,7 @@ async def ready(store: Store, *, queue: str = "default") -> list[str]:
     return [claim.id for claim in await store.claim("worker", queue, limit=100, lease=LEASE)]
 
 
-async def test_a_held_job_keeps_its_attempt_and_tells_who_holds_it_and_why(store: Store) -> None:
+async def test_a_held_job_keeps_its_attempt_and_says_who_holds_it_and_why(store: Store) -> None:
     job_id = await a_held_job(store)
 
     job = await store.get(job_id)
@@ -128,7 +128,7 @@ async def test_news_does_not_change_who_has_been_held_longest(store: Store, cloc
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_job_that_may_have_taken_workers_down_is_still_a_suspect_after_it_was_held(
+async def test_a_job_that_may_have_taken_workers_down_is_still_suspected_after_it_was_held(
     store: Store, clock: DatabaseClock
 ) -> None:
     await submitted(store, a_job())
@@ -180,7 +180,7 @@ async def test_holders_are_named_and_their_jobs_counted(store: Store) -> None:
     assert await store.providers.count_held() == {LLM: 1, CUSTOMER: 1}
 
 
-async def test_nobody_holds_anything_in_a_store_without_held_jobs(store: Store) -> None:
+async def test_there_are_no_holders_in_a_store_without_held_jobs(store: Store) -> None:
     await submitted(store, a_job(), a_job(delay=LONG))
 
     assert await store.providers.holders() == []
@@ -210,7 +210,7 @@ async def test_a_deadline_reaches_a_held_job(store: Store, clock: DatabaseClock)
     assert await store.providers.holders() == []
 
 
-async def test_a_job_that_somebody_wants_cancelled_is_not_held(store: Store) -> None:
+async def test_a_job_whose_cancellation_is_requested_is_not_held(store: Store) -> None:
     claim = await a_claim(store)
     assert await store.cancel(claim.id) is Status.PROCESSING
 
@@ -233,7 +233,7 @@ WAYS_BACK: dict[str, Callable[[Claim], Transition]] = {
 
 
 @pytest.mark.parametrize("way", WAYS_BACK)
-async def test_a_job_that_goes_back_for_another_reason_is_held_by_nobody(
+async def test_a_job_that_goes_back_for_another_reason_has_no_holder(
     store: Store, clock: DatabaseClock, way: str
 ) -> None:
     await a_held_job(store)

@@ -54,7 +54,7 @@ async def test_a_key_belongs_to_its_owner_and_its_job_name(store: Store) -> None
 
 
 @pytest.mark.clause("IDM-1")
-async def test_another_payload_under_the_same_key_is_told_apart_and_makes_no_job(store: Store) -> None:
+async def test_another_payload_under_the_same_key_is_recognized_and_makes_no_job(store: Store) -> None:
     first = a_job(key="k", args='{"a":1,"b":2}')
     await submitted(store, first)
 
@@ -190,7 +190,7 @@ async def test_a_job_whose_key_is_taken_takes_no_version(store: Store) -> None:
     await submitted(store, a_job(subject="c1", version=1))
 
 
-async def test_nobody_is_answered_with_a_job_that_was_refused_in_the_same_batch(store: Store) -> None:
+async def test_no_submission_is_answered_with_a_job_that_was_refused_in_the_same_batch(store: Store) -> None:
     await submitted(store, a_job(subject="c1", version=2))
     refused, twin, free = (
         a_job(key="k", subject="c1", version=1),

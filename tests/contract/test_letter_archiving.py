@@ -72,7 +72,7 @@ async def test_letters_are_archived_that_are_old_the_oldest_first(store: Store, 
 
 
 @pytest.mark.clause("DLQ-3")
-async def test_letters_are_archived_that_are_beyond_the_newest_so_many(
+async def test_letters_are_archived_that_are_beyond_the_number_that_is_kept(
     store: Store, clock: DatabaseClock
 ) -> None:
     ids = await letters_a_day_apart(store, clock, 4)
@@ -246,7 +246,7 @@ async def test_a_letter_whose_job_another_waits_for_is_not_forgotten(store: Stor
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_that_nobody_was_told_of_outlives_its_letter_and_has_all_there_is_to_tell(
+async def test_a_ticket_that_was_never_notified_outlives_its_letter_and_has_all_its_facts(
     store: Store,
 ) -> None:
     failure = a_failure_at("shop:pay", ErrorClass.NOT_FOUND, "no such card")

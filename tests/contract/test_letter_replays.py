@@ -97,7 +97,7 @@ async def test_a_plan_that_is_stored_as_running_is_found_by_workers(store: Store
     assert await store.replay_plans.running() == [PlanRow(plan.token, 1, plan.dump())]
 
 
-async def test_a_plan_runs_until_somebody_writes_that_it_does_not(store: Store) -> None:
+async def test_a_plan_runs_until_a_caller_writes_that_it_does_not(store: Store) -> None:
     plan = await planned(store, await a_letter(store))
     paced = replace(plan, phase=Phase.PACED)
 
@@ -241,7 +241,7 @@ async def test_of_two_who_advance_a_plan_at_once_one_does(store: Store, other_st
     assert [await state_of(store, job_id) for job_id in ids] == [REPLAYING] * 3 + [VALIDATED] * 3
 
 
-async def test_a_letter_that_somebody_took_a_step_with_is_out_of_its_plan(store: Store) -> None:
+async def test_a_letter_that_has_taken_another_step_is_out_of_its_plan(store: Store) -> None:
     stays, goes = [await a_letter(store) for _ in range(2)]
     plan = await planned(store, stays, goes)
 
@@ -301,7 +301,7 @@ async def test_a_letter_is_discarded_when_its_job_is_cancelled(store: Store, is_
 
 
 @pytest.mark.clause("OPS-1")
-async def test_nobody_takes_a_step_while_a_job_is_under_way(store: Store) -> None:
+async def test_no_step_is_taken_while_a_job_is_under_way(store: Store) -> None:
     job_id = await a_letter(store)
     await a_replay(store, job_id)
 
@@ -373,7 +373,7 @@ async def test_a_letter_that_was_escalated_stays_so(store: Store) -> None:
     assert [found.job_id for found in await store.dead_letters.find(LetterFilter(escalated=True))] == [job_id]
 
 
-async def test_a_plan_tells_how_its_letters_stand(store: Store, clock: DatabaseClock) -> None:
+async def test_a_plan_shows_the_states_of_its_letters(store: Store, clock: DatabaseClock) -> None:
     ids = [await a_letter(store, failure=a_failure_at("shop:pay")) for _ in range(5)]
     plan = await planned(store, *ids)
     assert await replayed(store, plan, take=4) == ids[:4]
@@ -392,7 +392,7 @@ async def test_a_plan_tells_how_its_letters_stand(store: Store, clock: DatabaseC
     assert (dict(nothing.states), nothing.repeated) == ({}, 0)
 
 
-async def test_whoever_looks_hears_that_jobs_came_back(store: Store) -> None:
+async def test_a_subscriber_is_notified_that_jobs_are_replayed(store: Store) -> None:
     job_id = await a_letter(store)
     plan = await planned(store, job_id)
     heard = asyncio.Event()

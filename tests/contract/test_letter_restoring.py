@@ -114,7 +114,7 @@ async def test_restoring_again_changes_nothing(store: Store) -> None:
 
 
 @pytest.mark.clause("DLQ-3")
-async def test_whoever_has_seen_a_letter_before_it_was_archived_cannot_delete_it_when_it_is_back(
+async def test_a_process_that_has_seen_a_letter_before_it_was_archived_cannot_delete_it_when_it_is_restored(
     store: Store, other_store: Store
 ) -> None:
     job_id = await a_letter(store)

@@ -112,7 +112,7 @@ async def test_what_is_escalated_is_as_urgent_as_a_page(store: Store) -> None:
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_urgent_tickets_that_nobody_hears_step_aside_for_the_others(
+async def test_urgent_tickets_that_are_not_delivered_step_aside_for_the_others(
     store: Store, clock: DatabaseClock
 ) -> None:
     pages = [await a_letter(store, failure=a_failure_of("page")) for _ in range(3)]
@@ -130,7 +130,7 @@ async def test_urgent_tickets_that_nobody_hears_step_aside_for_the_others(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_that_somebody_has_taken_is_not_given_to_another(
+async def test_a_ticket_that_one_worker_has_taken_is_not_given_to_another(
     store: Store, other_store: Store, clock: DatabaseClock
 ) -> None:
     await a_letter(store)
@@ -143,7 +143,7 @@ async def test_a_ticket_that_somebody_has_taken_is_not_given_to_another(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_that_was_told_is_not_told_again(store: Store, clock: DatabaseClock) -> None:
+async def test_a_ticket_that_was_notified_is_not_given_again(store: Store, clock: DatabaseClock) -> None:
     await a_letter(store)
     [ticket] = await taken(store)
 
@@ -154,7 +154,7 @@ async def test_a_ticket_that_was_told_is_not_told_again(store: Store, clock: Dat
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_that_nobody_hears_is_due_again_each_time_after_twice_as_long(
+async def test_a_ticket_that_is_not_delivered_is_due_again_each_time_after_twice_as_long(
     store: Store, clock: DatabaseClock
 ) -> None:
     await a_letter(store)
@@ -168,7 +168,7 @@ async def test_a_ticket_that_nobody_hears_is_due_again_each_time_after_twice_as_
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_that_is_in_a_log_says_so_to_whoever_takes_it_next(
+async def test_a_ticket_that_is_in_a_log_says_so_to_the_worker_that_takes_it_next(
     store: Store, other_store: Store, clock: DatabaseClock
 ) -> None:
     logged, unlogged = sorted([await a_letter(store), await a_letter(store)])
@@ -182,7 +182,7 @@ async def test_a_ticket_that_is_in_a_log_says_so_to_whoever_takes_it_next(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_quiet_ticket_is_not_told_again_and_does_not_keep_its_group_quiet(
+async def test_a_quiet_ticket_is_not_given_again_and_does_not_keep_its_group_quiet(
     store: Store, clock: DatabaseClock
 ) -> None:
     loud, quiet = [await a_letter(store, failure=a_failure_at("shop:pay")) for _ in range(2)]
@@ -197,7 +197,7 @@ async def test_a_quiet_ticket_is_not_told_again_and_does_not_keep_its_group_quie
     assert await taken(store) == []
 
 
-async def test_a_group_was_told_for_as_long_as_somebody_asks(store: Store, clock: DatabaseClock) -> None:
+async def test_a_group_counts_as_notified_for_the_time_that_the_caller_gives(store: Store, clock: DatabaseClock) -> None:
     told = await a_letter(store, failure=a_failure_at("shop:pay"))
     untold = await a_letter(store, failure=a_failure_at("shop:send"))
     await store.tickets.mark_notified([f"{told}:1"])

@@ -55,7 +55,7 @@ async def letters(store: Store) -> list[str]:
 
 
 @pytest.mark.clause("DLQ-1")
-async def test_a_job_that_fails_leaves_a_letter_that_tells_of_it(store: Store) -> None:
+async def test_a_job_that_fails_leaves_a_letter_that_describes_the_failure(store: Store) -> None:
     failure = a_failure_at("shop.jobs:pay", message="the card was refused")
     claim = await a_claim(store, a_job(name="pay", owner="ada", queue="default"))
     await failed(store, claim, failure)
@@ -519,7 +519,7 @@ async def test_a_late_result_that_is_accepted_closes_the_letter(
 
 
 @pytest.mark.parametrize("state", ["new", "triaged", "remediated", "validated"])
-async def test_a_job_that_completes_closes_a_letter_that_whoever_brought_it_back_left_open(
+async def test_a_job_that_completes_closes_a_letter_that_its_retry_left_open(
     store: Store, database: Database, state: str
 ) -> None:
     job_id = await a_letter(store)

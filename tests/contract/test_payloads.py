@@ -257,7 +257,7 @@ async def test_a_service_that_asks_for_too_long_a_pause_gets_the_longest_one(hol
     assert parked.retry_after - parked.updated_at <= timedelta(seconds=300)
 
 
-async def test_one_that_the_store_cannot_take_fails_alone_among_those_gathered_with_it(
+async def test_one_that_the_store_cannot_take_fails_alone_among_those_of_its_batch(
     hold: Holdfast, echo: JobFunction[[Any], Any]
 ) -> None:
     good = [echo._submission("[1]") for _ in range(5)]

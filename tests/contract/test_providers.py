@@ -24,7 +24,7 @@ async def row(store: Store, name: str = "llm") -> ProviderRow | None:
     return rows.get(name)
 
 
-async def test_of_a_provider_that_nobody_has_written_there_is_nothing(store: Store) -> None:
+async def test_of_a_provider_that_was_never_written_there_is_nothing(store: Store) -> None:
     _, rows = await store.providers.read(NAMES)
 
     assert rows == {}
@@ -166,7 +166,7 @@ async def stages_told(store: Store, job_id: str) -> dict[str, dict[str, Any]]:
     return {event.meta["stage"]: dict(event.meta) for event in events}
 
 
-async def test_the_history_tells_which_provider_computed_a_stage(store: Store) -> None:
+async def test_the_history_says_which_provider_computed_a_stage(store: Store) -> None:
     claim = await a_claim(store)
     by_backup = a_stage(claim, "write")._replace(provider="llm-2")
     await stored(store, by_backup, a_stage(claim, "fetch"))
@@ -177,7 +177,7 @@ async def test_the_history_tells_which_provider_computed_a_stage(store: Store) -
     assert metas["fetch"] == {"stage": "fetch", "attempt": 1, "status": "done"}
 
 
-async def test_the_provider_that_has_the_last_word_on_a_stage_is_the_one_that_is_told(store: Store) -> None:
+async def test_the_provider_of_the_last_write_of_a_stage_is_the_one_in_its_history(store: Store) -> None:
     claim = await a_claim(store)
     begun = a_stage(claim, "write", status=StageStatus.STARTED)._replace(provider="llm")
     await stored(store, begun)

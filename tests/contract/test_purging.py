@@ -69,7 +69,7 @@ async def test_no_more_are_purged_at_once_than_asked_for(store: Store, clock: Da
         "f47ac10b-58cc-4372-a567-0e02b2c3d479",
     ],
 )
-async def test_jobs_are_purged_whose_id_does_not_tell_their_time(
+async def test_jobs_are_purged_whose_id_does_not_contain_their_time(
     store: Store, clock: DatabaseClock, job_id: str
 ) -> None:
     await a_completed_job(store, a_job()._replace(id=job_id))
@@ -161,7 +161,7 @@ async def test_keys_are_purged_when_they_are_old_and_their_jobs_are_gone(
     assert [answer.id for answer in again[1:]] == [queued, letter]  # type: ignore[union-attr]
 
 
-async def test_tickets_are_purged_that_were_told_long_ago_and_have_no_letter(
+async def test_tickets_are_purged_that_were_notified_long_ago_and_have_no_letter(
     store: Store, clock: DatabaseClock
 ) -> None:
     kept = await a_letter(store)

@@ -18,7 +18,7 @@ PAST_LEASE = LEASE + timedelta(seconds=1)
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspect_that_was_not_begun_loses_nothing_with_its_worker(
+async def test_a_suspected_job_that_was_not_begun_loses_nothing_with_its_worker(
     store: Store, clock: DatabaseClock
 ) -> None:
     await a_suspect(store, clock)
@@ -33,7 +33,7 @@ async def test_a_suspect_that_was_not_begun_loses_nothing_with_its_worker(
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspect_spends_its_attempt_when_it_is_begun(store: Store, clock: DatabaseClock) -> None:
+async def test_a_suspected_job_spends_its_attempt_when_it_is_begun(store: Store, clock: DatabaseClock) -> None:
     job_id = await a_suspect(store, clock)
     [waiting] = await store.claim("worker", "default", limit=1, lease=LEASE)
     before = (await store.get(job_id)).attempt
@@ -46,7 +46,7 @@ async def test_a_suspect_spends_its_attempt_when_it_is_begun(store: Store, clock
 
 
 @pytest.mark.clause("JOB-6")
-async def test_only_the_holder_of_the_lease_begins_a_suspect(store: Store, clock: DatabaseClock) -> None:
+async def test_only_the_holder_of_the_lease_begins_a_suspected_job(store: Store, clock: DatabaseClock) -> None:
     await a_suspect(store, clock)
     stale = await claimed(store)
     await clock.advance(PAST_LEASE)
@@ -62,7 +62,7 @@ async def test_only_the_holder_of_the_lease_begins_a_suspect(store: Store, clock
 
 @pytest.mark.clause("JOB-10")
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_suspect_that_is_given_back_gets_an_attempt_only_if_it_had_spent_one(
+async def test_a_suspected_job_that_is_given_back_gets_an_attempt_only_if_it_had_spent_one(
     store: Store, clock: DatabaseClock, begun: bool
 ) -> None:
     await a_suspect(store, clock)
@@ -77,7 +77,7 @@ async def test_a_suspect_that_is_given_back_gets_an_attempt_only_if_it_had_spent
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspect_that_is_given_back_keeps_its_losses(store: Store, clock: DatabaseClock) -> None:
+async def test_a_suspected_job_that_is_given_back_keeps_its_losses(store: Store, clock: DatabaseClock) -> None:
     suspect = await a_suspect(store, clock)
     await submitted(store, a_job())
     await claimed_by_one(store, 2)
@@ -97,7 +97,7 @@ async def test_a_suspect_that_is_given_back_keeps_its_losses(store: Store, clock
 
 
 @pytest.mark.clause("JOB-10")
-async def test_the_neighbours_of_a_suspect_get_their_attempts_back(
+async def test_the_neighbours_of_a_suspected_job_get_their_attempts_back(
     store: Store, clock: DatabaseClock
 ) -> None:
     suspect = await a_suspect(store, clock)
@@ -136,7 +136,7 @@ async def test_a_worker_is_remembered_whose_leases_run_out_one_after_the_other(
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_neighbour_is_excused_before_the_lease_of_its_suspect_has_run_out(
+async def test_a_neighbour_is_excused_before_the_lease_of_the_suspected_job_has_run_out(
     store: Store, clock: DatabaseClock
 ) -> None:
     await a_suspect(store, clock)
@@ -168,7 +168,7 @@ async def test_a_job_is_excused_once_in_a_row(store: Store, clock: DatabaseClock
 
 
 @pytest.mark.clause("JOB-10")
-async def test_jobs_that_are_lost_together_without_a_suspect_count_it_once_each(
+async def test_jobs_that_are_lost_together_without_a_suspected_one_count_it_once_each(
     store: Store, clock: DatabaseClock
 ) -> None:
     await submitted(store, a_job(), a_job())
@@ -207,7 +207,7 @@ async def test_a_job_with_one_attempt_is_not_begun_again_though_another_is_held_
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspect_runs_beside_others_and_the_last_time_beside_no_suspect(
+async def test_a_suspected_job_runs_beside_others_and_the_last_time_beside_no_other_suspected_one(
     hold: Holdfast, store: Store
 ) -> None:
     running: set[int] = set()
@@ -234,7 +234,7 @@ async def test_a_suspect_runs_beside_others_and_the_last_time_beside_no_suspect(
     assert [job.attempt for job in [await one.read() for one in suspects]] == [3, 3, 3]
 
 
-async def test_a_suspect_that_is_to_be_cancelled_does_not_wait_for_its_turn(
+async def test_a_suspected_job_that_is_to_be_cancelled_does_not_wait_for_its_turn(
     hold: Holdfast, store: Store, clock: DatabaseClock
 ) -> None:
     """Put back to wait, it would be ready at once, and be claimed and put back without end."""
@@ -261,7 +261,7 @@ async def test_a_suspect_that_is_to_be_cancelled_does_not_wait_for_its_turn(
 
 
 @pytest.mark.clause("JOB-10")
-async def test_after_a_first_loss_a_quarter_of_the_slots_may_run_suspects(
+async def test_after_a_first_loss_a_quarter_of_the_slots_may_run_suspected_jobs(
     hold: Holdfast, store: Store
 ) -> None:
     running: set[int] = set()
@@ -306,7 +306,7 @@ async def test_a_job_that_lost_a_worker_in_each_of_its_attempts_fails_and_is_not
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_shutdown_costs_waiting_suspects_nothing(hold: Holdfast, store: Store) -> None:
+async def test_a_shutdown_costs_waiting_suspected_jobs_nothing(hold: Holdfast, store: Store) -> None:
     begun = asyncio.Event()
 
     @hold.job("linger")

@@ -66,7 +66,7 @@ async def test_pages_meet_without_gap_or_overlap(store: Store) -> None:
     assert [job_id for page in pages for job_id in page] == submitted_ids[::-1]
 
 
-async def test_a_job_is_read_by_its_owner_and_by_nobody_else(store: Store) -> None:
+async def test_a_job_is_read_by_its_owner_alone(store: Store) -> None:
     done = await a_completed_job(store, a_job(owner="ada"))
     [waiting] = await submitted(store, a_job(owner="ada"))
 
@@ -91,7 +91,7 @@ async def test_those_who_wait_learn_which_jobs_have_ended(store: Store) -> None:
 
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
-async def test_those_who_wait_are_told_when_a_job_ends(store: Store, end: str) -> None:
+async def test_those_who_wait_are_notified_when_a_job_ends(store: Store, end: str) -> None:
     heard: asyncio.Queue[Hint] = asyncio.Queue()
     unsubscribe = store.listen(heard.put_nowait)
     awaited: list[str] = []
@@ -111,7 +111,7 @@ async def test_those_who_wait_are_told_when_a_job_ends(store: Store, end: str) -
     unsubscribe()
 
 
-async def test_a_listener_hears_only_the_kinds_of_hints_that_it_asked_for(store: Store) -> None:
+async def test_a_listener_gets_only_the_kinds_of_hints_that_it_asked_for(store: Store) -> None:
     ready: asyncio.Queue[Hint] = asyncio.Queue()
     ends: asyncio.Queue[Hint] = asyncio.Queue()
     unsubscribe = [
@@ -133,7 +133,7 @@ async def test_a_listener_hears_only_the_kinds_of_hints_that_it_asked_for(store:
         stop()
 
 
-async def test_a_store_tells_what_a_doctor_asks(store: Store) -> None:
+async def test_a_store_answers_what_a_doctor_asks(store: Store) -> None:
     facts = await store.facts()
 
     assert facts["server_version"]

@@ -15,7 +15,7 @@ from tests.contract.steps import TIMEOUT, eventually
 MINUTE = timedelta(minutes=1)
 
 
-async def test_a_schedule_begins_when_it_is_first_heard_of(store: Store, clock: DatabaseClock) -> None:
+async def test_a_schedule_begins_when_it_is_first_declared(store: Store, clock: DatabaseClock) -> None:
     now, none = await store.schedules.marks(["hourly"])
     await store.schedules.begin(["hourly"])
     _, marks = await store.schedules.marks(["hourly"])
@@ -31,7 +31,7 @@ async def test_a_schedule_begins_when_it_is_first_heard_of(store: Store, clock: 
     assert later - now >= MINUTE
 
 
-async def test_a_store_tells_the_time_that_it_decides_by(store: Store, clock: DatabaseClock) -> None:
+async def test_a_store_gives_the_time_that_it_decides_by(store: Store, clock: DatabaseClock) -> None:
     before, (asked, _) = await store.now(), await store.schedules.marks([])
     await clock.advance(MINUTE)
 
@@ -58,7 +58,7 @@ async def test_of_many_workers_that_see_a_tick_one_submits_it(store: Store, othe
     assert (await store.schedules.marks(["hourly"]))[1]["hourly"] == old + MINUTE
 
 
-async def test_a_recurring_job_runs_by_itself(hold: Holdfast) -> None:
+async def test_a_recurring_job_runs_without_a_submission(hold: Holdfast) -> None:
     ran = asyncio.Event()
 
     @hold.every("1s")

@@ -102,7 +102,7 @@ async def test_a_request_to_cancel_does_not_follow_into_the_next_generation(stor
     assert not (await claimed(store)).cancel_requested
 
 
-async def test_only_the_generation_that_was_seen_to_fail_is_brought_back(store: Store) -> None:
+async def test_only_the_generation_that_was_seen_to_fail_is_retried(store: Store) -> None:
     failed = await a_failed_job(store)
     await store.retry(failed.id, generation=1)
     again = await claimed(store)

@@ -160,7 +160,7 @@ def migrated_by_django(schema: str) -> Holdfast:
     return hold
 
 
-async def test_a_schema_that_is_missing_is_told_though_another_is_there(postgres_dsn: str) -> None:
+async def test_a_schema_that_is_missing_is_reported_though_another_is_there(postgres_dsn: str) -> None:
     with pytest.raises(SchemaMissing, match="no Holdfast schema"):
         await Holdfast(postgres_dsn, schema="absent").open()
 

@@ -264,7 +264,7 @@ async def test_no_secret_can_be_read_anywhere_but_in_the_payload(world: World) -
 
 
 @pytest.mark.clause("DLQ-3")
-async def test_what_is_sealed_in_the_archive_is_not_lost(
+async def test_what_is_encrypted_in_the_archive_is_not_lost(
     database: Database, logger: Logger, tmp_path: Path
 ) -> None:
     async with opened(database, logger, archive=str(tmp_path / "archive"), retention=MANY) as hold:
@@ -297,7 +297,7 @@ async def test_what_a_person_writes_down_holds_no_secret_either(database: Databa
 
 
 @pytest.mark.clause("DLQ-2")
-async def test_why_a_job_cannot_be_replayed_is_told_without_its_arguments(
+async def test_why_a_job_cannot_be_replayed_is_said_without_its_arguments(
     database: Database, logger: Logger
 ) -> None:
     """A type of the application refuses a value, and quotes it."""

@@ -19,7 +19,7 @@ from tests.contract.steps import LEASE, a_claim, claimed, submitted
 POLICY = RetryPolicy(3, Backoff.constant(60))
 
 
-async def test_a_completed_job_keeps_its_result_and_its_story(store: Store) -> None:
+async def test_a_completed_job_keeps_its_result_and_its_history(store: Store) -> None:
     claim = await a_claim(store, a_job(args='{"n":1}', owner="ada"))
     running = await store.get(claim.id)
 

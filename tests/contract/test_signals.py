@@ -73,7 +73,7 @@ async def test_a_signal_is_logged_and_counted(
     assert metrics.value("signals_sent") == 1
 
 
-async def test_a_job_takes_so_many_signals_and_no_more(store: Store, database: Database) -> None:
+async def test_a_job_takes_signals_up_to_a_limit_and_no_more(store: Store, database: Database) -> None:
     [job_id] = await submitted(store, a_job())
     await changed(database, f"UPDATE :jobs SET signals = {MOST_SIGNALS - 1}")
     await store.signal(job_id, "go", "1")

@@ -17,7 +17,7 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.mark.clause("JOB-1")
-async def test_a_job_is_stored_for_everybody_when_submit_returns(store: Store, other_store: Store) -> None:
+async def test_a_job_is_stored_for_all_processes_when_submit_returns(store: Store, other_store: Store) -> None:
     await store.submit([a_job(args='{"name":"Ada"}', priority=3, owner="ada", queue="mail")])
 
     [seen] = await other_store.claim("elsewhere", "mail", limit=1, lease=LEASE)

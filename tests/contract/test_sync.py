@@ -178,7 +178,7 @@ def test_a_close_ends_the_thread_and_the_next_call_starts_another(double: JobFun
     assert len(threads_of_ours()) == 1
 
 
-def test_a_close_tells_those_who_still_wait(hold: Holdfast, double: JobFunction[[int], int]) -> None:
+def test_a_close_ends_the_calls_that_still_wait_with_an_error(hold: Holdfast, double: JobFunction[[int], int]) -> None:
     job = double.submit_sync(1)
     waits = threading.Event()
 

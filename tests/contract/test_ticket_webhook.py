@@ -105,7 +105,7 @@ async def test_without_a_secret_nothing_is_signed(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("status", ["500 Sorry", "404 Nobody", "301 Elsewhere", "307 Elsewhere"])
-async def test_what_is_no_success_is_not_taken_for_one_and_nobody_else_hears_of_it(
+async def test_what_is_no_success_is_not_taken_for_one_and_no_other_address_is_called(
     receiver: Receiver, status: str
 ) -> None:
     receiver.answers = [f"{status}\r\nlocation: {receiver.url}/elsewhere"]
@@ -118,7 +118,7 @@ async def test_what_is_no_success_is_not_taken_for_one_and_nobody_else_hears_of_
     assert [post.path for post in receiver.posts] == ["/tickets?token=s3cret"]
 
 
-async def test_an_address_at_which_nobody_is_does_not_tell_its_secrets() -> None:
+async def test_an_address_that_does_not_answer_keeps_its_secrets_out_of_the_error() -> None:
     webhook = TicketWebhook(
         "http://ann:pass-word@127.0.0.1:9/x?token=s3cret", allow=LOOPBACK, clock=FakeClock(NOON)
     )
@@ -159,7 +159,7 @@ def told_to(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_ticket_that_did_not_arrive_is_told_again_under_the_same_id(
+async def test_a_ticket_that_did_not_arrive_is_sent_again_under_the_same_id(
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
     database: Database,

@@ -260,7 +260,7 @@ async def test_log_lines_name_the_trace_and_the_attempts_span(
     assert line["spanId"] == f"{id_of(attempt):016x}"
 
 
-async def test_a_failure_is_told_by_its_redacted_message_and_nothing_else(
+async def test_a_failure_is_recorded_by_its_redacted_message_and_nothing_else(
     hold: Holdfast, traces: Traces
 ) -> None:
     @hold.job("hopeless")

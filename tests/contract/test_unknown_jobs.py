@@ -198,7 +198,7 @@ async def test_a_job_that_is_cancelled_while_it_is_put_aside_is_cancelled(
     assert await store.cancel(job_id) is Status.CANCELLED
 
 
-async def test_the_store_tells_why_a_job_went_back(hold: Holdfast, store: Store) -> None:
+async def test_the_store_says_why_a_job_went_back(hold: Holdfast, store: Store) -> None:
     aside = await a_claim(store)
     await store.settle("worker", [put_aside(aside, "a stranger", delay=timedelta(hours=1))])
     given_back = await a_claim(store)

@@ -193,7 +193,7 @@ async def test_a_job_that_the_parent_gave_up_on_does_not_keep_it_waiting(store: 
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)  # the one that has writers side by side
-async def test_an_end_that_is_told_while_the_parent_registers_is_not_counted(
+async def test_an_end_that_is_announced_while_the_parent_registers_is_not_counted(
     store: Store, database: Database
 ) -> None:
     parent = await a_claim(store)
@@ -297,7 +297,7 @@ async def test_a_job_that_leaves_a_timeout_alone_is_not_tried_again(hold: Holdfa
     assert EventKind.RETRY not in [event.kind for event in await job.events()]
 
 
-async def test_a_parent_gathers_the_results_of_many_children_with_one_slot(hold: Holdfast) -> None:
+async def test_a_parent_collects_the_results_of_many_children_with_one_slot(hold: Holdfast) -> None:
     runs: list[int] = []
 
     @hold.job("child")
@@ -318,7 +318,7 @@ async def test_a_parent_gathers_the_results_of_many_children_with_one_slot(hold:
     assert len(await hold.find()) == 21
 
 
-async def test_a_parent_hears_of_a_child_that_failed(hold: Holdfast) -> None:
+async def test_a_parent_is_notified_of_a_child_that_failed(hold: Holdfast) -> None:
     @hold.job("child")
     async def child() -> None:
         raise TypeError("a bug")
@@ -353,7 +353,7 @@ async def test_a_wait_for_a_child_can_run_out(hold: Holdfast) -> None:
         assert await (await parent.submit()).result(timeout=TIMEOUT) == "gave up"
 
 
-async def test_a_parent_that_gave_up_on_one_child_hears_of_the_next(hold: Holdfast) -> None:
+async def test_a_parent_that_gave_up_on_one_child_is_notified_of_the_next(hold: Holdfast) -> None:
     @hold.job("never", queue="nobody works on this one")
     async def never() -> None: ...
 

@@ -69,7 +69,7 @@ async def test_children_submitted_in_another_order_the_next_time_are_the_same_ch
     assert logger.lines("key reused with another payload") == []
 
 
-async def test_equal_submissions_are_told_apart_by_their_order_and_those_of_other_owners_not_at_all(
+async def test_equal_submissions_are_distinguished_by_their_order_and_those_of_other_owners_not_at_all(
     hold: Holdfast,
 ) -> None:
     @hold.job("child")
@@ -176,7 +176,7 @@ async def test_one_signal_satisfies_one_of_two_waits_side_by_side(hold: Holdfast
         assert await job.result(timeout=TIMEOUT) == ["Ada", "Bob"]
 
 
-async def test_a_wait_that_ran_out_is_told_so_again_though_the_signal_has_come(hold: Holdfast) -> None:
+async def test_a_wait_that_timed_out_times_out_again_though_the_signal_has_come(hold: Holdfast) -> None:
     @hold.job("late")
     async def late() -> str:
         try:
@@ -280,7 +280,7 @@ async def test_a_job_that_gave_up_on_another_stays_so_though_the_other_ends(
         assert await job.result(timeout=TIMEOUT) == "gave up"
 
 
-async def test_a_job_that_heard_of_anothers_failure_stays_so_though_the_other_is_retried(
+async def test_a_job_that_has_seen_anothers_failure_sees_it_again_though_the_other_is_retried(
     hold: Holdfast, store: Store
 ) -> None:
     @hold.job("child", queue=NOBODY)
@@ -308,7 +308,7 @@ async def test_a_job_that_heard_of_anothers_failure_stays_so_though_the_other_is
         assert await job.result(timeout=TIMEOUT) == "heard: no luck"
 
 
-async def test_a_job_that_waits_for_nobody_is_told_so(hold: Holdfast) -> None:
+async def test_a_wait_for_a_job_that_does_not_exist_fails_with_its_reason(hold: Holdfast) -> None:
     @hold.job("parent", attempts=3)
     async def parent(job_id: str) -> None:
         await hold.handle(job_id).result()
@@ -459,7 +459,7 @@ async def test_a_sleep_that_begins_beside_an_older_wait_ends_in_its_time(hold: H
         await job.result(timeout=TIMEOUT)
 
 
-async def test_a_wait_that_its_own_code_gave_up_parks_nobody(hold: Holdfast) -> None:
+async def test_a_wait_that_its_own_code_gave_up_parks_no_job(hold: Holdfast) -> None:
     @hold.stage()
     async def work() -> None:
         await asyncio.Event().wait()
@@ -538,7 +538,7 @@ async def test_a_wait_that_ends_beside_a_stage_gives_it_no_attempt(hold: Holdfas
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)  # the one that has writers side by side
 @pytest.mark.parametrize("how", ["end", "go back", "write stages", "wait"])
-async def test_whoever_writes_many_jobs_locks_them_in_one_order(
+async def test_every_write_of_many_jobs_locks_them_in_one_order(
     store: Store, database: Database, how: str
 ) -> None:
     parent = await a_claim(store)

@@ -106,7 +106,7 @@ async def test_an_address_inside_is_refused_before_anything_is_sent(host: str) -
     assert connections == 0
 
 
-async def test_a_host_that_is_named_may_be_inside_and_hears_its_own_name() -> None:
+async def test_a_host_that_is_named_may_be_inside_and_receives_its_own_name() -> None:
     heard: list[dict[str, str]] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

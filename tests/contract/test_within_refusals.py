@@ -132,7 +132,7 @@ ON_POSTGRES = [
     [("sqlite", connect) for connect in ON_SQLITE] + [("postgres", connect) for connect in ON_POSTGRES],
     indirect=["database"],
 )
-async def test_a_connection_in_no_transaction_is_told_how_to_open_one(
+async def test_a_connection_in_no_transaction_is_refused_with_how_to_open_one(
     database: Database,
     hold: Holdfast,
     greet: JobFunction[[str], str],
@@ -152,7 +152,7 @@ async def test_a_connection_in_no_transaction_is_told_how_to_open_one(
     assert await hold.find() == []
 
 
-async def test_django_outside_atomic_is_told_how_to_open_a_transaction(
+async def test_django_outside_atomic_is_refused_with_how_to_open_a_transaction(
     database: Database, hold: Holdfast, greet: JobFunction[[str], str]
 ) -> None:
     path = database.path if isinstance(database, SqliteFile) else None
@@ -249,7 +249,7 @@ ASYNC = [
 
 
 @pytest.mark.parametrize(("database", "name"), ASYNC, indirect=["database"])
-async def test_plain_code_with_an_async_connection_is_told_to_await(
+async def test_plain_code_with_an_async_connection_is_refused_with_the_advice_to_await(
     database: Database, hold: Holdfast, greet: JobFunction[[str], str], name: str
 ) -> None:
     path = database.path if isinstance(database, SqliteFile) else None
