@@ -1,7 +1,7 @@
 """Users' own connections, of every kind that `within=` takes, driven alike.
 
 A plain one lives in a thread of its own, as in a web server's request, and submits with `submit_sync`; an
-async one is used on the loop. Each kind begins, commits and makes savepoints in its own way.
+async one is used on the loop. Each kind begins, commits and makes savepoints as its driver does.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ SAVEPOINT, RELEASE, ROLLBACK_TO = "SAVEPOINT here", "RELEASE SAVEPOINT here", "R
 
 
 class Caller(ABC):
-    """Somebody with a transaction, in which they insert rows of their own. The address is that of the jobs."""
+    """An application with a transaction, in which it inserts rows of its own. The address is that of the jobs."""
 
     within: Any
 
@@ -165,7 +165,7 @@ class InThread(Caller):
 
 
 class Sqlite3(Plain):
-    """The standard library's driver, which begins by itself."""
+    """The standard library's driver, which begins a transaction without being asked."""
 
     def open(self) -> None:
         self.within = sqlite3.connect(self.address)
@@ -187,7 +187,7 @@ class Psycopg(Plain):
 
 
 class PsycopgWithRowsOfItsOwn(Plain):
-    """A connection whose cursors take other placeholders and give other rows than the usual ones."""
+    """A connection whose cursors take other placeholders and give other rows than the default ones."""
 
     def open(self) -> None:
         self.within = psycopg.connect(
@@ -299,14 +299,14 @@ class DjangoByAlias(Django):
 def _django_database(address: str) -> dict[str, Any]:
     if not address.startswith("postgresql://"):
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": address}
-    parts = urlsplit(address)
+    split = urlsplit(address)
     return {
         "ENGINE": "django.db.backends.postgresql",
-        "NAME": parts.path.lstrip("/"),
-        "USER": parts.username,
-        "PASSWORD": parts.password,
-        "HOST": parts.hostname,
-        "PORT": parts.port,
+        "NAME": split.path.lstrip("/"),
+        "USER": split.username,
+        "PASSWORD": split.password,
+        "HOST": split.hostname,
+        "PORT": split.port,
     }
 
 

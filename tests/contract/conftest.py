@@ -27,7 +27,7 @@ class DatabaseClock(Protocol):
     """The clock that decides in a store."""
 
     async def advance(self, length: timedelta) -> None:
-        """Let *length* pass, for everybody who uses this database."""
+        """Let *length* pass, for every process that uses this database."""
         ...
 
     async def now(self) -> datetime:
@@ -51,7 +51,7 @@ class Database(Protocol):
 
 @dataclass
 class FakeClock:
-    """A clock that moves when it is told to, and a microsecond whenever somebody looks."""
+    """A clock that moves when the test moves it, and a microsecond whenever it is read."""
 
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -219,7 +219,7 @@ async def other_store(database: Database, store: Store) -> AsyncIterator[Store]:
 
 
 class Logger:
-    """A journal that a test can read."""
+    """A logger whose lines a test can read."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
@@ -247,7 +247,7 @@ async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
-    """An outside service, which is well. Whoever still waits for it is answered in the end."""
+    """An outside service, which is well. Calls that still wait for it are answered in the end."""
     made = Service()
     yield made
     made.answering.set()

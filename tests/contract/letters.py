@@ -1,4 +1,4 @@
-"""Jobs that fail, what an operator does with their letters, and clerks that work when a test tells them to."""
+"""Jobs that fail, what an operator does with their letters, and services of a worker that run when a test runs them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -31,11 +31,11 @@ SELDOM = timedelta(hours=1)
 """How often a worker looks after letters here: never, as far as a test is concerned."""
 
 A_MINUTE_LATER = timedelta(minutes=1, seconds=1)
-"""When a hook that did not hear of a ticket is called again."""
+"""When a hook that did not take a ticket is called again."""
 
 
 class Discreet:
-    """A store that hands its tickets to nobody but the test, which takes them from the store *behind* it."""
+    """A store that hands out its tickets to the test alone, which takes them from the store *behind* it."""
 
     def __init__(self, behind: Store) -> None:
         self.behind = behind
@@ -60,15 +60,15 @@ class DiscreetTickets:
 
 @asynccontextmanager
 async def opened(database: Database, logger: Logger, **options: Any) -> AsyncIterator[Holdfast]:
-    """Open a Holdfast whose time a test can move, and whose clerks work when the test says so."""
+    """Open a Holdfast whose time a test can move, and whose services run when the test runs them."""
 
     def quietly(*args: Any, **given: Any) -> Runtime:
         runtime = assemble(*args, **given, store_of=lambda *_, **__: database.new_store())
         letters = replace(runtime.letters, poll_interval=SELDOM)
         return replace(runtime, letters=letters, store=cast("Store", Discreet(runtime.store)))
 
-    usual = {"attempts": 2, "backoff": Backoff.none(), "logger": logger.writer, "assemble": quietly}
-    async with Holdfast(database.url, **{**usual, **options}) as hold:
+    defaults = {"attempts": 2, "backoff": Backoff.none(), "logger": logger.writer, "assemble": quietly}
+    async with Holdfast(database.url, **{**defaults, **options}) as hold:
         yield hold
 
 
@@ -117,16 +117,16 @@ async def letter_of(hold: Holdfast, job_id: str) -> Letter:
     return (await hold.dead_letters.show(job_id)).letter
 
 
-async def remediated(hold: Holdfast, wanted: str | LetterFilter = ALL, *, cause: str = "transient") -> None:
+async def remediated(hold: Holdfast, selected: str | LetterFilter = ALL, *, cause: str = "transient") -> None:
     """Put on record why it failed, and that this is over."""
-    await hold.dead_letters.triage(wanted, cause, actor="ann")
-    await hold.dead_letters.remediate(wanted, "INC-7 is resolved", actor="ann")
+    await hold.dead_letters.triage(selected, cause, actor="ann")
+    await hold.dead_letters.remediate(selected, "INC-7 is resolved", actor="ann")
 
 
-async def planned(hold: Holdfast, wanted: str | LetterFilter = ALL, **options: Any) -> str:
-    """Go all the way to a plan; give its token."""
-    await remediated(hold, wanted)
-    plan = await hold.dead_letters.plan(wanted, safe="the service takes our key", actor="ann", **options)
+async def planned(hold: Holdfast, selected: str | LetterFilter = ALL, **options: Any) -> str:
+    """Take every step to a plan; give its token."""
+    await remediated(hold, selected)
+    plan = await hold.dead_letters.plan(selected, safe="the service takes our key", actor="ann", **options)
     assert plan.token is not None, plan.refused
     return plan.token
 
@@ -162,13 +162,13 @@ async def in_letter_state(hold: Holdfast, job_id: str, state: LetterState) -> Le
 
 
 def a_notifier(hold: Holdfast, *, hook_timeout: float = TIMEOUT, **runtime: Any) -> TicketNotifier:
-    """Make the teller of a worker, which remembers who has heard what."""
+    """Make the ticket notifier of a worker, which remembers which hooks have taken what."""
     store: Any = hold.runtime.store
     return TicketNotifier(replace(hold.runtime, store=store.behind, **runtime), hook_timeout=hook_timeout)
 
 
 async def notify_tickets(hold: Holdfast, *, hook_timeout: float = TIMEOUT) -> None:
-    """Tell the tickets that are due, as a worker that has just begun would."""
+    """Notify of the tickets that are due, as a worker that has just begun would."""
     await a_notifier(hold, hook_timeout=hook_timeout).run_once()
 
 
@@ -178,8 +178,8 @@ async def replay_automatically(hold: Holdfast) -> None:
 
 
 async def run_archiver(hold: Holdfast, clock: DatabaseClock) -> None:
-    """Let a worker's archivist have a turn."""
-    archivist = Archiver(hold.runtime)
-    await archivist.run_once()  # the first of all only notes the time
+    """Let a worker's archiver have a turn."""
+    archiver = Archiver(hold.runtime)
+    await archiver.run_once()  # the first of all only notes the time
     await clock.advance(EVERY)
-    await archivist.run_once()
+    await archiver.run_once()

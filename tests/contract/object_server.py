@@ -10,7 +10,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 MAX_KEYS = "MOTO_S3_DEFAULT_MAX_KEYS"
-"""The environment variable that says how many names the server tells at once."""
+"""The environment variable that says how many names the server lists at once."""
 
 
 class ObjectServer:
@@ -20,7 +20,7 @@ class ObjectServer:
         self.endpoint = endpoint
 
     def new_bucket(self) -> str:
-        """Make a bucket that nobody else uses, and return its address."""
+        """Make a bucket that only this test uses, and return its address."""
         name = f"bucket-{uuid4().hex}"
         with urlopen(Request(f"{self.endpoint}/{name}", method="PUT"), timeout=30) as answer:
             assert answer.status == 200
@@ -38,7 +38,7 @@ class ObjectServer:
         }
 
     def be_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have this process reach this server, and nothing that it was told of otherwise."""
+        """Have this process reach this server, and nothing that its environment names otherwise."""
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             monkeypatch.delenv(name)
         for name, value in self.environment().items():

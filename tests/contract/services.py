@@ -66,14 +66,14 @@ async def submitted(job: JobFunction[[int], int], count: int) -> list[JobHandle[
 
 
 async def until(look: Callable[[], Awaitable[bool]]) -> None:
-    """Look until it holds: for changes that nobody announces."""
+    """Look until it holds: for changes that are not announced."""
     async with asyncio.timeout(TIMEOUT):
         while not await look():
             await asyncio.sleep(0.01)
 
 
 async def held(hold: Holdfast, name: str, count: int) -> None:
-    """Wait until so many jobs are held for a provider."""
+    """Wait until *count* jobs are held for a provider."""
 
     async def look() -> bool:
         return (await hold.providers.show(name)).held == count

@@ -1,4 +1,4 @@
-"""What many tests do on their way to what they are about."""
+"""Steps that many tests take before those that they are about."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ async def submitted(store: Store, *jobs: Submission) -> list[str]:
 
 
 async def claimed(store: Store, worker: str = "worker", *, queue: str = "default") -> Claim:
-    """Claim the one job that is first in line, and begin it if it is a suspect."""
+    """Claim the one job that is first in line, and begin it if it is suspected."""
     [claim] = await store.claim(worker, queue, limit=1, lease=LEASE)
     if claim.suspect:
         assert await store.begin([(claim.id, claim.token)]) == [True]
@@ -55,7 +55,7 @@ async def a_completed_job(store: Store, job: Submission | None = None, *, result
 
 
 async def eventually(look: Callable[[], Awaitable[Job]], holds: Callable[[Job], bool]) -> Job:
-    """Look until what is seen *holds*: for changes that nobody announces."""
+    """Look until what is seen *holds*: for changes that are not announced."""
     async with asyncio.timeout(TIMEOUT):
         while True:
             job = await look()

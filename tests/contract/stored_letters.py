@@ -1,4 +1,4 @@
-"""What tests about dead letters do on their way to what they are about."""
+"""Steps that tests of dead letters in a store take before those that they are about."""
 
 import json
 import sqlite3
@@ -28,7 +28,7 @@ from tests.contract.steps import a_claim, claimed
 DAY = timedelta(days=1)
 POLICY = RetryPolicy(3, Backoff.none())
 
-REPAIR = (triage(Cause.DATA, actor="ada"), remediate("the row is mended", actor="ada"))
+REPAIR = (triage(Cause.DATA, actor="ada"), remediate("the row is repaired", actor="ada"))
 """The steps that come before a validation."""
 
 
@@ -69,7 +69,7 @@ async def moved(store: Store, job_id: str, *steps: Step, args: str | None = None
 
 
 def a_plan(letters: int, token: str = "plan-1", *, phase: Phase = Phase.MADE) -> Plan:
-    """Return a plan for so many letters."""
+    """Return a plan for a number of letters."""
     return Plan(token, "ada", made_at=0.0, letters=letters, phase=phase)
 
 
@@ -93,7 +93,7 @@ async def replayed(
 
 
 async def a_replay(store: Store, job_id: str, *, plan: Plan | None = None, restart: bool = False) -> Claim:
-    """Take one new letter all the way to its replay, and claim its job."""
+    """Take one new letter through every step to its replay, and claim its job."""
     assert await replayed(store, await planned(store, job_id, plan=plan), restart=restart) == [job_id]
     return await claimed(store)
 
@@ -106,7 +106,7 @@ async def ended(store: Store, plan: Plan | None = None) -> None:
 
 
 async def changed(database: Database, sql: str) -> None:
-    """Change rows behind the store's back, as somebody does who knows nothing of letters; `:` is before each table."""
+    """Change rows behind the store's back, as a program does that knows nothing of letters; `:` is before each table."""
     if database.url.startswith("sqlite:///"):
         with closing(sqlite3.connect(database.url.removeprefix("sqlite:///"))) as file, file:
             file.execute(sql.replace(":", "holdfast_"))
@@ -124,12 +124,12 @@ async def completed(store: Store, claim: Claim) -> None:
 
 
 async def state_of(store: Store, job_id: str) -> LetterState:
-    """Tell how far a letter has come."""
+    """Return the state of a letter."""
     return (await store.dead_letters.get(job_id)).state
 
 
 async def path_of(store: Store, job_id: str) -> list[LetterState]:
-    """Tell which states a letter went through, in order."""
+    """Return the states that a letter went through, in order."""
     return [step.state for step in await store.dead_letters.steps(job_id)]
 
 
@@ -173,7 +173,7 @@ async def archived(store: Store, *job_ids: str) -> list[dict[str, Any]]:
 
 
 async def whole(store: Store, job_id: str) -> list[object]:
-    """Read all that a store tells of a letter and its job, but for ages and the letter's version, which grow."""
+    """Read all that a store knows of a letter and its job, but for ages and the letter's version, which grow."""
     stages = [row._replace(age=0.0) for row in await store.stages([job_id])]
     return [
         replace(await store.dead_letters.get(job_id), version=0),

@@ -434,12 +434,12 @@ async def test_a_folder_shows_only_what_was_put(folder: Path, threads: Threads) 
 
 
 async def test_a_bucket_that_is_not_there_is_reported(server: ObjectServer, threads: Threads) -> None:
-    archive = ObjectArchive("s3://nobody-made-it/letters", executor=threads)
+    archive = ObjectArchive("s3://never-made/letters", executor=threads)
 
     for asked in (archive.put("one", b"x"), archive.get("one", at_most=PLENTY), archive.names()):
-        with pytest.raises(ArchiveUnavailable, match=r"404.*; check that the bucket exists") as told:
+        with pytest.raises(ArchiveUnavailable, match=r"404.*; check that the bucket exists") as caught:
             await asked
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
 
 
 async def test_two_archives_in_one_bucket_do_not_see_each_other(
@@ -477,18 +477,23 @@ from holdfast.wiring.threads import Threads
 async def main():
     try:
         await open_archive("s3://bucket/letters", executor=Threads("archive")).put("one", b"first")
-    except ArchiveUnavailable as told:
-        print(told)
+    except ArchiveUnavailable as caught:
+        print(caught)
 
 asyncio.run(main())
 """
 
 
 def test_a_process_whose_bucket_is_away_gets_an_error_and_ends_well(server: ObjectServer) -> None:
-    nobody = os.environ | {"AWS_ENDPOINT": "http://127.0.0.1:9"}
+    unreachable = os.environ | {"AWS_ENDPOINT": "http://127.0.0.1:9"}
 
     ended = subprocess.run(
-        [sys.executable, "-c", REFUSED], env=nobody, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", REFUSED],
+        env=unreachable,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -512,18 +517,18 @@ async def test_a_folder_is_found_by_its_url(folder: Path, threads: Threads) -> N
     "url", ["", " ", "s3:/bucket", "gs://user:hunter2@bucket", "https://host/x", "file://host/x", "file://"]
 )
 def test_another_address_is_refused_in_one_line(url: str, threads: Threads) -> None:
-    with pytest.raises(ConfigError, match=r"write s3://bucket/prefix, file:///folder, or the path") as told:
+    with pytest.raises(ConfigError, match=r"write s3://bucket/prefix, file:///folder, or the path") as caught:
         open_archive(url, executor=threads)
 
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///letters", "s3://key:hunter2@bucket"])
 def test_a_bucket_needs_a_name_and_keeps_no_keys_in_its_address(url: str, threads: Threads) -> None:
-    with pytest.raises(ConfigError, match=r"must be s3://bucket/prefix; keys come from AWS_") as told:
+    with pytest.raises(ConfigError, match=r"must be s3://bucket/prefix; keys come from AWS_") as caught:
         open_archive(url, executor=threads)
 
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_what_is_not_installed_is_named(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -540,11 +545,11 @@ def test_what_is_not_installed_is_named(threads: Threads, monkeypatch: pytest.Mo
 def test_an_encrypted_text_comes_back_and_reveals_nothing(text: str) -> None:
     encrypter = FernetEncrypter(KEY)
 
-    sealed = encrypter.encrypt(text)
+    encrypted = encrypter.encrypt(text)
 
-    assert encrypter.decrypt(sealed) == text
-    assert sealed.isascii()
-    assert sealed != encrypter.encrypt(text)
+    assert encrypter.decrypt(encrypted) == text
+    assert encrypted.isascii()
+    assert encrypted != encrypter.encrypt(text)
 
 
 def test_a_new_key_encrypts_and_the_old_one_still_decrypts() -> None:
@@ -563,11 +568,11 @@ def test_what_was_never_encrypted_cannot_be_decrypted(text: str) -> None:
 
 
 def test_an_encrypted_text_that_was_changed_cannot_be_decrypted() -> None:
-    sealed = FernetEncrypter(KEY).encrypt("secret")
-    other = "A" if sealed[40] != "A" else "B"
+    encrypted = FernetEncrypter(KEY).encrypt("secret")
+    other = "A" if encrypted[40] != "A" else "B"
 
     with pytest.raises(ArchiveDamaged):
-        FernetEncrypter(KEY).decrypt(sealed[:40] + other + sealed[41:])
+        FernetEncrypter(KEY).decrypt(encrypted[:40] + other + encrypted[41:])
 
 
 def test_a_key_that_could_be_guessed_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""With a codec, nobody reads arguments and results in the database; without its key, nothing gets lost."""
+"""With a codec, arguments and results cannot be read in the database; without its key, nothing gets lost."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ SECRET = "the-butler-did-it"
 
 
 class Lock:
-    """No encryption, but a text that nobody reads by chance, and only under the same key again."""
+    """No encryption, but a text that is not read by chance, and only under the same key again."""
 
     def __init__(self, key: str, *older: str) -> None:
         self._key = key
@@ -74,7 +74,7 @@ def declare(hold: Holdfast) -> Any:
 
 
 async def everything(database: Database) -> str:
-    """Read all that is in the database, as somebody with a copy of it would."""
+    """Read all that is in the database, as an attacker with a copy of it would."""
     if isinstance(database, SqliteFile):
         with closing(sqlite3.connect(database.path)) as file:
             names = [name for [name] in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -97,10 +97,10 @@ async def test_nothing_that_is_stored_can_be_read_without_the_codec(store: Store
             result = await job.result(timeout=TIMEOUT)
 
         stored = await everything(database)
-        told = await job.read()
+        seen = await job.read()
 
     assert result == [f"{SECRET}, I think", f"{SECRET}, indeed"]
-    assert json.loads(told.args) == {"text": SECRET}
+    assert json.loads(seen.args) == {"text": SECRET}
     assert "mystery" in stored
     assert SECRET not in stored
     assert fingerprint(json.dumps({"text": SECRET})) not in stored
@@ -132,11 +132,13 @@ async def test_a_late_result_is_encoded_too(store: Store, database: Database, cl
         assert SECRET not in await everything(database)
 
 
-async def test_keys_find_the_same_job_and_distinguish_other_arguments(store: Store, database: Database) -> None:
+async def test_keys_find_the_same_job_and_distinguish_other_arguments(
+    store: Store, database: Database
+) -> None:
     async with locked(database, "k1") as first, locked(database, "k2", "k1") as second:
         one = await declare(first).options(key="same").submit(SECRET)
         again = declare(second).options(key="same")
-        same, other = await again.submit(SECRET), await again.submit("nobody")
+        same, other = await again.submit(SECRET), await again.submit("other")
 
     assert (same.id, same.existing, same.payload_differs) == (one.id, True, False)
     assert (other.id, other.payload_differs) == (one.id, True)

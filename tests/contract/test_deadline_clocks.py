@@ -25,7 +25,7 @@ SOON = LEASE / 3
 
 
 class Watched:
-    """A store that tells what it answered to a worker which extends its leases."""
+    """A store that records what it answered to a worker which extends its leases."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,8 +44,8 @@ class Watched:
         async with asyncio.timeout(TIMEOUT):
             return await self._answers.get()
 
-    async def told_of_deadline(self, job_id: str) -> None:
-        """Wait until the worker hears that the job's deadline has passed."""
+    async def deadline_answered(self, job_id: str) -> None:
+        """Wait until the store has answered the worker that the job's deadline has passed."""
         while job_id not in (await self.next_answer()).timed_out:
             pass
 
@@ -106,7 +106,7 @@ async def test_a_handler_that_may_finish_goes_on_when_the_database_is_ahead(
         await clock.advance(SOON)
         with pytest.raises(JobFailed, match="TIMEOUT"):
             await job.result(timeout=TIMEOUT)
-        await watched.told_of_deadline(job.id)
+        await watched.deadline_answered(job.id)
         over.set()
         found = await eventually(job.read, lambda now: now.late_at is not None)
 

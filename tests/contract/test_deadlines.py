@@ -192,10 +192,10 @@ async def test_an_accepted_late_result_completes_the_job_and_the_history_names_t
     job = await store.accept_late(claim.id, meta='{"actor": "ada"}')
 
     assert (job.status, job.result, job.failure) == (Status.COMPLETED, '"late"', None)
-    told = [(event.kind, dict(event.meta)) for event in await store.events(claim.id)][-3:]
-    assert told[0] == (EventKind.EXPIRED, {"late": True})
-    assert told[1] == (EventKind.ACCEPTED, {"actor": "ada"})
-    assert told[2][0] is EventKind.COMPLETED
+    recorded = [(event.kind, dict(event.meta)) for event in await store.events(claim.id)][-3:]
+    assert recorded[0] == (EventKind.EXPIRED, {"late": True})
+    assert recorded[1] == (EventKind.ACCEPTED, {"actor": "ada"})
+    assert recorded[2][0] is EventKind.COMPLETED
 
 
 @pytest.mark.clause("SLA-4")
@@ -277,11 +277,11 @@ async def test_the_history_of_a_job_that_timed_out_stays_as_it_was_when_it_is_re
     await store.expire(limit=10)
     if late:
         await store.settle("worker", [complete(claim, "1")])
-    told = await store.events(claim.id)
+    recorded = await store.events(claim.id)
 
     await store.retry(claim.id)
 
-    assert (await store.events(claim.id))[:-1] == told
+    assert (await store.events(claim.id))[:-1] == recorded
 
 
 async def test_a_job_that_is_retried_begins_with_a_token_that_is_no_leases(
@@ -385,8 +385,8 @@ async def test_a_late_result_and_its_acceptance_race_to_one_history(
             assert has_timed_out(job)
             job = await store.accept_late(claim.id, meta="{}")
         assert (job.status, job.result) == (Status.COMPLETED, "1")
-        told = [event.kind for event in await store.events(claim.id)]
-        assert told.count(EventKind.ACCEPTED) == told.count(EventKind.COMPLETED) == 1
+        recorded = [event.kind for event in await store.events(claim.id)]
+        assert recorded.count(EventKind.ACCEPTED) == recorded.count(EventKind.COMPLETED) == 1
 
 
 @pytest.mark.clause("SLA-2")
@@ -414,12 +414,12 @@ async def test_a_handler_is_cancelled_at_its_jobs_deadline(hold: Holdfast) -> No
 async def test_a_handler_that_may_finish_leaves_a_late_result_that_can_be_accepted(
     hold: Holdfast,
 ) -> None:
-    told: list[float] = []
+    times_left: list[float] = []
 
     @hold.stage("look")
     async def look() -> str:
         while (left := current().time_left) is not None and left > timedelta(0):
-            told.append(left.total_seconds())
+            times_left.append(left.total_seconds())
             await asyncio.sleep(0.02)
         return "seen"
 
@@ -441,7 +441,7 @@ async def test_a_handler_that_may_finish_leaves_a_late_result_that_can_be_accept
         [follower] = await hold.find(JobFilter(name="recompute"))
         follows = await hold.handle(follower.id, "recompute").result(timeout=TIMEOUT)
 
-    assert told
+    assert times_left
     assert accepted.status is Status.COMPLETED
     assert await job.result() == "seen"
     assert follows == f"{job.id} seen"

@@ -1,4 +1,4 @@
-"""Letters leave for the archive before they are deleted, come back whole, and what nobody needs is deleted."""
+"""Letters leave for the archive before they are deleted, come back whole, and what is no longer needed is deleted."""
 
 import gzip
 import json
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opening(database: Database, logger: Logger, folder: Path) -> Opening:
-    """Opens a Holdfast with an archive, which keeps letters for an hour unless it is told otherwise."""
+    """Opens a Holdfast with an archive, which keeps letters for an hour unless a test says otherwise."""
     return partial(opened, database, logger, archive=str(folder), retention=KEPT)
 
 
@@ -327,9 +327,9 @@ async def test_nothing_leaves_that_is_being_replayed(
 async def test_if_the_archive_fails_nothing_is_deleted_and_one_ticket_is_raised(
     hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path
 ) -> None:
-    told: list[Ticket] = []
-    hold.on_ticket(told.append)
-    folder.write_text("in the way")
+    received: list[Ticket] = []
+    hold.on_ticket(received.append)
+    folder.write_text("not a folder")
     job_id = await failed(hold, review, 1)
     await clock.advance(HOUR)
     for _ in range(3):
@@ -337,7 +337,7 @@ async def test_if_the_archive_fails_nothing_is_deleted_and_one_ticket_is_raised(
         await notify_tickets(hold)
 
     assert (await letter_of(hold, job_id)).state is LetterState.NEW
-    [alarm] = [ticket for ticket in told if ticket.kind is TicketKind.ARCHIVE]
+    [alarm] = [ticket for ticket in received if ticket.kind is TicketKind.ARCHIVE]
     assert (alarm.level, alarm.job_id) == ("alert", None)
     assert alarm.title.startswith("dead letters cannot be archived, and are kept: ")
 
@@ -348,12 +348,12 @@ async def test_if_the_archive_fails_nothing_is_deleted_and_one_ticket_is_raised(
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()
-    folder.write_text("in the way again")
+    folder.write_text("not a folder again")
     await clock.advance(HOUR)
     await run_archiver(hold, clock)
     await notify_tickets(hold)
     assert (await letter_of(hold, other)).state is LetterState.NEW
-    assert sum(ticket.kind is TicketKind.ARCHIVE for ticket in told) == 2, "once for each time"
+    assert sum(ticket.kind is TicketKind.ARCHIVE for ticket in received) == 2, "once for each time"
 
 
 class Sieve:
@@ -373,8 +373,8 @@ class Sieve:
 async def test_what_was_not_read_back_or_cannot_be_encrypted_counts_as_not_archived(
     hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, broken: dict[str, Any]
 ) -> None:
-    told: list[Ticket] = []
-    hold.on_ticket(told.append)
+    received: list[Ticket] = []
+    hold.on_ticket(received.append)
     job_id = await failed(hold, review, 1)
     await clock.advance(HOUR)
     hold.runtime = replace(hold.runtime, letters=replace(hold.runtime.letters, **broken))
@@ -384,11 +384,11 @@ async def test_what_was_not_read_back_or_cannot_be_encrypted_counts_as_not_archi
     await notify_tickets(hold)
 
     assert (await letter_of(hold, job_id)).state is LetterState.NEW
-    assert [ticket.kind for ticket in told] == [TicketKind.ARCHIVE, TicketKind.DEAD_LETTER]
+    assert [ticket.kind for ticket in received] == [TicketKind.ARCHIVE, TicketKind.DEAD_LETTER]
 
 
 class Odd(Sieve):
-    """An archive that somebody else wrote, and that raises what nobody expects."""
+    """An archive of another author, which raises an error that is not expected."""
 
     async def put(self, name: str, data: bytes) -> None:
         raise PermissionError("token of ann@example.org has expired")
@@ -398,9 +398,9 @@ class Odd(Sieve):
 async def test_whatever_an_archive_raises_is_reported_and_keeps_nothing_else_from_being_deleted(
     opening: Opening, service: Service, clock: DatabaseClock, logger: Logger
 ) -> None:
-    told: list[Ticket] = []
+    received: list[Ticket] = []
     async with opening(retention=replace(KEPT, finished=HOUR)) as hold:
-        hold.on_ticket(told.append)
+        hold.on_ticket(received.append)
         review = two_stages(hold, Service(), service)
         async with hold.worker(poll=0.05):
             finished = await review.submit(1)
@@ -417,7 +417,7 @@ async def test_whatever_an_archive_raises_is_reported_and_keeps_nothing_else_fro
         assert (await letter_of(hold, job_id)).state is LetterState.NEW
         with pytest.raises(JobNotFound):
             await finished.read()
-        [alarm] = [ticket for ticket in told if ticket.kind is TicketKind.ARCHIVE]
+        [alarm] = [ticket for ticket in received if ticket.kind is TicketKind.ARCHIVE]
         assert alarm.title.startswith("dead letters cannot be archived, and are kept: token of [email:")
         assert {line["letters"] for line in logger.lines("archive failed")} == {1}
         with pytest.raises(PermissionError):
@@ -428,15 +428,15 @@ async def test_whatever_an_archive_raises_is_reported_and_keeps_nothing_else_fro
 async def test_the_alarm_is_over_when_letters_were_archived_or_none_has_had_its_time(
     hold: Holdfast, review: JobFunction[[int], int], clock: DatabaseClock, folder: Path
 ) -> None:
-    told: list[Ticket] = []
-    hold.on_ticket(told.append)
+    received: list[Ticket] = []
+    hold.on_ticket(received.append)
 
     async def alarms_after_another_turn() -> int:
         await run_archiver(hold, clock)
         await notify_tickets(hold)
-        return sum(ticket.kind is TicketKind.ARCHIVE for ticket in told)
+        return sum(ticket.kind is TicketKind.ARCHIVE for ticket in received)
 
-    folder.write_text("in the way")
+    folder.write_text("not a folder")
     job_id = await failed(hold, review, 1)
     await clock.advance(HOUR)
     assert await alarms_after_another_turn() == 1
@@ -456,11 +456,11 @@ async def test_the_alarm_is_over_when_letters_were_archived_or_none_has_had_its_
 async def test_a_day_with_too_many_letters_is_reported_once(
     opening: Opening, service: Service, clock: DatabaseClock
 ) -> None:
-    told: list[Ticket] = []
+    received: list[Ticket] = []
     service.error = down()
-    usual = Retention(letters_a_day=2, letters=None)
-    async with opening(retention=usual) as hold:
-        hold.on_ticket(told.append)
+    at_most_two = Retention(letters_a_day=2, letters=None)
+    async with opening(retention=at_most_two) as hold:
+        hold.on_ticket(received.append)
         review = two_stages(hold, Service(), service)
 
         async def alarms_after(failures: int) -> list[str]:
@@ -468,7 +468,7 @@ async def test_a_day_with_too_many_letters_is_reported_once(
                 await all_failed(hold, [await review.submit(number) for number in range(failures)])
             await run_archiver(hold, clock)
             await notify_tickets(hold)
-            return [ticket.title for ticket in told if ticket.kind is TicketKind.MANY]
+            return [ticket.title for ticket in received if ticket.kind is TicketKind.MANY]
 
         assert await alarms_after(2) == []
         [title] = await alarms_after(1)
@@ -627,7 +627,7 @@ async def test_what_the_archive_does_not_have_cannot_be_restored(hold: Holdfast,
     with pytest.raises(LetterNotFound, match="there is no dead letter of job '42'; a job's id is a UUID"):
         await hold.dead_letters.restore("42")
     with pytest.raises(ConfigError, match=r"no filter; name several jobs with LetterFilter\(job_ids=…\)"):
-        await hold.dead_letters.restore(["42"])  # type: ignore[arg-type] # as somebody may who has several
+        await hold.dead_letters.restore(["42"])  # type: ignore[arg-type] # as a caller may who has several
 
 
 async def test_an_archive_that_is_gone_is_not_taken_for_one_without_the_letter(

@@ -1,4 +1,4 @@
-"""A job may have leave to go on without a person: once, in time, while its provider is well, and on record."""
+"""A job may allow its automatic replay: once, in time, while its provider is well, and on record."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ from tests.contract.services import Service, down
 from tests.contract.steps import TIMEOUT
 
 S = LetterState
-LEAVE = AutoReplay(safe="grading the same essay twice does no harm", after="10m")
+AUTO_REPLAY = AutoReplay(safe="grading the same essay twice does no harm", after="10m")
 AFTER = timedelta(minutes=10, seconds=1)
 
 
@@ -55,16 +55,16 @@ def grade_of(hold: Holdfast, service: Service, **options: Any) -> JobFunction[[i
 
 
 async def look(hold: Holdfast) -> None:
-    """Let the clerks of a worker have a look each."""
+    """Run the services of a worker that replay letters once each."""
     await replay_automatically(hold)
     await move_plans(hold)
 
 
-async def test_a_job_with_leave_goes_on_after_a_while_and_every_step_of_it_is_on_record(
+async def test_a_job_that_allows_it_is_replayed_after_a_while_and_every_step_of_it_is_on_record(
     hold: Holdfast, service: Service, clock: DatabaseClock, logger: Logger
 ) -> None:
     service.error = down()
-    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=AUTO_REPLAY), 7)
     await look(hold)
     assert (await letter_of(hold, job_id)).state is S.NEW, "not at once"
 
@@ -84,16 +84,18 @@ async def test_a_job_with_leave_goes_on_after_a_while_and_every_step_of_it_is_on
         (S.REPLAYING, AUTOMATIC),
         (S.VERIFIED, "holdfast"),
     ]
-    assert (steps[1].meta["cause"], steps[3].meta["safe"]) == ("transient", LEAVE.safe)
+    assert (steps[1].meta["cause"], steps[3].meta["safe"]) == ("transient", AUTO_REPLAY.safe)
     assert steps[2].meta["evidence"] == "provider 'llm' lets calls through"
     [event] = [one for one in await hold.events(job_id) if one.kind is EventKind.REPLAYED]
     assert event.meta["actor"] == AUTOMATIC
     assert [line["job_id"] for line in logger.lines("automatic replay started")] == [job_id]
 
 
-async def test_a_job_is_replayed_automatically_once(hold: Holdfast, service: Service, clock: DatabaseClock) -> None:
+async def test_a_job_is_replayed_automatically_once(
+    hold: Holdfast, service: Service, clock: DatabaseClock
+) -> None:
     service.error = down()
-    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=AUTO_REPLAY), 7)
     await clock.advance(AFTER)
     await asyncio.gather(*(replay_automatically(hold) for _ in range(4)))
     await move_plans(hold)
@@ -124,7 +126,7 @@ async def test_what_no_retry_can_repair_is_left_to_an_operator(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = Permanent("no such essay")
-    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=AUTO_REPLAY), 7)
     await clock.advance(AFTER)
     await look(hold)
 
@@ -135,7 +137,7 @@ async def test_a_letter_that_an_operator_has_taken_up_is_left_to_them(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = down()
-    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=AUTO_REPLAY), 7)
     await hold.dead_letters.triage(job_id, "data", actor="ann")
     await clock.advance(AFTER)
     await look(hold)
@@ -147,7 +149,7 @@ async def test_a_job_keeps_the_deadline_that_it_had(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = down()
-    grade = grade_of(hold, service, auto_replay=LEAVE, deadline=timedelta(hours=1))
+    grade = grade_of(hold, service, auto_replay=AUTO_REPLAY, deadline=timedelta(hours=1))
     job_id = await failed(hold, grade, 7)
     deadline = (await hold.read(job_id)).deadline_at
     assert deadline is not None
@@ -163,7 +165,7 @@ async def test_a_job_whose_deadline_has_passed_stays_where_it_is(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = down()
-    grade = grade_of(hold, service, auto_replay=LEAVE, deadline=timedelta(minutes=5))
+    grade = grade_of(hold, service, auto_replay=AUTO_REPLAY, deadline=timedelta(minutes=5))
     job_id = await failed(hold, grade, 7)
 
     await clock.advance(AFTER)
@@ -176,7 +178,7 @@ async def test_a_job_waits_until_its_provider_lets_calls_through(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = down()
-    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=AUTO_REPLAY), 7)
     await hold.providers.open("llm", actor="ann")
     await clock.advance(AFTER)
     await look(hold)
@@ -204,7 +206,7 @@ async def test_a_letter_that_leaves_for_the_archive_meanwhile_does_no_harm(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     service.error = down()
-    job_id = await failed(hold, grade_of(hold, service, auto_replay=LEAVE), 7)
+    job_id = await failed(hold, grade_of(hold, service, auto_replay=AUTO_REPLAY), 7)
     await clock.advance(AFTER)
 
     await AutoReplayer(replace(hold.runtime, store=cast("Store", Emptied(hold.runtime.store)))).run_once()
@@ -232,7 +234,7 @@ async def test_many_letters_go_on_by_themselves_over_several_pages_and_at_a_pace
 ) -> None:
     well = asyncio.Event()
 
-    @hold.job("plain", attempts=1, auto_replay=LEAVE)
+    @hold.job("plain", attempts=1, auto_replay=AUTO_REPLAY)
     async def plain(number: int) -> int:
         if not well.is_set():
             raise TimeoutError("slow")
@@ -259,7 +261,7 @@ async def test_many_letters_go_on_by_themselves_over_several_pages_and_at_a_pace
 async def test_what_failed_long_ago_is_left_to_people(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
-    grade = grade_of(hold, service, auto_replay=LEAVE)
+    grade = grade_of(hold, service, auto_replay=AUTO_REPLAY)
     service.error = down()
     job_id = await failed(hold, grade, 7)
 

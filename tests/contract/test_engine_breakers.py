@@ -82,7 +82,7 @@ async def test_three_trials_close_it_and_the_held_jobs_complete(
     kinds = Counter(event.kind for event in await hold.providers.events("llm"))
     assert kinds["closed"] == 1
     levels = [line["level"] for line in logger.lines("provider opened")]
-    assert levels == ["warning"] + ["info"] * (kinds["opened"] - 1), "who watches is called once"
+    assert levels == ["warning"] + ["info"] * (kinds["opened"] - 1), "one warning, however often it opens"
 
 
 async def _opened_again(hold: Holdfast) -> bool:
@@ -102,7 +102,7 @@ async def test_a_trial_that_fails_costs_its_job_no_attempt(hold: Holdfast, servi
     async with hold.worker(slots=4, poll=0.05):
         handles = await submitted(job, 4)
         await until(all_called)
-        service.answering.set()  # all fail together, and nobody tries again in between
+        service.answering.set()  # all fail together, and no job tries again in between
         await until(lambda: tried(hold, 6))  # more trials than all jobs have attempts left
         service.error = None
         for handle in handles:
@@ -172,7 +172,7 @@ async def test_a_429_makes_all_jobs_wait_and_opens_no_breaker(hold: Holdfast, se
     # One call met the first 429; all others until it was over were trials, and then five jobs were left.
     trials = [event for event in await hold.providers.events("llm", limit=1_000) if event.kind == "tried"]
     assert len(service.calls) - len(trials) == 1 + 5
-    # Whoever met the first 429 spent an attempt, and nobody else.
+    # The job that met the first 429 spent an attempt, and no other.
     assert sorted([await retries(hold, handle) for handle in handles]) == [0, 0, 0, 0, 0, 1]
 
 

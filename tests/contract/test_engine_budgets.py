@@ -186,7 +186,7 @@ async def test_code_that_catches_everything_does_not_hide_a_retry(hold: Holdfast
 async def test_a_crash_is_charged_to_the_stage_in_progress(
     hold: Holdfast, store: Store, clock: DatabaseClock
 ) -> None:
-    """The worker that dies is played by the store: it claims, stores one stage, and is never heard of again."""
+    """The worker that dies is played by the store: it claims, stores one stage, and does nothing afterwards."""
     runs: Counter[str] = Counter()
 
     @hold.stage("fetch", attempts=2)

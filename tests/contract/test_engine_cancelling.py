@@ -35,9 +35,7 @@ async def test_a_job_that_waits_is_cancelled_and_never_runs(hold: Holdfast) -> N
 
 
 @pytest.mark.parametrize("asked_by", ["its own process", "another process"])
-async def test_a_running_job_is_stopped_on_request(
-    hold: Holdfast, store: Store, asked_by: str
-) -> None:
+async def test_a_running_job_is_stopped_on_request(hold: Holdfast, store: Store, asked_by: str) -> None:
     begun, cleaned = asyncio.Event(), asyncio.Event()
 
     @hold.job("work")

@@ -19,25 +19,25 @@ from tests.contract.steps import LEASE, TIMEOUT, claimed, eventually
 Call = Callable[[], Coroutine[Any, Any, Any]]
 
 
-async def gathered(*calls: Call) -> list[Any]:
+async def by_gather(*calls: Call) -> list[Any]:
     return list(await asyncio.gather(*[call() for call in calls]))
 
 
-async def grouped(*calls: Call) -> list[Any]:
+async def by_task_group(*calls: Call) -> list[Any]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(call()) for call in calls]
     return [task.result() for task in tasks]
 
 
-async def gathered_with_errors(*calls: Call) -> list[Any]:
+async def by_gather_with_errors(*calls: Call) -> list[Any]:
     return list(await asyncio.gather(*[call() for call in calls], return_exceptions=True))
 
 
-TOGETHER = pytest.mark.parametrize("together", [gathered, grouped])
+TOGETHER = pytest.mark.parametrize("together", [by_gather, by_task_group])
 
 
 @pytest.mark.clause("STG-2")
-@pytest.mark.parametrize("together", [gathered, grouped, gathered_with_errors])
+@pytest.mark.parametrize("together", [by_gather, by_task_group, by_gather_with_errors])
 async def test_a_failure_of_one_takes_nothing_from_the_one_beside_it(
     hold: Holdfast, store: Store, together: Callable[..., Awaitable[list[Any]]]
 ) -> None:
@@ -55,7 +55,7 @@ async def test_a_failure_of_one_takes_nothing_from_the_one_beside_it(
     @hold.stage("steady", attempts=1)
     async def steady() -> str:
         runs["steady"] += 1
-        if together is not gathered_with_errors:
+        if together is not by_gather_with_errors:
             await healed.wait()
         return "steady"
 
@@ -123,9 +123,9 @@ async def test_keys_distinguish_calls_whatever_their_order(hold: Holdfast, store
         runs["body"] += 1
         if runs["body"] > 1:
             languages.reverse()
-        texts = await gathered(*[_translated(language) for language in languages])
+        texts = await by_gather(*[_translated(language) for language in languages])
         if runs["body"] == 1:
-            raise Retryable("again, the other way round")
+            raise Retryable("again, in the reverse order")
         return dict(zip(languages, texts, strict=True))
 
     def _translated(language: str) -> Call:
@@ -195,7 +195,7 @@ async def test_an_exhausted_stage_fails_the_job_though_others_run_beside_it(
 async def test_a_crash_is_charged_to_the_stages_in_progress_and_to_no_other(
     hold: Holdfast, store: Store, clock: DatabaseClock
 ) -> None:
-    """The worker that dies is played by the store: it noted two of three stages and is never heard of again."""
+    """The worker that dies is played by the store: it stored two of three stages and does nothing afterwards."""
     failures: dict[str, str] = {}
 
     @hold.stage("once", attempts=1)
@@ -219,7 +219,7 @@ async def test_a_crash_is_charged_to_the_stages_in_progress_and_to_no_other(
 
     @hold.job("three", attempts=9)
     async def three() -> list[str]:
-        return await gathered(
+        return await by_gather(
             *[lambda s=s, n=n: tried(s, n) for s, n in ((once, "once"), (twice, "twice"), (later, "later"))]
         )
 

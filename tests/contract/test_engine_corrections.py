@@ -22,7 +22,7 @@ async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
 
 
 def letter_writer(hold: Holdfast, calls: list[str]) -> JobFunction[[str, str], str]:
-    """Declare a job that fetches an address, and then fails in a tone that nobody knows."""
+    """Declare a job that fetches an address, and then fails in a tone that is unknown."""
 
     @hold.stage("fetch")
     async def fetch(address: str) -> str:
@@ -32,7 +32,7 @@ def letter_writer(hold: Holdfast, calls: list[str]) -> JobFunction[[str, str], s
     @hold.stage("write")
     async def write(page: str, tone: str) -> str:
         if tone not in ("warm", "cool"):
-            raise Permanent(f"nobody knows this tone on the {page}")
+            raise Permanent(f"this tone is unknown on the {page}")
         return f"{tone}: {page}"
 
     @hold.job("letter")

@@ -63,18 +63,18 @@ async def test_an_error_of_any_kind_ends_its_job_only(
 ) -> None:
     runs: list[int] = []
 
-    def blow() -> None:
+    def fail() -> None:
         runs.append(1)
         raise error
 
     @hold.stage("inner")
     async def inner() -> None:
-        blow()
+        fail()
 
     async def outer() -> None:
-        await inner() if place == "stage" else blow()
+        await inner() if place == "stage" else fail()
 
-    bad = hold.job("bad")(blow if place == "thread" else outer)
+    bad = hold.job("bad")(fail if place == "thread" else outer)
     async with hold.worker(poll=0.05):
         jobs = [await good.submit(), await bad.submit(), await good.submit()]
         failure = await failure_of(jobs[1])
@@ -142,7 +142,7 @@ async def test_the_error_of_a_task_group_is_the_error_of_its_members(hold: Holdf
 
 
 async def _refused() -> None:
-    raise ConnectionRefusedError("nobody there")
+    raise ConnectionRefusedError("connection refused")
 
 
 async def test_a_result_of_another_type_than_declared_fails_the_job(hold: Holdfast) -> None:

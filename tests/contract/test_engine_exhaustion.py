@@ -1,4 +1,4 @@
-"""What follows when no attempt is left: who hears of it and how loudly, and whether a backup is asked before."""
+"""What follows when no attempt is left: the level of the ticket, and whether a backup is called before."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -20,11 +20,11 @@ async def hold(database: Database, logger: Logger) -> AsyncIterator[Holdfast]:
 
 
 @pytest.fixture
-def told(hold: Holdfast) -> list[Ticket]:
-    """The tickets that somebody has heard of."""
-    heard: list[Ticket] = []
-    hold.on_ticket(heard.append)
-    return heard
+def received(hold: Holdfast) -> list[Ticket]:
+    """The tickets that a hook has received."""
+    tickets: list[Ticket] = []
+    hold.on_ticket(tickets.append)
+    return tickets
 
 
 def failing(hold: Holdfast, error: BaseException, runs: list[int], **options: Any) -> JobFunction[[], None]:
@@ -49,7 +49,7 @@ def failing(hold: Holdfast, error: BaseException, runs: list[int], **options: An
     [
         (TimeoutError("the model did not answer"), ErrorClass.NETWORK_TIMEOUT, 3, "review"),
         (answered(500), ErrorClass.UPSTREAM_5XX, 3, "review"),
-        (ConnectionRefusedError("nobody there"), ErrorClass.CONNECT_FAILED, 3, "alert"),
+        (ConnectionRefusedError("connection refused"), ErrorClass.CONNECT_FAILED, 3, "alert"),
         (ConnectionResetError("gone"), ErrorClass.CONNECTION_LOST, 3, "alert"),
         (answered(422), ErrorClass.SCHEMA_INVALID, 1, "review"),
         (Permanent("no", error_class=ErrorClass.POLICY_REJECTED), ErrorClass.POLICY_REJECTED, 1, "review"),
@@ -61,7 +61,7 @@ def failing(hold: Holdfast, error: BaseException, runs: list[int], **options: An
 )
 async def test_the_class_of_the_failure_decides_how_many_attempts_there_are_and_the_level_of_the_ticket(
     hold: Holdfast,
-    told: list[Ticket],
+    received: list[Ticket],
     *,
     error: BaseException,
     known_as: ErrorClass,
@@ -75,7 +75,7 @@ async def test_the_class_of_the_failure_decides_how_many_attempts_there_are_and_
     letter = await letter_of(hold, job_id)
 
     assert (letter.error_class, letter.attempt, len(runs)) == (known_as, attempts, attempts)
-    [ticket] = told
+    [ticket] = received
     assert (ticket.kind, ticket.level, ticket.job_id) == (TicketKind.DEAD_LETTER, level, job_id)
     assert ticket.facts["error_class"] == known_as
 
@@ -92,12 +92,12 @@ async def test_the_class_of_the_failure_decides_how_many_attempts_there_are_and_
     ids=["louder", "the loudest", "none is named", "another class"],
 )
 async def test_a_job_may_have_a_table_of_its_own(
-    hold: Holdfast, told: list[Ticket], *, own: Mapping[str, Any], level: str
+    hold: Holdfast, received: list[Ticket], *, own: Mapping[str, Any], level: str
 ) -> None:
     await failed(hold, failing(hold, TimeoutError("slow"), [], on_exhausted=own))
     await notify_tickets(hold)
 
-    assert [ticket.level for ticket in told] == [level]
+    assert [ticket.level for ticket in received] == [level]
 
 
 def speech(hold: Holdfast, asked: list[str | None], **options: Any) -> JobFunction[[], None]:
@@ -118,7 +118,7 @@ def speech(hold: Holdfast, asked: list[str | None], **options: Any) -> JobFuncti
 
 @pytest.mark.clause("RET-7")
 async def test_the_backup_is_asked_in_the_last_attempt_and_if_it_fails_too_there_is_a_letter(
-    hold: Holdfast, told: list[Ticket]
+    hold: Holdfast, received: list[Ticket]
 ) -> None:
     asked: list[str | None] = []
 
@@ -127,11 +127,11 @@ async def test_the_backup_is_asked_in_the_last_attempt_and_if_it_fails_too_there
 
     assert asked == ["stt", "stt", "stt-2"]
     assert (letter.stage, letter.failure.context["provider"]) == ("transcribe", "stt-2")
-    assert [ticket.level for ticket in told] == ["review"]
+    assert [ticket.level for ticket in received] == ["review"]
 
 
 @pytest.mark.clause("RET-7")
-async def test_a_table_without_the_backup_leaves_it_alone(hold: Holdfast, told: list[Ticket]) -> None:
+async def test_a_table_without_the_backup_leaves_it_alone(hold: Holdfast, received: list[Ticket]) -> None:
     asked: list[str | None] = []
 
     letter = await letter_of(
@@ -141,13 +141,13 @@ async def test_a_table_without_the_backup_leaves_it_alone(hold: Holdfast, told: 
 
     assert asked == ["stt", "stt"]
     assert letter.failure.context["provider"] == "stt"
-    assert [ticket.level for ticket in told] == ["alert"]
+    assert [ticket.level for ticket in received] == ["alert"]
 
 
 @pytest.mark.clause("RET-7")
 @pytest.mark.clause("BRK-2")
 async def test_an_open_breaker_spends_no_attempt_and_leaves_no_letter(
-    hold: Holdfast, service: Service, told: list[Ticket]
+    hold: Holdfast, service: Service, received: list[Ticket]
 ) -> None:
     job = declared(hold, service, hold.provider("llm", breaker=STEADY), attempts=5)
     service.error = down()
@@ -158,7 +158,7 @@ async def test_an_open_breaker_spends_no_attempt_and_leaves_no_letter(
     await notify_tickets(hold)
 
     assert len(service.calls) == 4
-    assert (await hold.dead_letters.list(ALL), told) == ([], [])
+    assert (await hold.dead_letters.list(ALL), received) == ([], [])
     for number, handle in enumerate(handles):
         seen = await handle.read()
         assert (seen.status, seen.attempt) == (Status.QUEUED, service.calls.count(number))
@@ -166,7 +166,7 @@ async def test_an_open_breaker_spends_no_attempt_and_leaves_no_letter(
 
 @pytest.mark.clause("RET-7")
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "message"),
     [
         ({"NETWORK_TIMEOUT": "shout"}, r"\['shout'\] cannot follow NETWORK_TIMEOUT; use 'review', 'backup'"),
         ({"TIMED_OUT": "page"}, "'TIMED_OUT' is no class of failures; there are CONNECT_FAILED, "),
@@ -175,16 +175,16 @@ async def test_an_open_breaker_spends_no_attempt_and_leaves_no_letter(
         ("page", "on_exhausted='page' is invalid"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused_when_the_job_is_declared(table: Any, told: str) -> None:
+def test_a_table_that_makes_no_sense_is_refused_when_the_job_is_declared(table: Any, message: str) -> None:
     hold = Holdfast("sqlite:///none.db")
 
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
 
         @hold.job("grade", on_exhausted=table)
         async def grade() -> None: ...
 
 
-def test_leave_for_a_replay_that_makes_no_sense_is_refused_when_the_job_is_declared() -> None:
+def test_an_auto_replay_that_makes_no_sense_is_refused_when_the_job_is_declared() -> None:
     hold = Holdfast("sqlite:///none.db")
 
     with pytest.raises(ConfigError, match=r"auto_replay=True must be an AutoReplay: AutoReplay\(safe=…\)"):

@@ -1,4 +1,4 @@
-"""A worker keeps what it runs, and gives back what it never heard of."""
+"""A worker keeps the leases of what it runs, and gives back jobs whose claim never reached it."""
 
 import asyncio
 import threading

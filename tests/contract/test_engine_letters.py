@@ -1,4 +1,4 @@
-"""A job that failed leaves a letter: what went wrong, where, how often, and nothing that nobody should read."""
+"""A job that failed leaves a letter: what went wrong, where, how often, and nothing that is secret."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -104,7 +104,7 @@ async def test_a_letter_says_all_there_is_to_know_about_the_failure(
         "payload_hash": hidden,
     }
     assert len(hidden) == 16
-    assert hidden not in fingerprint(job.args), "without the store's key nobody can try out payloads"
+    assert hidden not in fingerprint(job.args), "without the store's key payloads cannot be tried out"
 
 
 @pytest.mark.clause("DLQ-1")
@@ -139,7 +139,7 @@ async def test_equal_arguments_have_equal_hashes_and_failures_of_one_place_one_f
 async def test_failures_of_other_jobs_and_stages_are_other_groups_although_they_failed_alike(
     hold: Holdfast,
 ) -> None:
-    """A timeout has no place in the code, and a function that two jobs use has one: the job tells them apart."""
+    """A timeout has no place in the code, and a function that two jobs use has one: the job distinguishes them."""
 
     @hold.stage("read", attempts=1, timeout=0.01)
     async def read(number: int) -> None:
@@ -314,8 +314,8 @@ async def test_a_failure_that_turns_out_not_to_be_retryable_ends_the_retries_wit
 async def test_what_is_shown_of_a_failure_is_one_line_with_a_public_code(
     hold: Holdfast, logger: Logger
 ) -> None:
-    told: list[Ticket] = []
-    hold.on_ticket(told.append)
+    received: list[Ticket] = []
+    hold.on_ticket(received.append)
 
     @hold.job("leaky", attempts=1)
     async def leaky() -> None:
@@ -327,7 +327,7 @@ async def test_what_is_shown_of_a_failure_is_one_line_with_a_public_code(
             await handle.result(timeout=TIMEOUT)
     await notify_tickets(hold)
     found = await hold.dead_letters.show(handle.id)
-    [ticket] = [one for one in told if one.job_id == handle.id]
+    [ticket] = [one for one in received if one.job_id == handle.id]
     shown = [
         str(raised.value),
         found.letter.failure.message,

@@ -30,7 +30,7 @@ def answered(status: int) -> Callable[[], Exception]:
     return lambda: httpx.HTTPStatusError("no", request=request, response=response)
 
 
-def told(line: dict[str, Any], *names: str) -> dict[str, Any]:
+def fields(line: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: line.get(name) for name in names}
 
 
@@ -50,8 +50,8 @@ async def test_a_retry_and_the_end_of_it_are_logged(hold: Holdfast, logger: Logg
     [retry], [failed] = logger.lines("job retry scheduled"), logger.lines("job failed")
     names = ["job_id", "status", "attempt", "gateway_status", "error_class", "error_code", "level"]
     common = {"job_id": job.id, "gateway_status": 500, "error_class": "UPSTREAM_5XX", "error_code": "GW_5XX"}
-    assert told(retry, *names) == common | {"status": "queued", "attempt": 1, "level": "info"}
-    assert told(failed, *names) == common | {"status": "failed", "attempt": 2, "level": "warning"}
+    assert fields(retry, *names) == common | {"status": "queued", "attempt": 1, "level": "info"}
+    assert fields(failed, *names) == common | {"status": "failed", "attempt": 2, "level": "warning"}
     assert all(isinstance(line["duration_ms"], int) and line["duration_ms"] >= 0 for line in (retry, failed))
     assert retry["delay_ms"] == 0
     assert "timestamp" in retry
@@ -69,7 +69,7 @@ async def test_a_completion_is_a_routine_line(hold: Holdfast, logger: Logger) ->
 
     [line] = logger.lines("job completed")
     names = ("job_id", "status", "attempt", "level")
-    assert told(line, *names) == {"job_id": job.id, "status": "completed", "attempt": 1, "level": "debug"}
+    assert fields(line, *names) == {"job_id": job.id, "status": "completed", "attempt": 1, "level": "debug"}
     assert isinstance(line["duration_ms"], int)
 
 
@@ -92,7 +92,7 @@ async def test_a_failed_stage_is_named(hold: Holdfast, logger: Logger) -> None:
         "llm",
     ]
     assert logger.lines("job retry scheduled")[0]["delay_ms"] == 10
-    assert [told(line, "stage", "status") for line in logger.lines("stage stored")] == [
+    assert [fields(line, "stage", "status") for line in logger.lines("stage stored")] == [
         {"stage": "llm", "status": "failed"}
     ]
 
@@ -117,12 +117,12 @@ async def test_letting_go_and_cancelling_are_logged(hold: Holdfast, logger: Logg
             await job.result(timeout=TIMEOUT)
 
     [released], [cancelled] = logger.lines("job released"), logger.lines("job cancelled")
-    assert told(released, "job_id", "status", "reason") == {
+    assert fields(released, "job_id", "status", "reason") == {
         "job_id": job.id,
         "status": "queued",
         "reason": "worker shut down",
     }
-    assert told(cancelled, "job_id", "status", "attempt") == {
+    assert fields(cancelled, "job_id", "status", "attempt") == {
         "job_id": job.id,
         "status": "cancelled",
         "attempt": 1,
@@ -145,7 +145,7 @@ async def test_a_job_that_its_worker_ends_at_the_deadline_is_logged_as_one_that_
 
     [line] = logger.lines("job timed out")
     names = ("job_id", "jobs", "status", "attempt", "level")
-    assert told(line, *names) == {
+    assert fields(line, *names) == {
         "job_id": job.id,
         "jobs": 1,
         "status": "failed",
@@ -158,7 +158,7 @@ async def test_a_job_that_its_worker_ends_at_the_deadline_is_logged_as_one_that_
 async def test_a_job_that_the_sweep_ended_beside_its_worker_is_nothing_to_warn_of(
     hold: Holdfast, logger: Logger, store: Store
 ) -> None:
-    """The worker claimed it too late, never ran its function, and wanted to write the same."""
+    """The worker claimed it too late, never ran its function, and tried to write the same."""
     claim = await a_claim(store, a_job(deadline=timedelta(microseconds=1)))
     assert await store.expire(limit=10) == [claim.id]
 
@@ -184,7 +184,7 @@ async def test_a_job_that_was_stopped_for_a_deadline_which_has_not_come_is_given
 
 
 def a_settler(hold: Holdfast) -> Settler:
-    """Make one that writes and tells as those of workers do."""
+    """Make one that writes and logs as those of workers do."""
     return Settler("worker", hold.runtime)
 
 
@@ -239,14 +239,14 @@ async def test_every_line_about_a_job_has_its_name_and_queue(hold: Holdfast, log
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
 async def test_what_a_handler_logs_names_its_job(hold: Holdfast, kind: str) -> None:
-    told, plain = [], io.StringIO()
+    contexts, plain = [], io.StringIO()
     logger, handler = logging.getLogger("application"), logging.StreamHandler(plain)
     handler.addFilter(JobContextFilter())
     handler.setFormatter(logging.Formatter("%(message)s %(job_id)s %(job_name)s %(job_queue)s."))
     logger.addHandler(handler)
 
     def say() -> None:
-        told.append(structlog.contextvars.merge_contextvars(None, "info", {"event": "hello"}))
+        contexts.append(structlog.contextvars.merge_contextvars(None, "info", {"event": "hello"}))
         logger.warning("hello")
 
     @hold.job("async")
@@ -265,7 +265,7 @@ async def test_what_a_handler_logs_names_its_job(hold: Holdfast, kind: str) -> N
     finally:
         logger.removeHandler(handler)
 
-    assert told == [{"event": "hello", "job_id": job.id, "job_name": kind, "job_queue": "default"}]
+    assert contexts == [{"event": "hello", "job_id": job.id, "job_name": kind, "job_queue": "default"}]
     assert plain.getvalue() == f"hello {job.id} {kind} default.\noutside   .\n"
 
 
@@ -332,7 +332,10 @@ async def test_an_outage_of_the_store_is_one_line_at_its_beginning_and_one_at_it
     assert worker.stopped
 
     [began], [ended] = logger.lines("store unavailable"), logger.lines("store available")
-    assert told(began, "level", "message") == {"level": "warning", "message": "the database does not answer"}
+    assert fields(began, "level", "message") == {
+        "level": "warning",
+        "message": "the database does not answer",
+    }
     assert ended["level"] == "info"
     assert ended["duration_ms"] > 0
     assert [line for line in logger.lines() if "put off" in line["event"]] == []

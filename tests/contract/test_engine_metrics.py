@@ -48,7 +48,7 @@ def answered(status: int) -> httpx.HTTPStatusError:
 
 
 class Counting(MetricRegistry):
-    """Figures that tell when they change, and how often they were called."""
+    """Metrics that signal when they change, and count how often they were called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Counting(MetricRegistry):
         self.changed.set()
 
     async def reach(self, amount: int, name: str, **labels: str) -> None:
-        """Wait until a counter has come so far; a settled job is counted a moment later."""
+        """Wait until a counter has reached *amount*; a settled job is counted a moment later."""
         async with asyncio.timeout(TIMEOUT):
             while self.value(name, **labels) < amount:
                 self.changed.clear()
@@ -76,8 +76,8 @@ class Counting(MetricRegistry):
         return {*self.counts(), *self.histograms()}
 
 
-FIGURES = {**COUNTERS, **HISTOGRAMS}
-OF_PROVIDERS = {name for name, figure in FIGURES.items() if PROVIDER in figure.labels}
+METRICS = {**COUNTERS, **HISTOGRAMS}
+OF_PROVIDERS = {name for name, metric in METRICS.items() if PROVIDER in metric.labels}
 OF_LETTERS = {
     "jobs_purged",
     "keys_purged",
@@ -88,9 +88,9 @@ OF_LETTERS = {
     "tickets",
 }
 SERIES: set[Key] = {
-    (name, labels) for name, figure in FIGURES.items() for labels in figure.series(["llm", "main", "spare"])
+    (name, labels) for name, metric in METRICS.items() for labels in metric.series(["llm", "main", "spare"])
 }
-"""Every series that the engine's figures may have, as they are listed for those who show them."""
+"""Every series that the engine's metrics may have, as they are listed for dashboards."""
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ async def test_the_sink_is_called_per_batch_and_not_per_job(hold: Holdfast, metr
 async def test_everything_that_is_listed_is_counted(
     hold: Holdfast, store: Store, clock: DatabaseClock, metrics: Counting
 ) -> None:
-    """A figure that is listed and documented but never counted would be zero for ever, and nobody would know."""
+    """A metric that is listed and documented but never counted would stay zero without notice."""
     jobs = [a_job() for _ in range(9)] + [a_job(deadline=HOUR) for _ in range(3)]
     await Submitter(store, store_retry(), logger=QUIET, metrics=metrics).submit_many(jobs)
     claims = await store.claim("worker", "default", limit=len(jobs), lease=2 * HOUR)
@@ -265,7 +265,7 @@ async def test_everything_that_is_listed_is_counted(
 
     assert metrics.value("jobs_timed_out") == len(due)
     assert metrics.value("jobs_reclaimed") == len([lost, lost_too])
-    assert {name for name, _ in metrics.all()} == {*FIGURES} - OF_PROVIDERS - OF_LETTERS | {"jobs_held"}
+    assert {name for name, _ in metrics.all()} == {*METRICS} - OF_PROVIDERS - OF_LETTERS | {"jobs_held"}
     assert {outcome for outcome in OUTCOMES if metrics.lengths(outcome)} == set(OUTCOMES)
 
 
@@ -357,7 +357,7 @@ def maintenance(store: Store, metrics: Counting) -> Maintenance:
 
 
 async def settle(store: Store, metrics: Counting, *changes: Transition) -> None:
-    """Have *changes* written as a worker has it done, and told."""
+    """Have *changes* written and counted as by a worker."""
     runtime = a_runtime(
         store=store,
         store_retry=store_retry(),

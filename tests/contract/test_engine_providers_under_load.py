@@ -24,7 +24,7 @@ async def when(holds: Callable[[], bool]) -> None:
 
 
 async def most_held(hold: Holdfast, name: str, least: int) -> None:
-    """Wait until at least so many are held for a provider: now and then one is let out to try."""
+    """Wait until at least *least* jobs are held for a provider: now and then one is released as a trial."""
 
     async def look() -> bool:
         return (await hold.providers.show(name)).held >= least
@@ -42,7 +42,7 @@ async def holds_of(hold: Holdfast, handle: JobHandle[int]) -> int:
 
 
 class Crowd:
-    """Jobs that never end: for each that is done another is submitted, until somebody says stop."""
+    """Jobs that never end: for each that is done another is submitted, until the test stops it."""
 
     def __init__(self, hold: Holdfast, llm: Provider, *, queue: str = "default") -> None:
         self.over = False
@@ -51,7 +51,7 @@ class Crowd:
         @hold.stage(f"{queue}-ask", provider=llm)
         async def ask() -> None:
             self.calls += 1
-            await asyncio.sleep(0.01)  # a call takes its time; nobody relies on that
+            await asyncio.sleep(0.01)  # a call takes its time; no assertion relies on that
 
         @hold.job(f"{queue}-crowd", queue=queue)
         async def one_of_many() -> None:
@@ -100,7 +100,7 @@ async def test_jobs_that_were_held_for_a_limit_are_done_although_newcomers_never
 
 
 async def put_back(database: Database, version: int) -> None:
-    """Put the row of a provider back, or away: as after a restored backup, or by somebody who tidied up."""
+    """Put the row of a provider back, or away: as after a restored backup, or after a manual cleanup."""
     change = f"UPDATE {{}} SET version = {version}" if version else "DELETE FROM {}"
     if isinstance(database, SqliteFile):
         with sqlite3.connect(database.path) as connection:
@@ -316,13 +316,13 @@ async def test_nor_can_a_job_take_a_permit_of_one(hold: Holdfast) -> None:
             await (await review.submit()).result(timeout=TIMEOUT)
 
 
-@pytest.mark.parametrize("order", ["close", "observe"])
+@pytest.mark.parametrize("override", ["close", "observe"])
 async def test_an_override_that_lets_every_call_through_holds_no_job_when_it_is_cleared(
-    hold: Holdfast, service: Service, order: str
+    hold: Holdfast, service: Service, override: str
 ) -> None:
     job = declared(hold, service, hold.provider("llm"))
-    lay_down = hold.providers.close if order == "close" else hold.providers.observe
-    await lay_down("llm", actor="ann")
+    set_override = hold.providers.close if override == "close" else hold.providers.observe
+    await set_override("llm", actor="ann")
     await hold.providers.resume("llm", actor="ann")
 
     async with hold.worker(slots=2, poll=0.05):

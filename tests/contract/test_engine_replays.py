@@ -33,7 +33,7 @@ from tests.contract.steps import TIMEOUT
 
 S = LetterState
 SLOW = 0.01
-"""A letter every hundred seconds: none follows by itself while a test runs."""
+"""A letter every hundred seconds: no other follows while a test runs."""
 
 
 @pytest.fixture
@@ -219,9 +219,9 @@ async def test_a_replay_is_begun_and_stopped_by_a_named_actor(
         await all_failed(hold, [await review.submit(1)])
     token = await planned(hold)
 
-    for nobody in (hold.dead_letters.replay(token, actor=""), hold.dead_letters.stop(token, actor=" ")):
+    for unnamed in (hold.dead_letters.replay(token, actor=""), hold.dead_letters.stop(token, actor=" ")):
         with pytest.raises(StepRefused, match="actor= must not be empty"):
-            await nobody
+            await unnamed
 
     assert (await hold.dead_letters.progress(token)).plan.phase is Phase.MADE
 
@@ -268,25 +268,25 @@ async def test_a_filter_replays_many_and_a_dry_run_shows_which(
 
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await review.submit(number) for number in range(3)])
-        [stranger] = await all_failed(hold, [await other.submit()])
-        wanted = LetterFilter(error_class="UPSTREAM_5XX", stage="llm", limit=100)
+        [unrelated] = await all_failed(hold, [await other.submit()])
+        selected = LetterFilter(error_class="UPSTREAM_5XX", stage="llm", limit=100)
 
-        triaged = await hold.dead_letters.triage(wanted, "transient", actor="ann", dry_run=True)
+        triaged = await hold.dead_letters.triage(selected, "transient", actor="ann", dry_run=True)
         assert (sorted(triaged.done), triaged.refused) == (ids, {})
         assert {letter.state for letter in await hold.dead_letters.list()} == {S.NEW}
-        await remediated(hold, wanted)
-        dry = await hold.dead_letters.plan(wanted, safe="keyed", actor="ann", dry_run=True)
+        await remediated(hold, selected)
+        dry = await hold.dead_letters.plan(selected, safe="keyed", actor="ann", dry_run=True)
         assert (dry.token, sorted(dry.ready)) == (None, ids)
         assert [check.detail for check in dry.checks[ids[0]] if check.what == "stages"] == ["kept: fetch"]
-        assert {letter.state for letter in await hold.dead_letters.list(wanted)} == {S.REMEDIATED}
+        assert {letter.state for letter in await hold.dead_letters.list(selected)} == {S.REMEDIATED}
 
         service.error = None
-        plan = await hold.dead_letters.plan(wanted, safe="keyed", actor="ann")
+        plan = await hold.dead_letters.plan(selected, safe="keyed", actor="ann")
         assert plan.token is not None
         await replayed(hold, clock, plan.token)
 
-    assert {letter.state for letter in await hold.dead_letters.list(wanted)} == {S.VERIFIED}
-    assert (await letter_of(hold, stranger)).state is S.NEW
+    assert {letter.state for letter in await hold.dead_letters.list(selected)} == {S.VERIFIED}
+    assert (await letter_of(hold, unrelated)).state is S.NEW
 
 
 @pytest.mark.clause("OPS-3")
@@ -302,8 +302,8 @@ async def test_a_filter_replays_many_and_a_dry_run_shows_which(
 async def test_a_replay_that_fails_in_the_same_way_is_escalated_if_no_retry_can_repair_it(
     hold: Holdfast, service: Service, clock: DatabaseClock, *, again: Exception, escalated: bool
 ) -> None:
-    told: list[Ticket] = []
-    hold.on_ticket(told.append)
+    received: list[Ticket] = []
+    hold.on_ticket(received.append)
     review = two_stages(hold, Service(), service)
     service.error = Permanent("no", error_class=ErrorClass.POLICY_REJECTED)
     job_id = await failed(hold, review, 1)
@@ -317,9 +317,9 @@ async def test_a_replay_that_fails_in_the_same_way_is_escalated_if_no_retry_can_
 
     assert (letter.escalated, letter.deaths, letter.replays) == (escalated, 2, 1)
     kind = TicketKind.ESCALATED if escalated else TicketKind.DEAD_LETTER
-    assert [ticket.kind for ticket in told] == [TicketKind.DEAD_LETTER, kind]
-    assert [ticket.id for ticket in told] == [f"{job_id}:1", f"{job_id}:2"]
-    assert (told[1].level == "page") is escalated
+    assert [ticket.kind for ticket in received] == [TicketKind.DEAD_LETTER, kind]
+    assert [ticket.id for ticket in received] == [f"{job_id}:1", f"{job_id}:2"]
+    assert (received[1].level == "page") is escalated
     assert (letter.cause, letter.evidence, letter.safe) == (None, None, None), "all of it starts anew"
     assert (letter.first_reason, letter.stage) == (ErrorClass.POLICY_REJECTED, "llm")
     found = await hold.dead_letters.list(LetterFilter(escalated=True))

@@ -82,9 +82,9 @@ async def test_what_waits_or_runs_is_not_deleted_however_old_it_is(
         assert (await greet.options(key="k").submit()).id == handle.id
 
 
-@pytest.mark.parametrize("patience", [None, DAY], ids=["for ever", "for a day"])
+@pytest.mark.parametrize("timeout", [None, DAY], ids=["for ever", "for a day"])
 async def test_a_job_that_waits_long_gets_the_same_result_again_from_one_that_is_gone(
-    database: Database, logger: Logger, clock: DatabaseClock, patience: timedelta | None
+    database: Database, logger: Logger, clock: DatabaseClock, timeout: timedelta | None
 ) -> None:
     runs: list[int] = []
     async with opened(database, logger, retention=KEPT) as hold:
@@ -96,9 +96,9 @@ async def test_a_job_that_waits_long_gets_the_same_result_again_from_one_that_is
 
         @hold.job("publish")
         async def publish() -> str:
-            first = await (await draft.submit(1)).result(timeout=patience)
+            first = await (await draft.submit(1)).result(timeout=timeout)
             await hold.wait_for("approved")
-            second = await (await draft.submit(2)).result(timeout=patience)
+            second = await (await draft.submit(2)).result(timeout=timeout)
             await hold.wait_for("approved")
             return first["text"] + second["text"]
 
@@ -139,6 +139,6 @@ async def test_the_keys_of_what_a_job_has_submitted_go_when_it_has_ended(
         await run_archiver(hold, clock)
 
         assert await hold.runtime.store.retention.purge_keys(older_than=timedelta(0), limit=9) == 0, (
-            "it has gone by itself"
+            "it was deleted without a request"
         )
     assert [line["count"] for line in logger.lines("records purged") if line["what"] == "keys"] == [1]

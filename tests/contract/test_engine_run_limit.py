@@ -118,9 +118,9 @@ async def test_no_stage_sets_failed_runs_back_and_a_replay_does(
 def test_a_job_may_fail_a_hundred_times_for_each_of_its_attempts() -> None:
     hold = Holdfast("sqlite:///nowhere.db")
 
-    @hold.job("usual", attempts=3)
-    async def usual() -> None: ...
+    @hold.job("plain", attempts=3)
+    async def plain() -> None: ...
 
-    assert usual.spec.run_limit == 300
+    assert plain.spec.run_limit == 300
     with pytest.raises(ConfigError, match="max_failed_runs=0"):
         hold.job("never", max_failed_runs=0)(lambda: None)

@@ -18,7 +18,7 @@ from tests.contract.conftest import Database, DatabaseClock
 from tests.contract.steps import TIMEOUT, eventually
 
 NEVER = 60
-"""A poll so rare that whoever depends on it fails the test."""
+"""A poll so rare that a worker which depends on it fails the test."""
 
 
 async def double(n: int) -> int:
@@ -61,7 +61,7 @@ async def test_an_idle_worker_is_woken_by_a_submission_from_another_process(
         assert await job.result(timeout=TIMEOUT) == 8
 
 
-class DeafStore:
+class SilentStore:
     """A store whose hints all get lost."""
 
     def __init__(self, store: Store) -> None:
@@ -70,7 +70,7 @@ class DeafStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def listen(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
+    def listen(self, callback: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
         return lambda: None
 
 
@@ -78,14 +78,14 @@ class DeafStore:
 async def test_an_idle_worker_that_gets_no_notification_finds_a_job_by_polling(
     hold: Holdfast, database: Database
 ) -> None:
-    def deafly(*args: Any, **given: Any) -> Runtime:
+    def silently(*args: Any, **given: Any) -> Runtime:
         runtime = assemble(*args, **given)
-        return replace(runtime, store=cast("Store", DeafStore(runtime.store)))
+        return replace(runtime, store=cast("Store", SilentStore(runtime.store)))
 
-    deaf = Holdfast(database.url, logger=hold.runtime.logger, assemble=deafly)
-    doubled = deaf.job("double")(double)
+    unnotified = Holdfast(database.url, logger=hold.runtime.logger, assemble=silently)
+    doubled = unnotified.job("double")(double)
 
-    async with deaf, deaf.worker(poll=0.05) as worker:
+    async with unnotified, unnotified.worker(poll=0.05) as worker:
         await worker.ready.wait()
         job = await doubled.submit(4)
 
@@ -199,10 +199,10 @@ async def test_a_job_may_name_itself_and_what_comes_after_it(hold: Holdfast) -> 
 
     @hold.stage("last")
     async def last() -> str:
-        return "lift-off"
+        return "ignition"
 
     async with hold.worker(poll=0.05):
-        assert await (await countdown.submit(2)).result(timeout=TIMEOUT) == "lift-off"
+        assert await (await countdown.submit(2)).result(timeout=TIMEOUT) == "ignition"
 
 
 async def test_a_wait_for_a_job_that_is_not_there_is_refused(hold: Holdfast) -> None:

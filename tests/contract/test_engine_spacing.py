@@ -16,7 +16,7 @@ from tests.contract.steps import TIMEOUT, eventually
 
 @dataclass(frozen=True)
 class Shape:
-    """A way to wait, its attempts, and the least and most milliseconds after each failed one."""
+    """A backoff, its attempts, and the least and most milliseconds after each failed one."""
 
     backoff: Backoff
     attempts: int
@@ -84,7 +84,7 @@ async def test_a_failing_job_waits_in_its_shape_and_ends_after_its_attempts(
 
 
 def answered(headers: dict[str, str]) -> httpx.HTTPStatusError:
-    """Give what a client raises that was told to slow down."""
+    """Give what a client raises after the answer to slow down."""
     response = httpx.Response(429, headers=headers, request=httpx.Request("POST", "http://service.test/"))
     return httpx.HTTPStatusError("429", request=response.request, response=response)
 

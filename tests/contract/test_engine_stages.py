@@ -247,7 +247,7 @@ async def test_a_stage_key_that_cannot_be_stored_fails_its_job_and_no_neighbour(
 
 
 class ForgetfulOnce:
-    """A store that cannot tell the stages of a job the first time it is asked."""
+    """A store that cannot read the stages of a job the first time it is asked."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

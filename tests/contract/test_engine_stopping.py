@@ -1,4 +1,4 @@
-"""A worker that is told to stop finishes what it has in hand, or gives it back as it was."""
+"""A worker that is stopped finishes what it has in hand, or gives it back as it was."""
 
 import asyncio
 import threading

@@ -97,7 +97,9 @@ async def test_a_job_that_lost_too_many_workers_ends_though_reading_its_stages_w
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspected_job_that_cannot_be_read_waits_and_keeps_its_losses(hold: Holdfast, store: Store) -> None:
+async def test_a_suspected_job_that_cannot_be_read_waits_and_keeps_its_losses(
+    hold: Holdfast, store: Store
+) -> None:
     readable = False
 
     @hold.job("work")

@@ -1,4 +1,4 @@
-"""Plain functions run in threads, beside the loop and not in its way."""
+"""Plain functions run in threads, beside the loop, and do not block it."""
 
 import asyncio
 import threading
@@ -126,8 +126,8 @@ async def test_the_timeout_of_a_stage_ends_the_wait_for_it(hold: Holdfast, kind:
         finally:
             cancelled.set()
 
-    @hold.job("patient")
-    async def patient() -> str:
+    @hold.job("caller")
+    async def caller() -> str:
         try:
             await (in_thread.in_thread() if kind == "thread" else on_loop())
         except StageFailed as error:
@@ -135,7 +135,7 @@ async def test_the_timeout_of_a_stage_ends_the_wait_for_it(hold: Holdfast, kind:
         return "never"
 
     async with hold.worker(poll=0.05):
-        assert await (await patient.submit()).result(timeout=TIMEOUT) == "NETWORK_TIMEOUT"
+        assert await (await caller.submit()).result(timeout=TIMEOUT) == "NETWORK_TIMEOUT"
     release.set()
 
     assert cancelled.is_set() == (kind == "loop")
@@ -191,7 +191,9 @@ async def test_an_async_stage_of_a_plain_job_runs_on_the_loop_and_is_stored(hold
     assert bodies == [7, 7]
 
 
-async def test_a_stage_that_is_called_from_the_wrong_kind_of_function_says_which_call_is_right(hold: Holdfast) -> None:
+async def test_a_stage_that_is_called_from_the_wrong_kind_of_function_says_which_call_is_right(
+    hold: Holdfast,
+) -> None:
     @hold.stage()
     async def fetch() -> int:
         return 1
@@ -201,19 +203,19 @@ async def test_a_stage_that_is_called_from_the_wrong_kind_of_function_says_which
         return 2
 
     @hold.job("wrong", attempts=1)
-    async def wrong(way: str) -> object:
-        if way == "thread":
+    async def wrong(call: str) -> object:
+        if call == "thread":
             return await fetch.in_thread()
-        return fetch.on_loop() if way == "loop" else parse.on_loop()  # type: ignore[misc]  # what is tested
+        return fetch.on_loop() if call == "loop" else parse.on_loop()  # type: ignore[misc]  # what is tested
 
     async with hold.worker(poll=0.05):
-        for way, right in {
+        for call, right in {
             "thread": r"needs no thread; call it as `await fetch\(...\)`",
             "loop": r"so is its caller; call it as `await fetch\(...\)`",
             "plain": r"needs no loop; call it as `parse\(...\)`",
         }.items():
             with pytest.raises(JobFailed, match=right):
-                await (await wrong.submit(way)).result(timeout=TIMEOUT)
+                await (await wrong.submit(call)).result(timeout=TIMEOUT)
 
 
 def test_outside_a_job_a_stage_just_runs_on_the_loop_and_in_a_thread(hold: Holdfast) -> None:

@@ -1,4 +1,4 @@
-"""Every letter has a ticket, and whoever has to hear of it does: at least once, also if somebody else is deaf."""
+"""Every letter has a ticket, and each hook gets it at least once, also if another hook fails."""
 
 import asyncio
 import threading
@@ -31,7 +31,7 @@ from tests.contract.steps import TIMEOUT
 DAY = timedelta(days=1, seconds=1)
 NINE_SECONDS = timedelta(seconds=9)
 AN_HOUR_LATER = timedelta(minutes=64, seconds=1)
-"""When a hook is called again that did not hear of a ticket however often."""
+"""When a hook is called again at the latest, however often it did not take a ticket."""
 
 
 @pytest.fixture
@@ -61,29 +61,29 @@ def grade(hold: Holdfast, service: Service) -> JobFunction[[int], int]:
 async def test_each_letter_has_a_ticket_that_is_given_to_plain_and_to_async_functions(
     hold: Holdfast, grade: JobFunction[[int], int]
 ) -> None:
-    plainly: list[Ticket] = []
-    patiently: list[Ticket] = []
+    by_plain: list[Ticket] = []
+    by_async: list[Ticket] = []
     threads: set[int] = set()
 
     @hold.on_ticket
     def plain(ticket: Ticket) -> None:
         threads.add(threading.get_ident())
-        plainly.append(ticket)
+        by_plain.append(ticket)
 
     @hold.on_ticket
-    async def patient(ticket: Ticket) -> None:
+    async def waiting(ticket: Ticket) -> None:
         await asyncio.sleep(0)
-        patiently.append(ticket)
+        by_async.append(ticket)
 
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await grade.submit(number) for number in range(3)])
     await notify_tickets(hold)
     await notify_tickets(hold)
 
-    assert sorted(ticket.job_id or "" for ticket in plainly) == ids
-    assert plainly == patiently
+    assert sorted(ticket.job_id or "" for ticket in by_plain) == ids
+    assert by_plain == by_async
     assert threading.get_ident() not in threads, "a plain function may block"
-    first = plainly[0]
+    first = by_plain[0]
     assert (first.kind, first.level) == (TicketKind.DEAD_LETTER, "review")
     assert first.title == "job grade failed: no such essay"
     assert first.to_dict()["first_reason"] == "NOT_FOUND"
@@ -105,9 +105,7 @@ async def test_each_letter_is_logged_with_its_first_reason(
 
 
 @pytest.mark.clause("DLQ-4")
-async def test_a_page_is_logged_as_an_error(
-    hold: Holdfast, logger: Logger, service: Service
-) -> None:
+async def test_a_page_is_logged_as_an_error(hold: Holdfast, logger: Logger, service: Service) -> None:
     service.error = KeyError("essay")
     await failed(hold, grade_of(hold, service), 1)
     await notify_tickets(hold)
@@ -122,46 +120,46 @@ async def test_a_worker_notifies_of_tickets_that_another_has_left(
     hold: Holdfast, grade: JobFunction[[int], int], database: Database, logger: Logger
 ) -> None:
     job_id = await failed(hold, grade, 1)
-    told: asyncio.Queue[Ticket] = asyncio.Queue()
+    received: asyncio.Queue[Ticket] = asyncio.Queue()
 
     async with Holdfast(database.url, logger=logger.writer) as other, asyncio.timeout(TIMEOUT):
-        other.on_ticket(told.put)
+        other.on_ticket(received.put)
         async with other.worker(poll=0.05):
-            assert (await told.get()).job_id == job_id
+            assert (await received.get()).job_id == job_id
 
 
 @pytest.mark.clause("DLQ-4")
 async def test_a_function_that_raises_gets_the_ticket_again_and_keeps_it_from_no_other_function(
     hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock, logger: Logger
 ) -> None:
-    stumbled: list[str] = []
-    heard: list[str] = []
+    attempted: list[str] = []
+    taken: list[str] = []
 
     @hold.on_ticket
-    def stumbles(ticket: Ticket) -> None:
-        stumbled.append(ticket.id)
-        if len(stumbled) <= 2:
+    def fails_at_first(ticket: Ticket) -> None:
+        attempted.append(ticket.id)
+        if len(attempted) <= 2:
             raise RuntimeError("the pager is off")
 
     @hold.on_ticket
-    def hears(ticket: Ticket) -> None:
-        heard.append(ticket.id)
+    def takes(ticket: Ticket) -> None:
+        taken.append(ticket.id)
 
     async with hold.worker(poll=0.05):
         ids = await all_failed(hold, [await grade.submit(number) for number in range(2)])
     await notify_tickets(hold)
-    assert sorted(heard) == [f"{job_id}:1" for job_id in ids]
+    assert sorted(taken) == [f"{job_id}:1" for job_id in ids]
     assert [line["message"] for line in logger.lines("ticket notification failed")] == [
         "RuntimeError: the pager is off"
     ] * 2
     await notify_tickets(hold)
-    assert len(stumbled) == 2, "not at once"
+    assert len(attempted) == 2, "not at once"
 
     for _ in range(2):
         await clock.advance(A_MINUTE_LATER)
         await notify_tickets(hold)
 
-    assert sorted(stumbled) == sorted(2 * [f"{job_id}:1" for job_id in ids])
+    assert sorted(attempted) == sorted(2 * [f"{job_id}:1" for job_id in ids])
 
 
 @pytest.mark.clause("DLQ-4")
@@ -172,7 +170,7 @@ async def test_a_ticket_that_a_function_does_not_take_is_logged_and_counted_once
     async with opened(database, logger, metrics=metrics) as hold:
 
         @hold.on_ticket
-        def deaf(_: Ticket) -> None:
+        def broken(_: Ticket) -> None:
             raise RuntimeError("the pager is off")
 
         service.error = Permanent("no such essay")
@@ -205,14 +203,14 @@ async def test_a_ticket_whose_worker_died_before_the_notification_is_logged_by_a
 async def test_a_function_that_has_taken_a_ticket_is_not_called_again_because_another_has_not(
     hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock
 ) -> None:
-    heard: list[str] = []
-    stumbled: list[str] = []
-    hold.on_ticket(lambda ticket: heard.append(ticket.id))
+    taken: list[str] = []
+    attempted: list[str] = []
+    hold.on_ticket(lambda ticket: taken.append(ticket.id))
 
     @hold.on_ticket
-    async def stumbles(ticket: Ticket) -> None:
-        stumbled.append(ticket.id)
-        if len(stumbled) <= 3:
+    async def fails_at_first(ticket: Ticket) -> None:
+        attempted.append(ticket.id)
+        if len(attempted) <= 3:
             raise RuntimeError("the pager is off")
 
     ticket_id = f"{await failed(hold, grade, 1)}:1"
@@ -221,19 +219,19 @@ async def test_a_function_that_has_taken_a_ticket_is_not_called_again_because_an
         await worker.run_once()
         await clock.advance(AN_HOUR_LATER)
 
-    assert heard == [ticket_id]
-    assert stumbled == [ticket_id] * 4
+    assert taken == [ticket_id]
+    assert attempted == [ticket_id] * 4
 
 
 @pytest.mark.clause("DLQ-4")
 async def test_another_worker_does_not_know_which_functions_have_taken_a_ticket_and_calls_all_of_them(
     hold: Holdfast, grade: JobFunction[[int], int], clock: DatabaseClock
 ) -> None:
-    heard: list[str] = []
-    hold.on_ticket(lambda ticket: heard.append(ticket.id))
+    taken: list[str] = []
+    hold.on_ticket(lambda ticket: taken.append(ticket.id))
 
     @hold.on_ticket
-    def deaf(_: Ticket) -> None:
+    def broken(_: Ticket) -> None:
         raise RuntimeError("the pager is off")
 
     ticket_id = f"{await failed(hold, grade, 1)}:1"
@@ -241,15 +239,15 @@ async def test_another_worker_does_not_know_which_functions_have_taken_a_ticket_
     await clock.advance(A_MINUTE_LATER)
     await notify_tickets(hold)
 
-    assert heard == [ticket_id] * 2
+    assert taken == [ticket_id] * 2
 
 
 @pytest.mark.clause("DLQ-4")
 async def test_a_page_and_a_full_archive_do_not_wait_behind_reviews(
     hold: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
-    told: list[Ticket] = []
-    hold.on_ticket(told.append)
+    received: list[Ticket] = []
+    hold.on_ticket(received.append)
     grade = grade_of(hold, service)
     service.error = Permanent("no")
     async with hold.worker(poll=0.05):
@@ -261,7 +259,7 @@ async def test_a_page_and_a_full_archive_do_not_wait_behind_reviews(
 
     await notify_tickets(hold)
 
-    assert [ticket.level for ticket in told] == ["page", "alert", *["review"] * (BATCH - 2)]
+    assert [ticket.level for ticket in received] == ["page", "alert", *["review"] * (BATCH - 2)]
 
 
 @pytest.mark.clause("DLQ-4")
@@ -294,11 +292,11 @@ async def test_a_ticket_is_given_to_all_functions_at_once_so_that_none_waits_for
     hold: Holdfast, grade: JobFunction[[int], int]
 ) -> None:
     together = asyncio.Barrier(3)
-    heard: list[str] = []
+    taken: list[str] = []
 
     async def meets_the_others(ticket: Ticket) -> None:
         await together.wait()
-        heard.append(ticket.id)
+        taken.append(ticket.id)
 
     for _ in range(together.parties):
         hold.on_ticket(partial(meets_the_others))
@@ -306,7 +304,7 @@ async def test_a_ticket_is_given_to_all_functions_at_once_so_that_none_waits_for
 
     await notify_tickets(hold)
 
-    assert heard == [ticket_id] * together.parties
+    assert taken == [ticket_id] * together.parties
 
 
 @pytest.mark.clause("DLQ-4")
@@ -315,11 +313,11 @@ async def test_no_other_worker_is_given_tickets_while_one_notifies_slowly(
 ) -> None:
     store: Any = hold.runtime.store
     watch = FakeClock()
-    heard: list[str] = []
+    taken: list[str] = []
 
     @hold.on_ticket
     async def slow(ticket: Ticket) -> None:
-        heard.append(ticket.id)
+        taken.append(ticket.id)
         watch.at += NINE_SECONDS
         await clock.advance(NINE_SECONDS)
         assert await store.behind.tickets.take(limit=BATCH, lease=LEASE) == [], "the lease was over"
@@ -329,14 +327,14 @@ async def test_no_other_worker_is_given_tickets_while_one_notifies_slowly(
     worker = a_notifier(hold, clock=watch)
     begun = watch.at
     await worker.run_once()
-    assert (len(heard), watch.at - begun < LEASE) == (6, True)
+    assert (len(taken), watch.at - begun < LEASE) == (6, True)
     await worker.run_once()
-    assert len(heard) == 6, "what was not reached is due at the end of its lease"
+    assert len(taken) == 6, "what was not reached is due at the end of its lease"
     await clock.advance(A_MINUTE_LATER)
     await worker.run_once()
 
     assert logger.lines("ticket notification failed") == []
-    assert sorted(heard) == [f"{job_id}:1" for job_id in ids]
+    assert sorted(taken) == [f"{job_id}:1" for job_id in ids]
     assert sorted(line["job_id"] for line in logger.lines("ticket raised")) == ids
 
 
@@ -347,7 +345,7 @@ async def test_a_function_that_hangs_is_given_up_and_called_again(
 ) -> None:
     over = threading.Event()
     calls: list[str] = []
-    heard: list[str] = []
+    taken: list[str] = []
 
     def stuck(ticket: Ticket) -> None:
         calls.append(ticket.id)
@@ -359,19 +357,19 @@ async def test_a_function_that_hangs_is_given_up_and_called_again(
         if len(calls) == 1:
             await asyncio.Event().wait()
 
-    async def hears(ticket: Ticket) -> None:
-        heard.append(ticket.id)
+    async def takes(ticket: Ticket) -> None:
+        taken.append(ticket.id)
 
     async def called() -> bool:
         return bool(calls)
 
     hold.on_ticket(stuck if blocks else lost)
-    hold.on_ticket(hears)
+    hold.on_ticket(takes)
     job_id = await failed(hold, grade, 1)
 
     await notify_tickets(hold, hook_timeout=0.1)
     await until(called)  # a thread begins when it can
-    assert (calls, heard) == ([f"{job_id}:1"], [f"{job_id}:1"])
+    assert (calls, taken) == ([f"{job_id}:1"], [f"{job_id}:1"])
     over.set()
     await clock.advance(A_MINUTE_LATER)
     await notify_tickets(hold)
@@ -395,8 +393,8 @@ async def grouping(
 async def test_one_ticket_a_day_may_stand_for_a_group(
     grouping: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
-    told: list[Ticket] = []
-    grouping.on_ticket(told.append)
+    received: list[Ticket] = []
+    grouping.on_ticket(received.append)
     grade = grade_of(grouping, service)
 
     async def fail(count: int, error: Exception) -> None:
@@ -406,17 +404,17 @@ async def test_one_ticket_a_day_may_stand_for_a_group(
         await notify_tickets(grouping)
 
     await fail(3, Permanent("no"))
-    assert len(told) == 1
+    assert len(received) == 1
     await fail(2, Permanent("no"))
-    assert len(told) == 1
+    assert len(received) == 1
     await fail(2, KeyError("other"))
-    assert [ticket.facts["error_class"] for ticket in told] == ["UNKNOWN", "BUG"]
+    assert [ticket.facts["error_class"] for ticket in received] == ["UNKNOWN", "BUG"]
     await clock.advance(DAY * 2 / 3)
     await fail(1, Permanent("no"))
-    assert len(told) == 2, "a quiet letter does not begin another day"
+    assert len(received) == 2, "a quiet letter does not begin another day"
     await clock.advance(DAY / 3)
     await fail(2, Permanent("no"))
-    assert [ticket.facts["error_class"] for ticket in told] == ["UNKNOWN", "BUG", "UNKNOWN"]
+    assert [ticket.facts["error_class"] for ticket in received] == ["UNKNOWN", "BUG", "UNKNOWN"]
     assert len(await grouping.dead_letters.list()) == 10
 
 
@@ -425,14 +423,14 @@ async def test_a_group_whose_ticket_no_function_took_is_notified_again(
     grouping: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
     called: list[str] = []
-    heard: list[str] = []
+    taken: list[str] = []
 
     @grouping.on_ticket
-    def stumbles(ticket: Ticket) -> None:
+    def fails_at_first(ticket: Ticket) -> None:
         called.append(ticket.id)
         if len(called) == 1:
             raise RuntimeError("the pager is off")
-        heard.append(ticket.id)
+        taken.append(ticket.id)
 
     service.error = Permanent("no")
     grade = grade_of(grouping, service)
@@ -442,7 +440,7 @@ async def test_a_group_whose_ticket_no_function_took_is_notified_again(
         await notify_tickets(grouping)
         await clock.advance(A_MINUTE_LATER)
 
-    assert (len(called), len(heard)) == (2, 1)
+    assert (len(called), len(taken)) == (2, 1)
 
 
 @pytest.mark.clause("DLQ-4")
@@ -450,8 +448,8 @@ async def test_a_group_whose_ticket_no_function_took_is_notified_again(
 async def test_what_is_escalated_is_notified_although_its_group_is_known(
     grouping: Holdfast, service: Service, clock: DatabaseClock
 ) -> None:
-    told: list[Ticket] = []
-    grouping.on_ticket(told.append)
+    received: list[Ticket] = []
+    grouping.on_ticket(received.append)
     service.error = Permanent("no", error_class=ErrorClass.POLICY_REJECTED)
     job_id = await failed(grouping, grade_of(grouping, service), 1)
     await notify_tickets(grouping)
@@ -460,8 +458,8 @@ async def test_what_is_escalated_is_notified_although_its_group_is_known(
         await replayed(grouping, clock, token)
     await notify_tickets(grouping)
 
-    assert [ticket.kind for ticket in told] == [TicketKind.DEAD_LETTER, TicketKind.ESCALATED]
-    assert [ticket.level for ticket in told] == ["review", "page"]
+    assert [ticket.kind for ticket in received] == [TicketKind.DEAD_LETTER, TicketKind.ESCALATED]
+    assert [ticket.level for ticket in received] == ["review", "page"]
 
 
 @pytest.mark.clause("DLQ-4")
@@ -471,18 +469,18 @@ async def test_what_is_escalated_is_notified_although_its_group_is_known(
 async def test_a_function_that_ends_like_its_process_keeps_the_ticket_from_no_other_function(
     hold: Holdfast, grade: JobFunction[[int], int], logger: Logger, error: BaseException
 ) -> None:
-    told: list[Ticket] = []
+    received: list[Ticket] = []
 
     @hold.on_ticket
     async def leaves(_: Ticket) -> None:
         raise error
 
-    hold.on_ticket(told.append)
+    hold.on_ticket(received.append)
     job_id = await failed(hold, grade, 1)
 
     await notify_tickets(hold)
 
-    assert [ticket.job_id for ticket in told] == [job_id]
+    assert [ticket.job_id for ticket in received] == [job_id]
     assert len(logger.lines("ticket notification failed")) == 1
 
 
@@ -514,8 +512,8 @@ async def test_a_plain_function_that_hangs_has_one_thread_however_many_tickets_t
 async def test_a_job_that_its_deadline_ends_has_a_ticket_of_the_level_in_its_table(
     hold: Holdfast, clock: DatabaseClock
 ) -> None:
-    told: list[Ticket] = []
-    hold.on_ticket(told.append)
+    received: list[Ticket] = []
+    hold.on_ticket(received.append)
 
     @hold.job("slow", deadline="1h", on_exhausted={"TIMEOUT": "page"})
     async def slow() -> None: ...
@@ -525,19 +523,19 @@ async def test_a_job_that_its_deadline_ends_has_a_ticket_of_the_level_in_its_tab
     await hold.runtime.store.expire(limit=1)
     await notify_tickets(hold)
 
-    assert [(ticket.level, ticket.facts["error_class"]) for ticket in told] == [("page", "TIMEOUT")]
+    assert [(ticket.level, ticket.facts["error_class"]) for ticket in received] == [("page", "TIMEOUT")]
 
 
 @pytest.mark.clause("DLQ-4")
 async def test_a_ticket_of_a_kind_that_only_a_newer_version_knows_is_notified_all_the_same(
     hold: Holdfast,
 ) -> None:
-    told: list[Ticket] = []
-    hold.on_ticket(told.append)
+    received: list[Ticket] = []
+    hold.on_ticket(received.append)
     await hold.runtime.store.tickets.raise_alarm("lunar", {"title": "the moon is full", "level": "page"})
     await notify_tickets(hold)
 
-    assert [(ticket.title, ticket.level) for ticket in told] == [("the moon is full", "page")]
+    assert [(ticket.title, ticket.level) for ticket in received] == [("the moon is full", "page")]
 
 
 def test_only_a_function_can_be_given_tickets() -> None:

@@ -1,4 +1,4 @@
-"""The way back of a letter: no step before the one that it needs, each on record, and none that is taken twice."""
+"""From a letter to its replay: no step before the one that it needs, each on record, and none that is taken twice."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -132,14 +132,14 @@ async def test_every_step_is_on_record_with_who_took_it_why_and_when(
         await hold.dead_letters.close(job_id, "the service was down", actor="ann")
 
     found = await hold.dead_letters.show(job_id)
-    told = [(step.state, step.actor, step.reason) for step in found.steps]
-    assert told == [
+    steps = [(step.state, step.actor, step.reason) for step in found.steps]
+    assert steps == [
         ("new", "holdfast", "bad gateway"),
         ("triaged", "ann", "502 for an hour"),
         ("remediated", "bert", "it answers"),
         ("validated", "cleo", ""),
         ("replaying", "dora", ""),
-        ("verified", "holdfast", told[5][2]),
+        ("verified", "holdfast", steps[5][2]),
         ("closed", "ann", ""),
     ]
     meta = [step.meta for step in found.steps]
@@ -229,9 +229,9 @@ async def test_among_many_those_that_do_not_allow_a_step_are_listed_and_the_othe
 
 
 @pytest.mark.clause("OPS-1")
-@pytest.mark.parametrize("gate", ["pause", "open"])
+@pytest.mark.parametrize("override", ["pause", "open"])
 async def test_nothing_is_planned_while_its_provider_is_paused_or_open(
-    hold: Holdfast, service: Service, gate: str
+    hold: Holdfast, service: Service, override: str
 ) -> None:
     llm = hold.provider("llm")
     service.error = down()
@@ -246,13 +246,13 @@ async def test_nothing_is_planned_while_its_provider_is_paused_or_open(
 
     job_id = await failed(hold, grade)
     await remediated(hold, job_id)
-    await getattr(hold.providers, gate)("llm", actor="ann")
+    await getattr(hold.providers, override)("llm", actor="ann")
 
     refused = await hold.dead_letters.plan(job_id, safe=SAFE, actor="ann")
     assert refused.token is None
     assert refused.refused[job_id].startswith("provider 'llm' is ")
 
-    await (hold.providers.resume if gate == "pause" else hold.providers.close)("llm", actor="ann")
+    await (hold.providers.resume if override == "pause" else hold.providers.close)("llm", actor="ann")
     assert (await hold.dead_letters.plan(job_id, safe=SAFE, actor="ann")).ready == [job_id]
 
 
@@ -269,8 +269,8 @@ async def test_a_replay_may_be_the_trial_that_closes_a_breaker(
         await all_failed(hold, await submitted(job, 1))
         await in_state(hold, "llm", "open")
         await remediated(hold)
-        shut = await hold.dead_letters.plan(handles[0].id, safe=SAFE, actor="ann")
-        assert shut.refused == {handles[0].id: "provider 'llm' is open"}
+        planned_while_open = await hold.dead_letters.plan(handles[0].id, safe=SAFE, actor="ann")
+        assert planned_while_open.refused == {handles[0].id: "provider 'llm' is open"}
 
         await clock.advance(duration(STEADY.cooldown))
         token = (await hold.dead_letters.plan(ALL, safe=SAFE, actor="ann")).token
@@ -364,7 +364,7 @@ async def test_a_letter_that_waits_in_a_plan_which_has_begun_is_in_no_other(
     first = await hold.dead_letters.plan(ALL, safe=SAFE, actor="ann", canary=1)
     again = await hold.dead_letters.plan(ALL, safe=SAFE, actor="bob", canary=1)
     assert first.token is not None
-    assert again.token is not None, "nobody has begun the other one"
+    assert again.token is not None, "the other one has not begun"
     await hold.dead_letters.replay(again.token, actor="bob")
     await move_plans(hold)
 
@@ -386,8 +386,8 @@ async def test_a_job_that_is_not_declared_here_cannot_be_planned_here(
     job_id = await failed(hold, review, 1)
     await remediated(hold, job_id)
 
-    async with opening() as stranger:
-        refused = (await stranger.dead_letters.plan(job_id, safe=SAFE, actor="ann")).refused
+    async with opening() as undeclared:
+        refused = (await undeclared.dead_letters.plan(job_id, safe=SAFE, actor="ann")).refused
 
     assert refused == {job_id: "no job named 'review' is declared here; import its module"}
 
@@ -406,5 +406,5 @@ async def test_a_mistake_in_the_code_is_replayed_with_other_code_only(
 
     assert (plan.token is not None) is goes
     if not goes:
-        told = "failed with 1, this is 1: deploy the repaired code first"
-        assert plan.refused == {job_id: told}
+        reason = "failed with 1, this is 1: deploy the repaired code first"
+        assert plan.refused == {job_id: reason}

@@ -54,7 +54,7 @@ async def claimed_by_another(store: Store, clock: DatabaseClock, stale: Claim) -
 
 
 async def released_and_claimed_anew(store: Store, clock: DatabaseClock, stale: Claim) -> None:
-    """The attempt number is the same as before: only the token tells the two leases apart."""
+    """The attempt number is the same as before: only the token distinguishes the two leases."""
     assert await store.settle("worker", [release(stale, "worker shut down")]) == [Settled.WRITTEN]
     assert (await claimed(store, "another")).attempt == stale.attempt
 
@@ -80,7 +80,7 @@ LOSSES: dict[str, Callable[[Store, DatabaseClock, Claim], Awaitable[None]]] = {
 
 
 async def everything_about(store: Store, job_id: str) -> tuple[Job, list[StageRow], list[Event]]:
-    stages = [row._replace(age=0.0) for row in await store.stages([job_id])]  # that alone goes on by itself
+    stages = [row._replace(age=0.0) for row in await store.stages([job_id])]  # it grows without a write
     return await store.get(job_id), stages, await store.events(job_id)
 
 

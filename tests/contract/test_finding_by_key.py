@@ -24,8 +24,8 @@ async def test_jobs_are_found_by_key_subject_and_version(hold: Holdfast) -> None
         await first.result(timeout=TIMEOUT)
     second = await grade.options(subject="essay-7", version=2, rerun=True).submit("c")
 
-    async def found(**wanted: object) -> set[str]:
-        return {job.id for job in await hold.find(JobFilter(**wanted))}  # type: ignore[arg-type]
+    async def found(**filters: object) -> set[str]:
+        return {job.id for job in await hold.find(JobFilter(**filters))}  # type: ignore[arg-type]
 
     assert await found(key="k-1") == {keyed.id, elsewhere.id}
     assert await found(key="k-1", name="grade") == {keyed.id}

@@ -41,7 +41,7 @@ BY_ID = {
 """What most jobs are: the primary key, read from its end, meets them soon."""
 
 
-def on_sqlite(connection: sqlite3.Connection, wanted: JobFilter) -> list[str]:
+def on_sqlite(connection: sqlite3.Connection, filtered: JobFilter) -> list[str]:
     values: dict[str, Any] = {}
 
     def bind(name: str, value: Any) -> str:
@@ -49,7 +49,7 @@ def on_sqlite(connection: sqlite3.Connection, wanted: JobFilter) -> list[str]:
         return f":{name}"
 
     sql = find_statement(
-        Statements("holdfast.stores.sqlite"), wanted, bind, before="id < {}", keys="holdfast_job_keys"
+        Statements("holdfast.stores.sqlite"), filtered, bind, before="id < {}", keys="holdfast_job_keys"
     )
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
 
@@ -66,9 +66,9 @@ async def file(tmp_path: Path) -> AsyncIterator[sqlite3.Connection]:
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_filter_on_sqlite_reads_its_index_in_order(file: sqlite3.Connection, name: str) -> None:
-    wanted, index = FILTERS[name]
+    filtered, index = FILTERS[name]
 
-    steps = on_sqlite(file, wanted)
+    steps = on_sqlite(file, filtered)
 
     assert [step for step in steps if f"holdfast_{index} " in f"{step} "]
 
@@ -82,7 +82,7 @@ def test_what_most_jobs_are_is_read_on_sqlite_by_id(file: sqlite3.Connection, na
 
 
 KEYED = 5_000
-"""So many keys that an index pays."""
+"""Enough keys for an index to pay."""
 
 
 def test_a_key_is_found_on_sqlite_by_its_index(file: sqlite3.Connection) -> None:
@@ -111,7 +111,7 @@ SELECT (lpad(to_hex(n), 12, '0') || lpad(to_hex(n), 20, '0'))::uuid,
 """
 
 
-async def on_postgres(dsn: str, wanted: JobFilter) -> str:
+async def on_postgres(dsn: str, filtered: JobFilter) -> str:
     values: list[Any] = []
 
     def bind(name: str, value: Any) -> str:
@@ -119,7 +119,11 @@ async def on_postgres(dsn: str, wanted: JobFilter) -> str:
         return f"${len(values)}"
 
     sql = find_statement(
-        Statements("holdfast.stores.postgres"), wanted, bind, before="id < {}::uuid", keys="holdfast.job_keys"
+        Statements("holdfast.stores.postgres"),
+        filtered,
+        bind,
+        before="id < {}::uuid",
+        keys="holdfast.job_keys",
     )
     connection = await asyncpg.connect(
         dsn, server_settings=SESSION | {"plan_cache_mode": "force_custom_plan"}
@@ -136,9 +140,9 @@ async def on_postgres(dsn: str, wanted: JobFilter) -> str:
 
 @pytest.mark.parametrize("name", FILTERS)
 async def test_a_filter_on_postgres_reads_its_index(postgres_dsn: str, name: str) -> None:
-    wanted, index = FILTERS[name]
+    filtered, index = FILTERS[name]
 
-    steps = await on_postgres(postgres_dsn, wanted)
+    steps = await on_postgres(postgres_dsn, filtered)
 
     indexes = {index, "finished_failed_by_id"} if name == "failed of a name" else {index}
     assert any(f"using {each} on finished" in steps for each in indexes), steps

@@ -1,4 +1,4 @@
-"""A job moves along the declared graph and nowhere else, whoever asks and with whatever token."""
+"""A job moves along the declared graph and nowhere else, whichever caller asks and with whatever token."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "states.md"
 
 
 async def a_job_with_a_late_result(store: Store, clock: DatabaseClock, job: Submission) -> None:
-    """Let a job fail in the one way from which it can also come to a good end."""
+    """Let a job fail in the one manner from which it can also come to a good end."""
     claim = await a_claim(store, job._replace(deadline=timedelta(minutes=1)))
     await clock.advance(timedelta(minutes=1))
     await store.settle("worker", [complete(claim, "1")])
@@ -44,7 +44,7 @@ async def a_job_that_is(store: Store, clock: DatabaseClock, status: Status) -> J
 
 
 async def push(store: Store, clock: DatabaseClock, job: Job, target: Status) -> None:
-    """Try every way there is to bring *job* to *target*, with the token it has."""
+    """Try every call that could bring *job* to *target*, with the token it has."""
     match target:
         case Status.QUEUED:
             await store.settle("worker", [Requeue(job.id, job.lease_token, EventKind.RETRY)])

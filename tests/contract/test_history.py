@@ -1,4 +1,4 @@
-"""A job's history tells every change, in order, and never a different story later."""
+"""A job's history has every change, in order, and what is recorded never changes."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -18,7 +18,7 @@ from tests.contract.steps import LEASE, a_claim, claimed, submitted
 POLICY = RetryPolicy(3, Backoff.constant(2))
 
 
-def told(events: list[Event]) -> list[str]:
+def kinds_of(events: list[Event]) -> list[str]:
     return [event.kind.value for event in events]
 
 
@@ -48,7 +48,7 @@ async def test_every_change_is_an_event_in_the_order_it_happened(store: Store, c
 
     events = await store.events(lost.id)
 
-    assert told(events) == words(
+    assert kinds_of(events) == words(
         "queued processing retry processing queued processing queued processing stage completed"
     )
     assert [event.at for event in events] == sorted(event.at for event in events)
@@ -75,10 +75,10 @@ async def test_a_failure_and_its_repair_are_recorded(store: Store, clock: Databa
 
     repaired = await store.events(claim.id)
 
-    assert told(failed) == ["queued", "processing", "stage", "stage", "failed"]
+    assert kinds_of(failed) == ["queued", "processing", "stage", "stage", "failed"]
     assert failed[3].meta == {"stage": "llm[de]", "attempt": 1, "status": "failed"}
     assert failed[-1].meta == failure.summary() | {"stage": "llm"}
-    assert told(repaired)[5:] == ["replayed"]
+    assert kinds_of(repaired)[5:] == ["replayed"]
     assert repaired[-1].meta == {"generation": 2}
     assert repaired[:-1] == failed
 
@@ -88,30 +88,30 @@ async def test_what_was_recorded_once_stays_after_every_later_change(
     store: Store, clock: DatabaseClock
 ) -> None:
     claim = await a_claim(store)
-    stories = [await store.events(claim.id)]
+    histories = [await store.events(claim.id)]
     for change in (
         [a_stage(claim, "fetch")],
         [fail(claim, a_failure(), POLICY, roll=0, attempt=1)],
     ):
         await store.settle("worker", change)
-        stories.append(await store.events(claim.id))
+        histories.append(await store.events(claim.id))
     await next_claim(store, clock)
     second = await claimed(store)
-    stories.append(await store.events(claim.id))
+    histories.append(await store.events(claim.id))
     for end in (
         [a_stage(second, "llm", status=StageStatus.FAILED)],
         [Finish(second.id, second.token, Status.FAILED)],
     ):
         await store.settle("worker", end)
-        stories.append(await store.events(claim.id))
+        histories.append(await store.events(claim.id))
     await store.retry(claim.id)
-    stories.append(await store.events(claim.id))
+    histories.append(await store.events(claim.id))
     await store.cancel(claim.id)
-    stories.append(await store.events(claim.id))
+    histories.append(await store.events(claim.id))
 
-    for earlier, later in pairwise(stories):
+    for earlier, later in pairwise(histories):
         assert later[: len(earlier)] == earlier
-    assert told(stories[-1]) == words(
+    assert kinds_of(histories[-1]) == words(
         "queued processing stage retry processing stage failed replayed cancelled"
     )
 
@@ -129,7 +129,7 @@ async def test_a_key_that_was_used_again_after_the_end_stays_there_after_a_retry
 
     events = await store.events(claim.id)
 
-    assert told(events) == words("queued processing failed warning replayed")
+    assert kinds_of(events) == words("queued processing failed warning replayed")
     assert events[:-1] == failed
 
 
@@ -140,7 +140,7 @@ async def test_a_cancelled_job_says_when(store: Store) -> None:
 
     events = await store.events(job_id)
 
-    assert told(events) == ["queued", "cancelled"]
+    assert kinds_of(events) == ["queued", "cancelled"]
     assert events[-1].at == (await store.get(job_id)).finished_at
 
 
@@ -177,7 +177,7 @@ async def test_a_clock_that_is_set_back_does_not_change_the_order(store: Store, 
 
     events = await store.events(claim.id)
 
-    assert told(events) == words(
+    assert kinds_of(events) == words(
         "queued processing stage stage retry processing stage stage failed replayed processing completed"
     )
     stages = [event.meta["stage"] for event in events if event.kind is EventKind.STAGE]

@@ -1,4 +1,4 @@
-"""A job whose provider cannot be called is held: it costs no attempt, no claim meets it, and somebody lets it out."""
+"""A job whose provider cannot be called is held: it costs no attempt, no claim meets it, and it is released later."""
 
 import asyncio
 from collections.abc import Callable
@@ -150,7 +150,7 @@ async def test_only_the_holders_own_jobs_are_let_out(store: Store) -> None:
 
     assert await store.providers.release(LLM, limit=10) == 1
     assert await store.providers.release(LLM, limit=10) == 0
-    assert await store.providers.release(Holder("nobody"), limit=10) == 0
+    assert await store.providers.release(Holder("absent"), limit=10) == 0
 
     assert await ready(store) == [mine]
 
@@ -161,7 +161,7 @@ async def test_two_who_let_out_at_once_let_out_different_jobs(store: Store, othe
 
     out = await asyncio.gather(*[each.providers.release(LLM, limit=3) for each in (store, other_store) * 2])
 
-    # A row that somebody else is at may be left to them; nothing is counted twice.
+    # A row that another process has locked may be left to it; nothing is counted twice.
     assert sum(out) == len(await ready(store))
     assert sum(out) + (await store.providers.count_held()).get(LLM, 0) == 10
 
@@ -224,23 +224,23 @@ async def test_a_job_whose_cancellation_is_requested_is_not_held(store: Store) -
 
 POLICY = RetryPolicy(3, Backoff.constant(5))
 
-WAYS_BACK: dict[str, Callable[[Claim], Transition]] = {
+REQUEUES: dict[str, Callable[[Claim], Transition]] = {
     "released": lambda claim: release(claim, "the worker stops"),
-    "put-aside": lambda claim: put_aside(claim, "nobody knows it here", delay=LONG),
+    "put-aside": lambda claim: put_aside(claim, "unknown here", delay=LONG),
     "parked": lambda claim: park(claim, "sleeps", delay=LONG, seen=0, awaits=False),
     "retried": lambda claim: fail(claim, a_failure(), POLICY, roll=0.5, attempt=1),
 }
 
 
-@pytest.mark.parametrize("way", WAYS_BACK)
+@pytest.mark.parametrize("requeue", REQUEUES)
 async def test_a_job_that_goes_back_for_another_reason_has_no_holder(
-    store: Store, clock: DatabaseClock, way: str
+    store: Store, clock: DatabaseClock, requeue: str
 ) -> None:
     await a_held_job(store)
     await store.providers.release(LLM, limit=1)
     claim = await claimed(store)
 
-    await settled(store, WAYS_BACK[way](claim))
+    await settled(store, REQUEUES[requeue](claim))
 
     assert (await store.get(claim.id)).held_by is None
     assert await store.providers.release(LLM, limit=10) == 0
@@ -299,13 +299,13 @@ async def test_a_parent_that_is_held_is_not_woken_by_the_end_of_a_child(store: S
 
 
 async def test_a_hint_goes_out_whenever_jobs_are_let_out(store: Store) -> None:
-    heard: list[Hint] = []
-    unsubscribe = store.listen(heard.append)
+    received: list[Hint] = []
+    unsubscribe = store.listen(received.append)
     await submitted(store, a_job(queue="mail"))
 
     async with asyncio.timeout(TIMEOUT):
         # The submission accounts for two of them at most; a listener that is only just connecting misses some.
-        while heard.count(Hint(HintKind.READY, "mail")) < 5:
+        while received.count(Hint(HintKind.READY, "mail")) < 5:
             await settled(store, hold(await claimed(store, queue="mail"), WHY, held_by=LLM))
             assert await store.providers.release(LLM, limit=1) == 1
             await asyncio.sleep(0)

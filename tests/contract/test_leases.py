@@ -243,4 +243,4 @@ async def test_a_worker_learns_what_is_leased_to_it(store: Store, clock: Databas
     await claimed(store, "another")
 
     assert await store.leased_to("worker") == [Leased(again.id, again.token, 2)]
-    assert await store.leased_to("nobody") == []
+    assert await store.leased_to("absent") == []

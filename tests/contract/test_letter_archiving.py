@@ -136,7 +136,7 @@ async def test_a_failure_makes_a_letter_young_again_and_a_step_does_not(
 
 
 async def test_a_record_has_every_column_of_its_tables(store: Store, database: Database) -> None:
-    """A column that is added later, and forgotten here, would be lost on the way through the archive."""
+    """A column that is added later, and forgotten here, would be lost by archiving and restoring."""
     records = {
         "dead_letters": {*LETTER, "kept_since"},
         "letter_steps": {*STEP, "job_id", "seq"},
@@ -252,10 +252,10 @@ async def test_a_ticket_that_was_never_notified_outlives_its_letter_and_has_all_
     failure = a_failure_at("shop:pay", ErrorClass.NOT_FOUND, "no such card")
     paged = replace(failure, context={**failure.context, "level": "page"})
     job_id = await a_letter(store, a_job(name="pay"), failure=paged)
-    told = await a_letter(store)
-    await store.tickets.mark_notified([f"{told}:1"])
+    notified = await a_letter(store)
+    await store.tickets.mark_notified([f"{notified}:1"])
 
-    await archived(store, job_id, told)
+    await archived(store, job_id, notified)
 
     [ticket] = await store.tickets.take(limit=9, lease=DAY)
     assert (ticket.id, ticket.job_id) == (f"{job_id}:1", job_id)

@@ -48,7 +48,7 @@ SOON = timedelta(minutes=5)
 NEW, VALIDATED, REPLAYING = LetterState.NEW, LetterState.VALIDATED, LetterState.REPLAYING
 
 ANEW = {"cause": None, "evidence": None, "safe": None, "notes": None}
-"""What is not known of a failure that nobody has looked at."""
+"""What is not known of a failure before its triage."""
 
 
 async def a_letter_with_stages(store: Store) -> str:
@@ -270,10 +270,10 @@ async def test_a_verified_letter_is_closed_by_a_person(store: Store) -> None:
     job_id = await a_letter(store)
     await completed(store, await a_replay(store, job_id))
 
-    await moved(store, job_id, close("the row was mended", actor="ada"))
+    await moved(store, job_id, close("the row was repaired", actor="ada"))
 
     letter = await store.dead_letters.get(job_id)
-    assert (letter.state, letter.notes) == (LetterState.CLOSED, "the row was mended")
+    assert (letter.state, letter.notes) == (LetterState.CLOSED, "the row was repaired")
     assert await path_of(store, job_id) == [
         NEW,
         LetterState.TRIAGED,
@@ -307,7 +307,7 @@ async def test_no_step_is_taken_while_a_job_is_under_way(store: Store) -> None:
 
     for step in (
         triage(Cause.DATA, actor="ada"),
-        discard("nobody wants it", actor="ada"),
+        discard("no longer needed", actor="ada"),
         close("done", actor="ada"),
     ):
         assert await store.dead_letters.move(await seen(store, job_id), [step]) == []
@@ -395,11 +395,11 @@ async def test_a_plan_shows_the_states_of_its_letters(store: Store, clock: Datab
 async def test_a_subscriber_is_notified_that_jobs_are_replayed(store: Store) -> None:
     job_id = await a_letter(store)
     plan = await planned(store, job_id)
-    heard = asyncio.Event()
-    unlisten = store.listen(lambda _: heard.set())
+    notified = asyncio.Event()
+    unlisten = store.listen(lambda _: notified.set())
 
     await replayed(store, plan)
 
     async with asyncio.timeout(20):
-        await heard.wait()
+        await notified.wait()
     unlisten()

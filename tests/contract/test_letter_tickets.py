@@ -1,4 +1,4 @@
-"""Each failure raises a ticket, which somebody takes and tells once; an alarm raises one for each time that it comes to it."""
+"""Each failure raises a ticket, which one worker takes and notifies of; an alarm raises one each time that it begins."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +14,7 @@ from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import a_completed_job, submitted
 from tests.contract.stored_letters import a_failure_at, a_letter, a_replay, completed, failed
 
-TELLING = timedelta(minutes=1)
+LEASE = timedelta(minutes=1)
 SOON = timedelta(seconds=20)
 HOUR = timedelta(hours=1)
 
@@ -25,7 +25,7 @@ def a_failure_of(level: str | None) -> Failure:
 
 
 async def taken(store: Store, limit: int = 9) -> list[TicketRow]:
-    return await store.tickets.take(limit=limit, lease=TELLING)
+    return await store.tickets.take(limit=limit, lease=LEASE)
 
 
 @pytest.mark.clause("DLQ-4")
@@ -90,8 +90,8 @@ async def test_the_most_urgent_tickets_are_taken_first_whatever_came_before(stor
 
     tickets = [await taken(store, limit=1) for _ in range(6)]
 
-    told = [ids[ticket.job_id] if ticket.job_id else ticket.kind for [ticket] in tickets]
-    assert told == ["page", "nothing a database knows", None, "alert", "archive failed", "review"]
+    found = [ids[ticket.job_id] if ticket.job_id else ticket.kind for [ticket] in tickets]
+    assert found == ["page", "nothing a database knows", None, "alert", "archive failed", "review"]
 
 
 @pytest.mark.clause("DLQ-4")
@@ -117,16 +117,16 @@ async def test_urgent_tickets_that_are_not_delivered_step_aside_for_the_others(
 ) -> None:
     pages = [await a_letter(store, failure=a_failure_of("page")) for _ in range(3)]
     reviews = [await a_letter(store, failure=a_failure_of("review")) for _ in range(3)]
-    heard: list[str | None] = []
+    delivered: list[str | None] = []
 
     for _ in range(12):
         tickets = await taken(store, limit=2)
-        told = [ticket for ticket in tickets if ticket.job_id not in pages]
-        heard += [ticket.job_id for ticket in told]
-        await store.tickets.mark_notified([ticket.id for ticket in told])
-        await clock.advance(TELLING)
+        reached = [ticket for ticket in tickets if ticket.job_id not in pages]
+        delivered += [ticket.job_id for ticket in reached]
+        await store.tickets.mark_notified([ticket.id for ticket in reached])
+        await clock.advance(LEASE)
 
-    assert heard == reviews
+    assert delivered == reviews
 
 
 @pytest.mark.clause("DLQ-4")
@@ -137,7 +137,7 @@ async def test_a_ticket_that_one_worker_has_taken_is_not_given_to_another(
     [ticket] = await taken(store)
 
     assert await taken(other_store) == []
-    await clock.advance(2 * TELLING)
+    await clock.advance(2 * LEASE)
 
     assert await taken(other_store) == [ticket]
 
@@ -148,7 +148,7 @@ async def test_a_ticket_that_was_notified_is_not_given_again(store: Store, clock
     [ticket] = await taken(store)
 
     await store.tickets.mark_notified([ticket.id])
-    await clock.advance(2 * TELLING)
+    await clock.advance(2 * LEASE)
 
     assert await taken(store) == []
 
@@ -161,7 +161,7 @@ async def test_a_ticket_that_is_not_delivered_is_due_again_each_time_after_twice
     [ticket] = await taken(store)
 
     for leases in (1, 2, 4, 8, 16, 32, 64, 64):
-        await clock.advance(leases * TELLING - SOON)
+        await clock.advance(leases * LEASE - SOON)
         assert await taken(store) == []
         await clock.advance(2 * SOON)
         assert await taken(store) == [ticket]
@@ -174,7 +174,7 @@ async def test_a_ticket_that_is_in_a_log_says_so_to_the_worker_that_takes_it_nex
     logged, unlogged = sorted([await a_letter(store), await a_letter(store)])
     assert [ticket.logged for ticket in await taken(store)] == [False, False]
     await store.tickets.mark_logged([f"{logged}:1"])
-    await clock.advance(2 * TELLING)
+    await clock.advance(2 * LEASE)
 
     again = await taken(other_store)
 
@@ -197,11 +197,13 @@ async def test_a_quiet_ticket_is_not_given_again_and_does_not_keep_its_group_qui
     assert await taken(store) == []
 
 
-async def test_a_group_counts_as_notified_for_the_time_that_the_caller_gives(store: Store, clock: DatabaseClock) -> None:
-    told = await a_letter(store, failure=a_failure_at("shop:pay"))
-    untold = await a_letter(store, failure=a_failure_at("shop:send"))
-    await store.tickets.mark_notified([f"{told}:1"])
-    groups = [(await store.dead_letters.get(job_id)).fingerprint for job_id in (told, untold)]
+async def test_a_group_counts_as_notified_for_the_time_that_the_caller_gives(
+    store: Store, clock: DatabaseClock
+) -> None:
+    notified = await a_letter(store, failure=a_failure_at("shop:pay"))
+    pending = await a_letter(store, failure=a_failure_at("shop:send"))
+    await store.tickets.mark_notified([f"{notified}:1"])
+    groups = [(await store.dead_letters.get(job_id)).fingerprint for job_id in (notified, pending)]
 
     assert await store.tickets.groups_notified(groups, within=HOUR) == {groups[0]}
     await clock.advance(2 * HOUR)

@@ -1,4 +1,4 @@
-"""A job that fails leaves a dead letter, whoever ends it; people take it further step by step, and none is taken twice."""
+"""A job that fails leaves a dead letter, whichever process ends it; operators take it further step by step, and none is taken twice."""
 
 import asyncio
 from dataclasses import replace
@@ -228,7 +228,7 @@ async def test_a_stage_that_used_its_budget_is_named_by_the_letter_of_its_job(
 ) -> None:
     @hold.stage()
     async def grade(text: str) -> str:
-        raise ConnectionError("nobody listens")
+        raise ConnectionError("connection refused")
 
     @hold.job()
     async def mark_essay(text: str) -> str:
@@ -262,9 +262,9 @@ async def test_a_foreign_letter_is_not_there(store: Store) -> None:
     job_id = await a_letter(store, a_job(owner="ada"))
 
     assert (await store.dead_letters.get(job_id, owner="ada")).job_id == job_id
-    for wanted, owner in ((job_id, "bob"), (job_id, ""), (a_job().id, None), ("nobody", None)):
+    for asked, owner in ((job_id, "bob"), (job_id, ""), (a_job().id, None), ("no-uuid", None)):
         with pytest.raises(LetterNotFound):
-            await store.dead_letters.get(wanted, owner=owner)
+            await store.dead_letters.get(asked, owner=owner)
 
 
 async def test_an_id_in_a_filter_means_what_it_means_alone(store: Store) -> None:
@@ -276,9 +276,9 @@ async def test_an_id_in_a_filter_means_what_it_means_alone(store: Store) -> None
         assert await store.dead_letters.find(LetterFilter(job_ids=(spelled,))) == [letter]
     for list_them in (store.dead_letters.find, store.dead_letters.groups):
         with pytest.raises(
-            LetterNotFound, match="there is no dead letter of job 'nobody'; a job's id is a UUID"
+            LetterNotFound, match="there is no dead letter of job 'no-uuid'; a job's id is a UUID"
         ):
-            await list_them(LetterFilter(job_ids=("nobody",)))
+            await list_them(LetterFilter(job_ids=("no-uuid",)))
 
 
 async def test_letters_are_listed_newest_first_by_what_a_person_asks_for(store: Store) -> None:
@@ -290,8 +290,8 @@ async def test_letters_are_listed_newest_first_by_what_a_person_asks_for(store: 
     await moved(store, bug, triage(Cause.CODE, actor="ada"))
     fingerprint = (await store.dead_letters.get(pay)).fingerprint
 
-    async def found(wanted: LetterFilter) -> list[str]:
-        return [letter.job_id for letter in await store.dead_letters.find(wanted)]
+    async def found(asked: LetterFilter) -> list[str]:
+        return [letter.job_id for letter in await store.dead_letters.find(asked)]
 
     assert await found(LetterFilter()) == [last, bug, pay]
     assert await found(LetterFilter(limit=1)) == [last]
@@ -320,7 +320,7 @@ async def test_letters_with_one_fingerprint_are_a_group(store: Store, clock: Dat
     other = await a_letter(store, a_job(name="pay"), failure=a_failure_at("shop:send", ErrorClass.BUG))
     await clock.advance(timedelta(hours=1))
     last = await a_letter(store, a_job(name="pay"), failure=a_failure_at("shop:pay"))
-    await moved(store, first, discard("nobody wants it", actor="ada"))
+    await moved(store, first, discard("no longer needed", actor="ada"))
 
     alike, alone = await store.dead_letters.groups(LetterFilter())
 
@@ -362,7 +362,7 @@ async def test_several_steps_at_once_are_recorded_one_after_the_other(store: Sto
     await moved(store, job_id, *REPAIR)
 
     letter = await store.dead_letters.get(job_id)
-    assert (letter.state, letter.cause, letter.evidence) == (REMEDIATED, Cause.DATA, "the row is mended")
+    assert (letter.state, letter.cause, letter.evidence) == (REMEDIATED, Cause.DATA, "the row is repaired")
     assert letter.version == 2
     assert await path_of(store, job_id) == [NEW, TRIAGED, REMEDIATED]
 
@@ -375,7 +375,7 @@ async def test_what_a_step_does_not_mention_stays(store: Store) -> None:
     await moved(store, job_id, triage(Cause.CODE, actor="bob"))
 
     letter = await store.dead_letters.get(job_id)
-    assert (letter.state, letter.cause, letter.evidence) == (TRIAGED, Cause.CODE, "the row is mended")
+    assert (letter.state, letter.cause, letter.evidence) == (TRIAGED, Cause.CODE, "the row is repaired")
 
 
 @pytest.mark.clause("OPS-1")
@@ -404,7 +404,7 @@ async def test_a_step_from_a_version_that_is_past_changes_nothing(store: Store) 
     await moved(store, job_id, triage(Cause.DATA, actor="ada"))
     before = await store.dead_letters.get(job_id)
 
-    assert await store.dead_letters.move([(job_id, 1)], [discard("nobody wants it", actor="bob")]) == []
+    assert await store.dead_letters.move([(job_id, 1)], [discard("no longer needed", actor="bob")]) == []
 
     assert await store.dead_letters.get(job_id) == before
 
@@ -416,7 +416,7 @@ async def test_of_two_who_take_a_step_at_once_one_does(store: Store, other_store
 
     answers = await asyncio.gather(
         store.dead_letters.move(looked, [triage(Cause.DATA, actor="ada")]),
-        other_store.dead_letters.move(looked, [discard("nobody wants it", actor="bob")]),
+        other_store.dead_letters.move(looked, [discard("no longer needed", actor="bob")]),
     )
 
     assert sorted(answers[0] + answers[1]) == sorted(ids)
@@ -438,12 +438,12 @@ async def test_of_many_letters_those_move_that_are_as_they_were_seen(store: Stor
 @pytest.mark.clause("OPS-1")
 async def test_a_letter_that_was_discarded_stays_so(store: Store) -> None:
     job_id = await a_letter(store)
-    await moved(store, job_id, discard("nobody wants it", actor="ada"))
+    await moved(store, job_id, discard("no longer needed", actor="ada"))
 
     assert await store.dead_letters.move(await seen(store, job_id), [triage(Cause.DATA, actor="ada")]) == []
 
     assert await state_of(store, job_id) is LetterState.DISCARDED
-    assert (await store.dead_letters.steps(job_id))[-1].reason == "nobody wants it"
+    assert (await store.dead_letters.steps(job_id))[-1].reason == "no longer needed"
 
 
 async def test_corrected_arguments_are_what_the_job_has_and_the_original_ones_are_kept(store: Store) -> None:
@@ -509,7 +509,7 @@ async def test_a_late_result_that_is_accepted_closes_the_letter(
     await clock.advance(2 * SOON)
     assert await store.settle("worker", [complete(claim, '"late"')]) == [Settled.TIMED_OUT]
     if not is_open:
-        await moved(store, claim.id, discard("nobody wants it", actor="ada"))
+        await moved(store, claim.id, discard("no longer needed", actor="ada"))
 
     await store.accept_late(claim.id, meta="{}")
 

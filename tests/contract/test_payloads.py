@@ -233,12 +233,12 @@ async def test_a_job_that_would_sleep_too_long_fails_and_says_so(hold: Holdfast)
     async def asleep() -> None:
         await hold.sleep(timedelta.max)
 
-    @hold.job("deaf", attempts=1)
-    async def deaf() -> None:
+    @hold.job("waiting", attempts=1)
+    async def waiting() -> None:
         await hold.wait_for("go", timeout=timedelta.max)
 
     async with hold.worker(poll=0.05):
-        for job in (await asleep.submit(), await deaf.submit()):
+        for job in (await asleep.submit(), await waiting.submit()):
             with pytest.raises(JobFailed, match="at most 36,500 days"):
                 await job.result(timeout=20)
 

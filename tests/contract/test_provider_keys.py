@@ -18,7 +18,7 @@ CUSTOMERS = ProviderSpec("llm", key_limits=Limits(concurrency=2, rate=Rate.of("1
 
 
 class NoDice:
-    """Whoever lost tries again at once."""
+    """The writer that lost tries again at once."""
 
     def roll(self) -> float:
         return 0.0
@@ -138,4 +138,4 @@ async def test_an_exchange_beside_a_hundred_thousand_keys_moves_its_own_key_and_
 
     assert (done.answer, set(done.read.state.keys)) == (1, {"ann"})
     assert await store.providers.names() == [], "nothing of it stands in the provider's row"
-    assert set(await states(store, "ann", "7", "nobody")) == {"ann", "7"}
+    assert set(await states(store, "ann", "7", "absent")) == {"ann", "7"}

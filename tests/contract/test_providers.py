@@ -1,4 +1,4 @@
-"""What is shared about a provider: one row, replaced by whoever has read its present version."""
+"""What is shared about a provider: one row, replaced by a writer that has read its present version."""
 
 import asyncio
 import json
@@ -160,8 +160,8 @@ async def stored(store: Store, *stages: StageWrite) -> None:
     assert set(await store.settle("worker", stages)) == {Settled.WRITTEN}
 
 
-async def stages_told(store: Store, job_id: str) -> dict[str, dict[str, Any]]:
-    """What the history tells about each stage."""
+async def stages_in_history(store: Store, job_id: str) -> dict[str, dict[str, Any]]:
+    """What the history says about each stage."""
     events = [event for event in await store.events(job_id) if event.kind is EventKind.STAGE]
     return {event.meta["stage"]: dict(event.meta) for event in events}
 
@@ -171,7 +171,7 @@ async def test_the_history_says_which_provider_computed_a_stage(store: Store) ->
     by_backup = a_stage(claim, "write")._replace(provider="llm-2")
     await stored(store, by_backup, a_stage(claim, "fetch"))
 
-    metas = await stages_told(store, claim.id)
+    metas = await stages_in_history(store, claim.id)
 
     assert metas["write"] == {"stage": "write", "attempt": 1, "status": "done", "provider": "llm-2"}
     assert metas["fetch"] == {"stage": "fetch", "attempt": 1, "status": "done"}
@@ -183,7 +183,7 @@ async def test_the_provider_of_the_last_write_of_a_stage_is_the_one_in_its_histo
     await stored(store, begun)
     await stored(store, a_stage(claim, "write")._replace(provider="llm-2"))
 
-    metas = await stages_told(store, claim.id)
+    metas = await stages_in_history(store, claim.id)
 
     assert metas["write"]["provider"] == "llm-2"
 
@@ -192,11 +192,11 @@ async def test_a_retry_keeps_in_the_history_which_provider_failed_a_stage(store:
     claim = await a_claim(store)
     failed = [a_stage(claim, name, status=StageStatus.FAILED) for name in ("write", "fetch")]
     await stored(store, failed[0]._replace(provider="llm"), failed[1])
-    before = await stages_told(store, claim.id)
+    before = await stages_in_history(store, claim.id)
     await store.settle("worker", [Finish(claim.id, claim.token, Status.FAILED, failure=a_failure())])
 
     await store.retry(claim.id)
 
-    assert await stages_told(store, claim.id) == before
+    assert await stages_in_history(store, claim.id) == before
     assert before["write"]["provider"] == "llm"
     assert "provider" not in before["fetch"]

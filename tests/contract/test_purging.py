@@ -112,7 +112,7 @@ async def test_plans_are_purged_that_have_ended_long_ago_and_have_no_letters(
     plans = [a_plan(1, "gone"), a_plan(1, "kept"), a_plan(1, "running")]
     for job_id, plan in zip((gone, kept, running), plans, strict=True):
         await planned(store, job_id, plan=plan)
-    await moved(store, running, discard("nobody wants it", actor="ada"))
+    await moved(store, running, discard("no longer needed", actor="ada"))
     await replayed(store, plans[2])
     await archived(store, gone)
     assert await store.retention.purge_plans(older_than=30 * DAY, limit=9) == 0
@@ -165,18 +165,18 @@ async def test_tickets_are_purged_that_were_notified_long_ago_and_have_no_letter
     store: Store, clock: DatabaseClock
 ) -> None:
     kept = await a_letter(store)
-    for kind in ("told", "untold"):
+    for kind in ("notified", "pending"):
         await store.tickets.raise_alarm(kind, {})
     tickets = await store.tickets.take(limit=9, lease=DAY)
     [mine] = [ticket.id for ticket in tickets if ticket.job_id == kept]
-    [told, untold] = [ticket.id for ticket in tickets if ticket.job_id is None]
-    await store.tickets.mark_notified([mine, told])
+    [notified, pending] = [ticket.id for ticket in tickets if ticket.job_id is None]
+    await store.tickets.mark_notified([mine, notified])
     assert await store.retention.purge_tickets(older_than=30 * DAY, limit=9) == 0
     await clock.advance(31 * DAY)
 
     assert await store.retention.purge_tickets(older_than=30 * DAY, limit=0) == 0
     assert await store.retention.purge_tickets(older_than=30 * DAY, limit=9) == 1
 
-    assert [ticket.id for ticket in await store.tickets.take(limit=9, lease=DAY)] == [untold]
+    assert [ticket.id for ticket in await store.tickets.take(limit=9, lease=DAY)] == [pending]
     await archived(store, kept)
     assert await store.retention.purge_tickets(older_than=30 * DAY, limit=9) == 0, "it went with its letter"

@@ -21,7 +21,7 @@ PAST_LEASE = LEASE + timedelta(seconds=1)
 async def test_a_suspected_job_that_was_not_begun_loses_nothing_with_its_worker(
     store: Store, clock: DatabaseClock
 ) -> None:
-    await a_suspect(store, clock)
+    await a_suspected_job(store, clock)
     [waiting] = await store.claim("worker", "default", limit=1, lease=LEASE)
 
     await clock.advance(PAST_LEASE)
@@ -33,8 +33,10 @@ async def test_a_suspected_job_that_was_not_begun_loses_nothing_with_its_worker(
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspected_job_spends_its_attempt_when_it_is_begun(store: Store, clock: DatabaseClock) -> None:
-    job_id = await a_suspect(store, clock)
+async def test_a_suspected_job_spends_its_attempt_when_it_is_begun(
+    store: Store, clock: DatabaseClock
+) -> None:
+    job_id = await a_suspected_job(store, clock)
     [waiting] = await store.claim("worker", "default", limit=1, lease=LEASE)
     before = (await store.get(job_id)).attempt
     lease = (waiting.id, waiting.token)
@@ -46,8 +48,10 @@ async def test_a_suspected_job_spends_its_attempt_when_it_is_begun(store: Store,
 
 
 @pytest.mark.clause("JOB-6")
-async def test_only_the_holder_of_the_lease_begins_a_suspected_job(store: Store, clock: DatabaseClock) -> None:
-    await a_suspect(store, clock)
+async def test_only_the_holder_of_the_lease_begins_a_suspected_job(
+    store: Store, clock: DatabaseClock
+) -> None:
+    await a_suspected_job(store, clock)
     stale = await claimed(store)
     await clock.advance(PAST_LEASE)
     await store.reclaim(limit=1)
@@ -65,7 +69,7 @@ async def test_only_the_holder_of_the_lease_begins_a_suspected_job(store: Store,
 async def test_a_suspected_job_that_is_given_back_gets_an_attempt_only_if_it_had_spent_one(
     store: Store, clock: DatabaseClock, begun: bool
 ) -> None:
-    await a_suspect(store, clock)
+    await a_suspected_job(store, clock)
     [waiting] = await store.claim("worker", "default", limit=1, lease=LEASE)
     if begun:
         await store.begin([(waiting.id, waiting.token)])
@@ -77,12 +81,14 @@ async def test_a_suspected_job_that_is_given_back_gets_an_attempt_only_if_it_had
 
 
 @pytest.mark.clause("JOB-10")
-async def test_a_suspected_job_that_is_given_back_keeps_its_losses(store: Store, clock: DatabaseClock) -> None:
-    suspect = await a_suspect(store, clock)
+async def test_a_suspected_job_that_is_given_back_keeps_its_losses(
+    store: Store, clock: DatabaseClock
+) -> None:
+    suspected = await a_suspected_job(store, clock)
     await submitted(store, a_job())
     await claimed_by_one(store, 2)
     await clock.advance(PAST_LEASE)
-    await store.reclaim(limit=2)  # the suspect is held responsible, and its neighbour is excused
+    await store.reclaim(limit=2)  # the suspected job is held responsible, and its neighbour is excused
     begun = await claimed_by_one(store, 2)
 
     back = [release(claim, "worker shut down") for claim in begun]
@@ -92,7 +98,7 @@ async def test_a_suspected_job_that_is_given_back_keeps_its_losses(store: Store,
     seen = {
         claim.id: (claim.attempt, claim.losses, claim.excused, claim.failed_runs) for claim in again.values()
     }
-    assert seen.pop(suspect) == (3, 2, False, 2)
+    assert seen.pop(suspected) == (3, 2, False, 2)
     assert list(seen.values()) == [(1, 0, True, 0)]
 
 
@@ -100,7 +106,7 @@ async def test_a_suspected_job_that_is_given_back_keeps_its_losses(store: Store,
 async def test_the_neighbours_of_a_suspected_job_get_their_attempts_back(
     store: Store, clock: DatabaseClock
 ) -> None:
-    suspect = await a_suspect(store, clock)
+    suspected = await a_suspected_job(store, clock)
     await submitted(store, a_job(), a_job())
     await claimed_by_one(store, 3)
 
@@ -108,10 +114,10 @@ async def test_the_neighbours_of_a_suspected_job_get_their_attempts_back(
     await store.reclaim(limit=3)
 
     seen = {claim.id: claim for claim in await claimed_by_one(store, 3)}
-    guilty = seen.pop(suspect)
+    guilty = seen.pop(suspected)
     assert (guilty.attempt, guilty.losses, guilty.failed_runs) == (3, 2, 2)
-    told = [(claim.attempt, claim.losses, claim.failed_runs, claim.excused) for claim in seen.values()]
-    assert told == [(1, 0, 0, True)] * 2
+    excused = [(claim.attempt, claim.losses, claim.failed_runs, claim.excused) for claim in seen.values()]
+    assert excused == [(1, 0, 0, True)] * 2
     assert all(claim.suspect for claim in seen.values())
 
 
@@ -119,7 +125,7 @@ async def test_the_neighbours_of_a_suspected_job_get_their_attempts_back(
 async def test_a_worker_is_remembered_whose_leases_run_out_one_after_the_other(
     store: Store, clock: DatabaseClock
 ) -> None:
-    await a_suspect(store, clock)
+    await a_suspected_job(store, clock)
     await claimed(store, "doomed")
     await clock.advance(LEASE / 2)
     await submitted(store, a_job())
@@ -139,9 +145,9 @@ async def test_a_worker_is_remembered_whose_leases_run_out_one_after_the_other(
 async def test_a_neighbour_is_excused_before_the_lease_of_the_suspected_job_has_run_out(
     store: Store, clock: DatabaseClock
 ) -> None:
-    await a_suspect(store, clock)
-    [suspect] = await store.claim("doomed", "default", limit=1, lease=2 * LEASE)
-    await store.begin([(suspect.id, suspect.token)])
+    await a_suspected_job(store, clock)
+    [suspected] = await store.claim("doomed", "default", limit=1, lease=2 * LEASE)
+    await store.begin([(suspected.id, suspected.token)])
     await submitted(store, a_job())
     neighbour = await claimed(store, "doomed")
     await clock.advance(PAST_LEASE)
@@ -154,7 +160,7 @@ async def test_a_neighbour_is_excused_before_the_lease_of_the_suspected_job_has_
 
 @pytest.mark.clause("JOB-10")
 async def test_a_job_is_excused_once_in_a_row(store: Store, clock: DatabaseClock) -> None:
-    await a_suspect(store, clock)
+    await a_suspected_job(store, clock)
     [killer] = await submitted(store, a_job())
     seen = []
 
@@ -191,10 +197,10 @@ async def test_a_job_with_one_attempt_is_not_begun_again_though_another_is_held_
     async def once(number: int) -> None:
         begun.append(number)
 
-    @hold.job("suspect")
-    async def suspect() -> None: ...
+    @hold.job("suspected")
+    async def suspected() -> None: ...
 
-    await suspect.submit()
+    await suspected.submit()
     await lose_their_leases(store, 1)
     job = await once.submit(1)
     await lose_their_leases(store, 2)
@@ -222,16 +228,16 @@ async def test_a_suspected_job_runs_beside_others_and_the_last_time_beside_no_ot
             beside[number] |= running
         running.discard(number)
 
-    suspects = await look_around.submit_many((number,) for number in range(3))
+    suspected = await look_around.submit_many((number,) for number in range(3))
     for _ in range(2):
-        await lose_their_leases(store, len(suspects))
+        await lose_their_leases(store, len(suspected))
     others = await look_around.submit_many((number,) for number in range(3, 9))
     async with hold.worker(poll=0.05, slots=12):
-        await all_ended([*suspects, *others])
+        await all_ended([*suspected, *others])
 
     assert [beside[number] & {0, 1, 2} for number in range(3)] == [{0}, {1}, {2}]
     assert beside[0] > {0}
-    assert [job.attempt for job in [await one.read() for one in suspects]] == [3, 3, 3]
+    assert [job.attempt for job in [await one.read() for one in suspected]] == [3, 3, 3]
 
 
 async def test_a_suspected_job_that_is_to_be_cancelled_does_not_wait_for_its_turn(
@@ -254,10 +260,10 @@ async def test_a_suspected_job_that_is_to_be_cancelled_does_not_wait_for_its_tur
     async with hold.worker(poll=0.05, slots=2):
         with pytest.raises(JobCancelled):
             await cancelled.result(timeout=TIMEOUT)
-        laps = [event for event in await cancelled.events() if event.kind == "processing"]
+        runs = [event for event in await cancelled.events() if event.kind == "processing"]
         ended.set()
 
-    assert len(laps) <= 4
+    assert len(runs) <= 4
 
 
 @pytest.mark.clause("JOB-10")
@@ -276,10 +282,10 @@ async def test_after_a_first_loss_a_quarter_of_the_slots_may_run_suspected_jobs(
             await asyncio.sleep(0.001)
         running.discard(number)
 
-    suspects = await look_around.submit_many((number,) for number in range(12))
-    await lose_their_leases(store, len(suspects))
+    suspected = await look_around.submit_many((number,) for number in range(12))
+    await lose_their_leases(store, len(suspected))
     async with hold.worker(poll=0.05, slots=24):
-        await all_ended(suspects)
+        await all_ended(suspected)
 
     assert most == 24 // 4
 
@@ -314,14 +320,14 @@ async def test_a_shutdown_costs_waiting_suspected_jobs_nothing(hold: Holdfast, s
         begun.set()
         await asyncio.Event().wait()
 
-    suspects = await linger.submit_many((number,) for number in range(3))
+    suspected = await linger.submit_many((number,) for number in range(3))
     for _ in range(2):
-        await lose_their_leases(store, len(suspects))
+        await lose_their_leases(store, len(suspected))
     async with hold.worker(poll=0.05, slots=10, grace=0):
         async with asyncio.timeout(TIMEOUT):
             await begun.wait()
 
-    jobs = [await one.read() for one in suspects]
+    jobs = [await one.read() for one in suspected]
     assert [(job.status, job.attempt) for job in jobs] == [(Status.QUEUED, 2)] * 3
     assert [job.losses for job in jobs[1:]] == [2, 2]
 
@@ -332,7 +338,7 @@ async def test_there_may_be_nothing_to_begin(store: Store) -> None:
     assert await store.begin([]) == []
 
 
-async def a_suspect(store: Store, clock: DatabaseClock) -> str:
+async def a_suspected_job(store: Store, clock: DatabaseClock) -> str:
     """Submit a job, and let it lose its first worker; return its id."""
     claim = await a_claim(store)
     await clock.advance(PAST_LEASE)

@@ -28,7 +28,7 @@ IN_ORDER = [
     "replayable_letters",
     "outdated_stubs",
 ]
-"""Questions about many jobs: the index has them in the order in which they are wanted."""
+"""Questions about many jobs: the index has them in the order in which they are asked for."""
 
 ELSEWHERE = {
     "find_live",

@@ -34,7 +34,7 @@ async def test_jobs_are_listed_newest_first_live_and_ended_alike(store: Store) -
 
 
 async def test_a_filter_takes_what_fits_all_of_it(store: Store) -> None:
-    wanted, *_ = await submitted(
+    matching, *_ = await submitted(
         store,
         a_job(name="review", owner="ada", queue="slow"),
         a_job(name="review", owner="ada"),
@@ -45,10 +45,10 @@ async def test_a_filter_takes_what_fits_all_of_it(store: Store) -> None:
 
     everything = JobFilter(status=Status.QUEUED, name="review", owner="ada", queue="slow")
 
-    assert ids(await store.find(everything)) == [wanted]
+    assert ids(await store.find(everything)) == [matching]
     assert len(await store.find(JobFilter(owner="ada"))) == 4
     assert len(await store.find(JobFilter(name="review", status=Status.COMPLETED))) == 1
-    assert await store.find(JobFilter(owner="nobody")) == []
+    assert await store.find(JobFilter(owner="absent")) == []
 
 
 async def test_pages_meet_without_gap_or_overlap(store: Store) -> None:
@@ -92,21 +92,21 @@ async def test_those_who_wait_learn_which_jobs_have_ended(store: Store) -> None:
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
 async def test_those_who_wait_are_notified_when_a_job_ends(store: Store, end: str) -> None:
-    heard: asyncio.Queue[Hint] = asyncio.Queue()
-    unsubscribe = store.listen(heard.put_nowait)
+    received: asyncio.Queue[Hint] = asyncio.Queue()
+    unsubscribe = store.listen(received.put_nowait)
     awaited: list[str] = []
 
     async with asyncio.timeout(TIMEOUT):
-        told = ""
-        while told not in awaited:  # a listener that is only just connecting misses the first ones
+        ended_job = ""
+        while ended_job not in awaited:  # a listener that is only just connecting misses the first ones
             awaited += await submitted(store, a_job())
             await store.await_ends(awaited)
             if end == "completed":
                 await store.settle("worker", [complete(await claimed(store), "1")])
             else:
                 await store.cancel(awaited[-1])
-            hint = await heard.get()
-            told = hint.subject if hint.kind is HintKind.FINISHED else ""
+            hint = await received.get()
+            ended_job = hint.subject if hint.kind is HintKind.FINISHED else ""
 
     unsubscribe()
 
@@ -120,7 +120,7 @@ async def test_a_listener_gets_only_the_kinds_of_hints_that_it_asked_for(store: 
     ]
 
     async with asyncio.timeout(TIMEOUT):
-        kinds = {(await ready.get()).kind}  # a store says by itself that it listens
+        kinds = {(await ready.get()).kind}  # a store announces that it listens
         [job] = await submitted(store, a_job())
         await store.await_ends([job])
         await store.settle("worker", [complete(await claimed(store), "1")])

@@ -28,7 +28,7 @@ async def ask(dsn: str, sql: str) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 async def other_schema(postgres_dsn: str) -> AsyncIterator[str]:
-    """A second schema beside the usual one, with a name that SQL reserves."""
+    """A second schema beside the default one, with a name that SQL reserves."""
     store = PostgresStore(postgres_dsn, schema="order")
     await store.apply_schema()
     await store.close()
@@ -38,7 +38,7 @@ async def other_schema(postgres_dsn: str) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def holds(postgres_dsn: str, other_schema: str) -> AsyncIterator[tuple[Holdfast, Holdfast]]:
-    """Two applications: one in the usual schema, one in the other."""
+    """Two applications: one in the default schema, one in the other."""
     first = Holdfast(postgres_dsn, attempts=1, backoff=Backoff.none())
     second = Holdfast(postgres_dsn, schema=other_schema, attempts=1, backoff=Backoff.none())
     async with first, second:
@@ -99,18 +99,18 @@ async def test_a_failed_job_leaves_its_letter_in_its_own_schema(holds: tuple[Hol
 
 async def test_hints_reach_their_own_application_only(postgres_dsn: str, other_schema: str) -> None:
     first, second = PostgresStore(postgres_dsn), PostgresStore(postgres_dsn, schema=other_schema)
-    heard: dict[str, asyncio.Queue[Hint]] = {"first": asyncio.Queue(), "second": asyncio.Queue()}
-    first.listen(heard["first"].put_nowait)
-    second.listen(heard["second"].put_nowait)
+    received: dict[str, asyncio.Queue[Hint]] = {"first": asyncio.Queue(), "second": asyncio.Queue()}
+    first.listen(received["first"].put_nowait)
+    second.listen(received["second"].put_nowait)
     async with asyncio.timeout(TIMEOUT):
-        for queue in heard.values():
+        for queue in received.values():
             assert (await queue.get()).subject == ""  # it listens from now on
 
         await second.submit([a_job(queue="theirs")])
         await first.submit([a_job(queue="ours")])
 
-        assert await heard["second"].get() == Hint(HintKind.READY, "theirs")
-        assert await heard["first"].get() == Hint(HintKind.READY, "ours")
+        assert await received["second"].get() == Hint(HintKind.READY, "theirs")
+        assert await received["first"].get() == Hint(HintKind.READY, "ours")
     await first.close()
     await second.close()
 

@@ -1,4 +1,4 @@
-"""Secrets that go into a job come out nowhere: not in letters, logs, events, tickets, figures, pages or the archive."""
+"""Secrets that go into a job come out nowhere: not in letters, logs, events, tickets, metrics, pages or the archive."""
 
 import asyncio
 import gzip
@@ -31,7 +31,7 @@ from tests.unit.secrets_corpus import CORPUS, Secret
 
 MANY = Retention(letters_a_day=None)
 
-TOLD = {
+SHOWN = {
     "dead_letters": "*",
     "letter_steps": "*",
     "tickets": "*",
@@ -42,7 +42,7 @@ TOLD = {
     "finished": "failure",
     "stages": "failure",
 }
-"""Tables, and of some only the column, that tell about jobs; the others hold the data of the application."""
+"""Tables, and of some only the column, that describe jobs; the others hold the data of the application."""
 
 HELD = {"payloads": "args"}
 
@@ -79,7 +79,7 @@ def cut_in_its_stack(secret: Secret) -> Exception:
     return RuntimeError(f"{secret.text} " + "so " * (room // 3))
 
 
-WAYS: dict[str, Callable[[Secret], Exception]] = {
+ERRORS: dict[str, Callable[[Secret], Exception]] = {
     "message": lambda secret: RuntimeError(secret.text),
     "said by the handler": lambda secret: Retryable(secret.text),
     "said for good": lambda secret: Permanent(secret.text),
@@ -98,7 +98,7 @@ WAYS: dict[str, Callable[[Secret], Exception]] = {
 
 @dataclass
 class World:
-    """Jobs that have failed, each with a secret, and all that anybody could hear of them."""
+    """Jobs that have failed, each with a secret, and all that is shown of them."""
 
     hold: Holdfast
     database: Database
@@ -106,7 +106,7 @@ class World:
     archive: Path
     tickets: list[Ticket] = field(default_factory=list)
     jobs: dict[str, str] = field(default_factory=dict)
-    """In which way each of them said its secret."""
+    """The kind of error in which each of them said its secret."""
     raised: list[str] = field(default_factory=list)
 
 
@@ -115,32 +115,32 @@ def declare(hold: Holdfast) -> JobFunction[[int, str, str], None]:
     llm = hold.provider("llm")
 
     @hold.stage("ask", provider=llm)
-    async def ask(number: int, way: str, text: str) -> None:
-        raise WAYS[way](CORPUS[number])
+    async def ask(number: int, kind: str, text: str) -> None:
+        raise ERRORS[kind](CORPUS[number])
 
     @hold.job("leaky")
-    async def leaky(number: int, way: str, text: str) -> None:
+    async def leaky(number: int, kind: str, text: str) -> None:
         if number % 2:
-            await ask(number, way, text)
-        raise WAYS[way](CORPUS[number])
+            await ask(number, kind, text)
+        raise ERRORS[kind](CORPUS[number])
 
     return leaky
 
 
 @pytest.fixture
 async def world(database: Database, logger: Logger, tmp_path: Path) -> AsyncIterator[World]:
-    """Every secret, in every way that an error can say it."""
+    """Every secret, in every kind of error that can say it."""
     archive = tmp_path / "archive"
     async with opened(database, logger, archive=str(archive), retention=MANY) as hold:
         made = World(hold, database, logger, archive)
         hold.on_ticket(made.tickets.append)
         leaky = declare(hold)
-        calls = [(number, way, CORPUS[number].text) for number in range(len(CORPUS)) for way in WAYS]
+        calls = [(number, kind, CORPUS[number].text) for number in range(len(CORPUS)) for kind in ERRORS]
         await hold.providers.observe("llm", actor="ann")  # it would be left alone after a few failures
         async with hold.worker(poll=0.05):
             handles = await leaky.submit_many(calls)
-            for handle, (_, way, _) in zip(handles, calls, strict=True):
-                made.jobs[handle.id] = way
+            for handle, (_, kind, _) in zip(handles, calls, strict=True):
+                made.jobs[handle.id] = kind
                 with pytest.raises(JobFailed) as error:
                     await handle.result(timeout=TIMEOUT)
                 made.raised += traceback.format_exception(error.value)
@@ -150,7 +150,7 @@ async def world(database: Database, logger: Logger, tmp_path: Path) -> AsyncIter
 
 
 async def rows(database: Database, tables: dict[str, str]) -> list[str]:
-    """Read tables as somebody does who looks at the database itself; each row is a text."""
+    """Read tables as an operator does who looks at the database itself; each row is a text."""
     if isinstance(database, SqliteFile):
         with closing(sqlite3.connect(database.path)) as file:
             file.row_factory = sqlite3.Row
@@ -195,7 +195,7 @@ SHORT = 7
 
 
 def leaks(texts: Iterable[str]) -> dict[str, str]:
-    """Tell which secrets can be read in *texts*, each with the place where it was found first."""
+    """Return which secrets can be read in *texts*, each with the place where it was found first."""
     whole = MEASURED.sub("#", IDS.sub("#", FILLER.sub("so ", "\n".join(texts))))
     places = {name: _place(whole, values) for name, values in LOOKED_FOR.items()}
     return {name: whole[max(0, at - 60) : at + 60] for name, at in places.items() if at >= 0}
@@ -219,21 +219,21 @@ async def printed(database: Database, *command: str) -> str:
 
 
 async def on_the_command_line(world: World) -> list[str]:
-    """Print all lists, and each third secret, said in one way after the other."""
+    """Print all lists, and each third secret, said in one kind of error after the other."""
     output = [
         await printed(world.database, "dead", command, "--limit", "100000", *how)
         for command in ("list", "groups")
         for how in ([], ["--json"])
     ]
     assert all(job_id in output[1] for job_id in world.jobs)
-    some = list(world.jobs)[:: 3 * len(WAYS) + 1]
-    assert {world.jobs[job_id] for job_id in some} == set(WAYS)
+    some = list(world.jobs)[:: 3 * len(ERRORS) + 1]
+    assert {world.jobs[job_id] for job_id in some} == set(ERRORS)
     shown = [(what, "show", job_id) for job_id in some for what in ("dead", "jobs")]
     return output + [await printed(world.database, *command) for command in shown]
 
 
 async def in_the_archive(world: World) -> list[str]:
-    """Archive all letters, and read what is there as somebody without the key."""
+    """Archive all letters, and read what is there as a reader without the key."""
     assert await world.hold.dead_letters.archive(older_than="1us") == len(world.jobs)
     packed = [gzip.decompress(file.read_bytes()).decode() for file in world.archive.glob("*.gz")]
     assert sum(text.count("\n") for text in packed) == len(world.jobs)
@@ -245,22 +245,24 @@ async def test_no_secret_can_be_read_anywhere_but_in_the_payload(world: World) -
     hold, metrics = world.hold, world.hold.runtime.metrics
     assert isinstance(metrics, MetricRegistry)
     dossiers = [await hold.dead_letters.show(job_id) for job_id in world.jobs]
-    told = {
-        "tables": await rows(world.database, TOLD),
+    shown = {
+        "tables": await rows(world.database, SHOWN),
         "letters": [f"{found} {found.sanitized_context}" for found in dossiers],
         "errors": world.raised,
         "tickets": [json.dumps(ticket.to_dict()) for ticket in world.tickets],
-        "figures": [str(key) for key in (*metrics.counts(), *metrics.histograms())],
+        "metrics": [str(key) for key in (*metrics.counts(), *metrics.histograms())],
         "commands": await on_the_command_line(world),
     }
     payloads = await rows(world.database, HELD)
-    told["archive"] = await in_the_archive(world)
-    told["log"] = world.logger.stream.getvalue().splitlines()
+    shown["archive"] = await in_the_archive(world)
+    shown["log"] = world.logger.stream.getvalue().splitlines()
 
-    assert {place: found for place, texts in told.items() if (found := leaks(texts))} == {}
-    assert len(told["tables"]) > 4 * len(world.jobs), "each has a letter, a step, a ticket and events"
-    assert all(told.values())
-    assert set(leaks(payloads)) == set(LOOKED_FOR), "whoever looks where they are finds every one of them"
+    assert {place: found for place, texts in shown.items() if (found := leaks(texts))} == {}
+    assert len(shown["tables"]) > 4 * len(world.jobs), "each has a letter, a step, a ticket and events"
+    assert all(shown.values())
+    assert set(leaks(payloads)) == set(LOOKED_FOR), (
+        "a reader who looks where they are finds every one of them"
+    )
 
 
 @pytest.mark.clause("DLQ-3")
@@ -291,7 +293,7 @@ async def test_what_a_person_writes_down_holds_no_secret_either(database: Databa
             await hold.dead_letters.stop(str(plan.token), actor="ann", reason=secret.text)
         await hold.dead_letters.discard(job_id, CORPUS[0].text, actor="ann")
 
-    stored = await rows(database, TOLD)
+    stored = await rows(database, SHOWN)
     assert len(stored) > 4 * len(CORPUS)
     assert leaks([*stored, logger.stream.getvalue()]) == {}
 

@@ -1,4 +1,4 @@
-"""A signal leaves a trace: in the job's history, in the log, and in the figures."""
+"""A signal leaves a trace: in the job's history, in the log, and in the metrics."""
 
 import pytest
 
@@ -31,8 +31,8 @@ async def test_the_history_names_each_signal_and_who_sent_it(store: Store) -> No
     await store.signal(job_id, "approved", "1", actor="ada")
     await store.signal(job_id, "approved", "2")
 
-    told = [(event.kind, dict(event.meta)) for event in await store.events(job_id)]
-    assert told == [
+    recorded = [(event.kind, dict(event.meta)) for event in await store.events(job_id)]
+    assert recorded == [
         (EventKind.QUEUED, {}),
         (EventKind.SIGNALLED, {"signal": "approved", "actor": "ada"}),
         (EventKind.SIGNALLED, {"signal": "approved"}),

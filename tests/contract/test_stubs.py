@@ -30,7 +30,7 @@ BY = pytest.mark.parametrize(
 
 
 async def purge(store: Store) -> None:
-    """Purge as the archivist does by default."""
+    """Purge as the archiver does by default."""
     await store.retention.purge_finished(older_than=30 * DAY, limit=99)
     await store.retention.purge_keys(older_than=90 * DAY, limit=99)
 
@@ -119,12 +119,12 @@ async def test_what_is_left_is_listed_and_its_history_says_that_it_was_purged(
     [young] = await submitted(store, a_job())
 
     assert [job.id for job in await store.find(JobFilter())] == [young, claim.id]
-    for wanted in (
+    for filtered in (
         JobFilter(status=Status.COMPLETED),
         JobFilter(name="review", status=Status.COMPLETED),
         JobFilter(owner="ada", queue="default", before=young),
     ):
-        [job] = await store.find(wanted)
+        [job] = await store.find(filtered)
         assert (job.id, job.purged_at is not None) == (claim.id, True)
     assert await store.find(JobFilter(status=Status.FAILED)) == []
     assert [event.kind for event in await store.events(claim.id)] == ["queued", "completed", "purged"]

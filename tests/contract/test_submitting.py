@@ -17,7 +17,9 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.mark.clause("JOB-1")
-async def test_a_job_is_stored_for_all_processes_when_submit_returns(store: Store, other_store: Store) -> None:
+async def test_a_job_is_stored_for_all_processes_when_submit_returns(
+    store: Store, other_store: Store
+) -> None:
     await store.submit([a_job(args='{"name":"Ada"}', priority=3, owner="ada", queue="mail")])
 
     [seen] = await other_store.claim("elsewhere", "mail", limit=1, lease=LEASE)
@@ -178,13 +180,13 @@ async def test_a_priority_beyond_the_scale_is_refused_by_every_store(hold: Holdf
 
 
 async def test_a_hint_goes_out_with_a_submission(store: Store) -> None:
-    heard: asyncio.Queue[Hint] = asyncio.Queue()
-    unsubscribe = store.listen(heard.put_nowait)
+    received: asyncio.Queue[Hint] = asyncio.Queue()
+    unsubscribe = store.listen(received.put_nowait)
 
     async with asyncio.timeout(20):
         while True:  # a listener that is only just connecting misses the first ones
             await store.submit([a_job(queue="mail")])
-            if Hint(HintKind.READY, "mail") == await heard.get():
+            if Hint(HintKind.READY, "mail") == await received.get():
                 break
     unsubscribe()
 

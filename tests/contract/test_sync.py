@@ -116,7 +116,7 @@ def test_the_other_verbs_have_their_twins(hold: Holdfast, double: JobFunction[[i
     assert hold.read_sync(failing.id).generation == 2
     assert hold.events_sync(failing.id) == failing.events_sync()
     with pytest.raises(JobNotFound):
-        hold.read_sync(failing.id, owner="somebody else")
+        hold.read_sync(failing.id, owner="another")
 
 
 def test_what_a_submission_refuses_is_refused_here_too(double: JobFunction[[int], int]) -> None:
@@ -178,7 +178,9 @@ def test_a_close_ends_the_thread_and_the_next_call_starts_another(double: JobFun
     assert len(threads_of_ours()) == 1
 
 
-def test_a_close_ends_the_calls_that_still_wait_with_an_error(hold: Holdfast, double: JobFunction[[int], int]) -> None:
+def test_a_close_ends_the_calls_that_still_wait_with_an_error(
+    hold: Holdfast, double: JobFunction[[int], int]
+) -> None:
     job = double.submit_sync(1)
     waits = threading.Event()
 
@@ -362,17 +364,17 @@ def test_a_plain_job_waits_for_others_without_a_slot(hold: Holdfast, double: Job
 
 
 def test_a_plain_job_sleeps_and_waits_for_signals(hold: Holdfast) -> None:
-    @hold.job("patient")
-    def patient() -> object:
+    @hold.job("waiting")
+    def waiting() -> object:
         hold.sleep_sync("10ms")
-        told = hold.wait_for_sync("go")
+        signalled = hold.wait_for_sync("go")
         try:
             hold.wait_for_sync("more", timeout="10ms")
         except SignalTimeout:
-            return told
+            return signalled
         return "too much"
 
-    job = patient.submit_sync()
+    job = waiting.submit_sync()
     with a_worker(hold, slots=1):
         hold.signal_sync(job.id, "go", {"at": "once"})
         assert job.result_sync(timeout=TIMEOUT) == {"at": "once"}

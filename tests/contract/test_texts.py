@@ -62,11 +62,11 @@ async def test_what_one_store_cannot_hold_is_refused_by_both(hold: Holdfast, doo
 
 @pytest.mark.parametrize("text", [NUL, SURROGATE], ids=["nul", "surrogate"])
 async def test_a_filter_is_refused_when_it_is_made(text: str) -> None:
-    wanted: dict[type[JobFilter] | type[LetterFilter], list[str]] = {
+    expected: dict[type[JobFilter] | type[LetterFilter], list[str]] = {
         JobFilter: ["name", "owner", "queue", "key", "subject"],
         LetterFilter: ["name", "queue", "owner", "error_class", "fingerprint", "stage", "plan"],
     }
-    for kind, names in wanted.items():
+    for kind, names in expected.items():
         for name in names:
             fields: dict[str, Any] = {name: text}
             with pytest.raises(PayloadInvalid, match=f"{name} holds"):

@@ -1,4 +1,4 @@
-"""A ticket reaches another program: signed, under one id however often it is told, and never by a detour."""
+"""A ticket reaches another program: signed, under one id however often it is sent, and never by a redirect."""
 
 import asyncio
 import base64
@@ -37,13 +37,13 @@ class Post(NamedTuple):
 
 @dataclass
 class Receiver:
-    """A program that is told of tickets; it answers with what is in its list, and then with 204."""
+    """A program that receives tickets; it answers with what is in its list, and then with 204."""
 
     url: str = ""
     answers: list[str] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
 
-    async def hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
         named = (line.partition(": ") for line in head[1:] if line)
         headers = {name.lower(): value for name, _, value in named}
@@ -57,15 +57,15 @@ class Receiver:
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
     made = Receiver()
-    async with await asyncio.start_server(made.hear, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(made.receive, "127.0.0.1", 0) as server:
         made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/tickets"
         yield made
 
 
 def signature(key: bytes, post: Post) -> str:
     """Sign what came in, as the receiver would to compare."""
-    told = f"{post.headers['webhook-id']}.{post.headers['webhook-timestamp']}.".encode() + post.body
-    return "v1," + base64.b64encode(hmac.new(key, told, hashlib.sha256).digest()).decode()
+    signed = f"{post.headers['webhook-id']}.{post.headers['webhook-timestamp']}.".encode() + post.body
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
 def host_of(url: str) -> str:
@@ -84,13 +84,13 @@ async def test_a_ticket_is_posted_as_json_and_signed(
     await TicketWebhook(receiver.url, secrets=[written(KEY)], allow=LOOPBACK, clock=FakeClock(NOON))(TICKET)
 
     [post] = receiver.posts
-    told = json.loads(post.body)
-    assert (told["id"], told["jobId"], told["raisedAt"]) == (
+    sent = json.loads(post.body)
+    assert (sent["id"], sent["jobId"], sent["raisedAt"]) == (
         TICKET.id,
         TICKET.job_id,
         TICKET.raised_at.isoformat(),
     )
-    assert sorted(told.values(), key=str) == sorted(TICKET.to_dict().values(), key=str)
+    assert sorted(sent.values(), key=str) == sorted(TICKET.to_dict().values(), key=str)
     assert post.headers["content-type"] == "application/json"
     assert post.headers["webhook-id"] == TICKET.id
     assert post.headers["webhook-timestamp"] == str(int(NOON.timestamp()))
@@ -104,7 +104,7 @@ async def test_without_a_secret_nothing_is_signed(receiver: Receiver) -> None:
     assert "webhook-signature" not in post.headers
 
 
-@pytest.mark.parametrize("status", ["500 Sorry", "404 Nobody", "301 Elsewhere", "307 Elsewhere"])
+@pytest.mark.parametrize("status", ["500 Sorry", "404 Not Found", "301 Elsewhere", "307 Elsewhere"])
 async def test_what_is_no_success_is_not_taken_for_one_and_no_other_address_is_called(
     receiver: Receiver, status: str
 ) -> None:
@@ -150,7 +150,7 @@ def test_what_cannot_work_is_refused_at_once_without_its_secrets(
 
 
 @contextmanager
-def told_to(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def configured_for(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as environment:
         environment.setenv("HOLDFAST_TICKET_WEBHOOK_URL", receiver.url)
         environment.setenv("HOLDFAST_TICKET_WEBHOOK_SECRET", in_base64(KEY))
@@ -167,7 +167,7 @@ async def test_a_ticket_that_did_not_arrive_is_sent_again_under_the_same_id(
     logger: Logger,
 ) -> None:
     receiver.answers = ["500 Sorry"]
-    with told_to(receiver, monkeypatch):
+    with configured_for(receiver, monkeypatch):
         async with opened(database, logger) as hold:
 
             @hold.job("grade")
@@ -176,7 +176,7 @@ async def test_a_ticket_that_did_not_arrive_is_sent_again_under_the_same_id(
 
             job_id = await failed(hold, grade)
             await notify_tickets(hold)
-            await notify_tickets(hold)  # too early: it is somebody's for a minute
+            await notify_tickets(hold)  # too early: a worker has taken it for a minute
             await clock.advance(A_MINUTE_LATER)
             await notify_tickets(hold)
             await clock.advance(A_MINUTE_LATER)
@@ -188,16 +188,16 @@ async def test_a_ticket_that_did_not_arrive_is_sent_again_under_the_same_id(
     assert line["message"] == f"the webhook {host_of(receiver.url)} answered 500"
 
 
-async def test_the_settings_name_one_webhook_however_often_the_parts_are_put_together(
+async def test_the_settings_name_one_webhook_however_often_the_runtime_is_assembled(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[Ticket] = []
-    with told_to(receiver, monkeypatch):
+    received: list[Ticket] = []
+    with configured_for(receiver, monkeypatch):
         hold = Holdfast("sqlite:///none.db")
         twin = hold._twin()
-        hold.on_ticket(heard.append)
+        hold.on_ticket(received.append)
 
     for each in (hold, twin):
         webhook, function = each.runtime.letters.hooks
         assert isinstance(webhook, TicketWebhook)
-        assert function == heard.append
+        assert function == received.append

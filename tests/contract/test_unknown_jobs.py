@@ -23,7 +23,7 @@ async def double(n: int) -> int:
 
 
 def held_for_its_name(claim: Claim) -> Requeue:
-    return hold_back(claim, "nobody knows it here", held_by=Holder(job=claim.name, queue=claim.queue))
+    return hold_back(claim, "unknown here", held_by=Holder(job=claim.name, queue=claim.queue))
 
 
 async def test_a_job_of_an_unknown_name_is_held_with_its_attempt(hold: Holdfast, store: Store) -> None:
@@ -108,7 +108,7 @@ async def test_jobs_that_an_earlier_version_held_without_their_queue_are_release
     hold: Holdfast, store: Store
 ) -> None:
     held = await a_claim(store, a_job(name="double", args='{"n":21}'))
-    await store.settle("old", [hold_back(held, "nobody knows it here", held_by=Holder(job="double"))])
+    await store.settle("old", [hold_back(held, "unknown here", held_by=Holder(job="double"))])
     hold.job("double")(double)
 
     async with hold.worker(poll=0.05):
@@ -200,13 +200,13 @@ async def test_a_job_that_is_cancelled_while_it_is_put_aside_is_cancelled(
 
 async def test_the_store_says_why_a_job_went_back(hold: Holdfast, store: Store) -> None:
     aside = await a_claim(store)
-    await store.settle("worker", [put_aside(aside, "a stranger", delay=timedelta(hours=1))])
+    await store.settle("worker", [put_aside(aside, "an unknown job", delay=timedelta(hours=1))])
     given_back = await a_claim(store)
     await store.settle("worker", [release(given_back, "worker shut down", delay=timedelta(hours=1))])
     [fresh] = await submitted(store, a_job(delay=timedelta(hours=1)))
 
     assert await store.reasons([aside.id, given_back.id, fresh]) == {
-        aside.id: "a stranger",
+        aside.id: "an unknown job",
         given_back.id: "worker shut down",
     }
 

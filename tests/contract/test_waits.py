@@ -181,9 +181,9 @@ async def test_children_end_while_the_parent_registers_and_none_is_missed(
 
 async def test_a_job_that_the_parent_gave_up_on_does_not_keep_it_waiting(store: Store) -> None:
     parent = await a_claim(store)
-    given_up, wanted = await submitted(store, a_job(queue="nobody"), a_job())
+    given_up, awaited = await submitted(store, a_job(queue="unserved"), a_job())
     await store.await_jobs(parent.id, parent.token, [given_up])
-    assert await store.await_jobs(parent.id, parent.token, [wanted])
+    assert await store.await_jobs(parent.id, parent.token, [awaited])
     await parked(store, parent, awaits=True)
 
     await store.settle("worker", [complete(await claimed(store), "1")])
@@ -201,16 +201,16 @@ async def test_an_end_that_is_announced_while_the_parent_registers_is_not_counte
     child = await claimed(store)
     await store.await_jobs(parent.id, parent.token, [child.id])
     await store.settle("worker", [complete(child, "1")])
-    teller = await asyncpg.connect(database.url)
+    waker = await asyncpg.connect(database.url)
 
-    async with teller.transaction():
-        await teller.fetch(Statements("holdfast.stores.postgres")["wake"], 10)
+    async with waker.transaction():
+        await waker.fetch(Statements("holdfast.stores.postgres")["wake"], 10)
         registering = asyncio.create_task(store.await_jobs(parent.id, parent.token, [child.id]))
         async with asyncio.timeout(TIMEOUT):
-            while not await teller.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            while not await waker.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                 await asyncio.sleep(0.005)
     await registering
-    await teller.close()
+    await waker.close()
 
     assert (await store.get(parent.id)).pending == 0
 
@@ -272,25 +272,25 @@ async def test_signals_are_taken_in_order_each_by_one_wait(hold: Holdfast) -> No
 
 
 async def test_a_wait_for_a_signal_can_run_out(hold: Holdfast) -> None:
-    @hold.job("patient")
-    async def patient() -> str:
+    @hold.job("waiting")
+    async def waiting() -> str:
         try:
             await hold.wait_for("approved", timeout=0.2)
         except SignalTimeout:
-            return "nobody came"
+            return "no signal"
         return "approved"
 
     async with hold.worker(poll=0.05):
-        assert await (await patient.submit()).result(timeout=TIMEOUT) == "nobody came"
+        assert await (await waiting.submit()).result(timeout=TIMEOUT) == "no signal"
 
 
 async def test_a_job_that_leaves_a_timeout_alone_is_not_tried_again(hold: Holdfast) -> None:
-    @hold.job("patient", attempts=3)
-    async def patient() -> None:
+    @hold.job("waiting", attempts=3)
+    async def waiting() -> None:
         await hold.wait_for("approved", timeout=0.1)
 
     async with hold.worker(poll=0.05):
-        job = await patient.submit()
+        job = await waiting.submit()
         with pytest.raises(JobFailed, match="no signal 'approved' came"):
             await job.result(timeout=TIMEOUT)
 
@@ -337,7 +337,7 @@ async def test_a_parent_is_notified_of_a_child_that_failed(hold: Holdfast) -> No
 
 
 async def test_a_wait_for_a_child_can_run_out(hold: Holdfast) -> None:
-    @hold.job("child", queue="nobody works on this one")
+    @hold.job("child", queue="unserved")
     async def child() -> None: ...
 
     @hold.job("parent")
@@ -354,7 +354,7 @@ async def test_a_wait_for_a_child_can_run_out(hold: Holdfast) -> None:
 
 
 async def test_a_parent_that_gave_up_on_one_child_is_notified_of_the_next(hold: Holdfast) -> None:
-    @hold.job("never", queue="nobody works on this one")
+    @hold.job("never", queue="unserved")
     async def never() -> None: ...
 
     @hold.job("child")
@@ -372,13 +372,13 @@ async def test_a_parent_that_gave_up_on_one_child_is_notified_of_the_next(hold: 
 
 
 async def test_waiting_is_for_a_jobs_function_and_says_so(hold: Holdfast) -> None:
-    @hold.stage("impatient")
-    async def impatient() -> None:
+    @hold.stage("waits_inside")
+    async def waits_inside() -> None:
         await hold.sleep(1)
 
     @hold.job("wrong", attempts=1)
     async def wrong() -> None:
-        await impatient()
+        await waits_inside()
 
     with pytest.raises(ConfigError, match="outside a job's function"):
         await hold.sleep(1)

@@ -24,7 +24,7 @@ from tests.contract.steps import LEASE, TIMEOUT, a_claim, claimed, eventually, s
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-NOBODY = "nobody works on this one"
+UNSERVED = "unserved"
 
 
 async def waits_of(hold: Holdfast, job_id: str) -> dict[str, StageRow]:
@@ -55,7 +55,7 @@ async def test_children_submitted_in_another_order_the_next_time_are_the_same_ch
 
     async def branch(number: int) -> int:
         handle = await child.submit(await prepare.options(key=str(number))(number))
-        may_end[number - 1].set()  # so the stages end the other way round, and only in the first run
+        may_end[number - 1].set()  # so the stages end in the reverse order, and only in the first run
         return await handle.result()
 
     @hold.job("parent")
@@ -95,7 +95,7 @@ async def test_equal_submissions_are_distinguished_by_their_order_and_those_of_o
 @pytest.mark.parametrize("what", ["submit", "stage", "signal", "cancel", "sleep"])
 async def test_code_that_swallows_the_wait_has_no_effect_afterwards(hold: Holdfast, what: str) -> None:
     effects: Counter[str] = Counter()
-    other = await hold.job("other", queue=NOBODY)(_nothing).submit()
+    other = await hold.job("other", queue=UNSERVED)(_nothing).submit()
 
     @hold.job("report")
     async def report() -> None:
@@ -185,11 +185,11 @@ async def test_a_wait_that_timed_out_times_out_again_though_the_signal_has_come(
             if current().attempt == 1:
                 await hold.signal(current().job_id, "approved")
                 raise Retryable("once more") from None
-            return "nobody came"
+            return "no signal"
         return "approved"
 
     async with hold.worker(poll=0.05):
-        assert await (await late.submit()).result(timeout=TIMEOUT) == "nobody came"
+        assert await (await late.submit()).result(timeout=TIMEOUT) == "no signal"
 
 
 async def test_a_job_that_ended_by_a_signal_that_did_not_come_waits_anew_when_it_is_retried(
@@ -213,7 +213,7 @@ async def test_a_job_that_ended_by_a_signal_that_did_not_come_waits_anew_when_it
 
 
 async def test_each_wait_for_a_result_has_its_own_time(hold: Holdfast) -> None:
-    @hold.job("child", queue=NOBODY)
+    @hold.job("child", queue=UNSERVED)
     async def child() -> None: ...
 
     @hold.job("parent")
@@ -237,7 +237,7 @@ async def test_each_wait_for_a_result_has_its_own_time(hold: Holdfast) -> None:
 async def test_a_job_that_waited_for_another_in_vain_ends_at_once_and_asks_anew_when_it_is_retried(
     hold: Holdfast, store: Store
 ) -> None:
-    @hold.job("other", queue=NOBODY)
+    @hold.job("other", queue=UNSERVED)
     async def other() -> int: ...  # type: ignore[empty-body]  # never run
 
     @hold.job("impatient", attempts=3)
@@ -251,7 +251,7 @@ async def test_a_job_that_waited_for_another_in_vain_ends_at_once_and_asks_anew_
             await job.result(timeout=TIMEOUT)
         assert failed.value.failure.error_class is ErrorClass.TIMEOUT
         assert EventKind.RETRY not in [event.kind for event in await job.events()]
-        await store.settle("worker", [complete(await claimed(store, queue=NOBODY), "7")])
+        await store.settle("worker", [complete(await claimed(store, queue=UNSERVED), "7")])
         await job.retry()
         assert await job.result(timeout=TIMEOUT) == 7
 
@@ -259,7 +259,7 @@ async def test_a_job_that_waited_for_another_in_vain_ends_at_once_and_asks_anew_
 async def test_a_job_that_gave_up_on_another_stays_so_though_the_other_ends(
     hold: Holdfast, store: Store
 ) -> None:
-    @hold.job("child", queue=NOBODY)
+    @hold.job("child", queue=UNSERVED)
     async def child() -> int: ...  # type: ignore[empty-body]  # never run
 
     @hold.job("parent")
@@ -275,7 +275,7 @@ async def test_a_job_that_gave_up_on_another_stays_so_though_the_other_ends(
     async with hold.worker(poll=0.05):
         job = await parent.submit()
         await eventually(job.read, lambda found: found.waiting and not found.pending)
-        await store.settle("worker", [complete(await claimed(store, queue=NOBODY), "1")])
+        await store.settle("worker", [complete(await claimed(store, queue=UNSERVED), "1")])
         await hold.signal(job.id, "go on")
         assert await job.result(timeout=TIMEOUT) == "gave up"
 
@@ -283,7 +283,7 @@ async def test_a_job_that_gave_up_on_another_stays_so_though_the_other_ends(
 async def test_a_job_that_has_seen_anothers_failure_sees_it_again_though_the_other_is_retried(
     hold: Holdfast, store: Store
 ) -> None:
-    @hold.job("child", queue=NOBODY)
+    @hold.job("child", queue=UNSERVED)
     async def child() -> int: ...  # type: ignore[empty-body]  # never run
 
     @hold.job("parent")
@@ -293,19 +293,19 @@ async def test_a_job_that_has_seen_anothers_failure_sees_it_again_though_the_oth
             await handle.result()
         except JobFailed as error:
             await hold.wait_for("go on")
-            return f"heard: {error.failure.message}"
+            return f"failed: {error.failure.message}"
         return "has it"
 
     async with hold.worker(poll=0.05):
         job = await parent.submit()
         await eventually(job.read, lambda found: found.waiting)
-        born = await claimed(store, queue=NOBODY)
+        born = await claimed(store, queue=UNSERVED)
         bad = Finish(born.id, born.token, Status.FAILED, failure=a_failure(message="no luck"))
         assert await store.settle("worker", [bad]) == [Settled.WRITTEN]
         await eventually(job.read, lambda found: found.waiting and not found.pending)
         await hold.retry(born.id)
         await hold.signal(job.id, "go on")
-        assert await job.result(timeout=TIMEOUT) == "heard: no luck"
+        assert await job.result(timeout=TIMEOUT) == "failed: no luck"
 
 
 async def test_a_wait_for_a_job_that_does_not_exist_fails_with_its_reason(hold: Holdfast) -> None:
@@ -359,7 +359,7 @@ async def test_a_job_that_waits_for_itself_is_refused(hold: Holdfast) -> None:
 
 
 class Faltering:
-    """A store that does not answer at first, whatever it is asked about the jobs that somebody waits for."""
+    """A store that does not answer at first, whatever it is asked about the jobs that are waited for."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -411,7 +411,7 @@ async def test_what_a_branch_does_beside_a_wait_is_done_first_and_once(hold: Hol
         await asyncio.sleep(0.02)
         return name
 
-    @hold.job("child", queue=NOBODY)
+    @hold.job("child", queue=UNSERVED)
     async def child() -> None: ...
 
     async def branch() -> None:

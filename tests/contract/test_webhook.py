@@ -60,7 +60,7 @@ async def test_the_body_of_an_answer_is_not_read() -> None:
         await read_request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n")
         try:
-            for _ in range(10_000):  # 100 MB, if anybody reads them
+            for _ in range(10_000):  # 100 MB, if a client reads them
                 writer.write(f"{len(bomb):x}\r\n".encode() + bomb + b"\r\n")
                 await writer.drain()
                 sent += len(bomb)
@@ -107,10 +107,10 @@ async def test_an_address_inside_is_refused_before_anything_is_sent(host: str) -
 
 
 async def test_a_host_that_is_named_may_be_inside_and_receives_its_own_name() -> None:
-    heard: list[dict[str, str]] = []
+    received: list[dict[str, str]] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await read_request(reader))
+        received.append(await read_request(reader))
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         await writer.drain()
 
@@ -118,7 +118,7 @@ async def test_a_host_that_is_named_may_be_inside_and_receives_its_own_name() ->
         webhook = Webhook(f"http://localhost:{port}/hook", allow=("Localhost",), clock=FakeClock(NOON))
         await webhook.post("id-1", b"{}")
 
-    assert heard[0]["host"] == f"localhost:{port}"
+    assert received[0]["host"] == f"localhost:{port}"
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,10 +172,10 @@ async def test_an_address_that_refuses_connections_does_not_hide_the_next(
 
 
 async def test_while_a_secret_is_rotated_each_key_has_a_signature() -> None:
-    heard: list[dict[str, str]] = []
+    received: list[dict[str, str]] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await read_request(reader))
+        received.append(await read_request(reader))
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         await writer.drain()
 
@@ -187,7 +187,7 @@ async def test_while_a_secret_is_rotated_each_key_has_a_signature() -> None:
         "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
         for key in (b"the new one", b"the old one")
     ]
-    assert heard[0]["webhook-signature"].split(" ") == expected
+    assert received[0]["webhook-signature"].split(" ") == expected
 
 
 def test_an_allow_list_that_is_none_is_refused_at_once() -> None:

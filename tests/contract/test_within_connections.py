@@ -1,4 +1,4 @@
-"""Ways in which connections meet submissions: across styles, through a framework's helpers, at awkward moments."""
+"""Submissions within a caller's connection: across styles, through a framework's helpers, at awkward moments."""
 
 import asyncio
 import sqlite3

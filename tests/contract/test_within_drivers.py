@@ -18,14 +18,14 @@ from tests.contract.steps import TIMEOUT
 
 pytestmark = pytest.mark.clause("OUT-1", "jobs")
 
-EVERYBODY = [
+CALLERS = [
     pytest.param((store, name), id=f"{store}-{name}")
     for store, names in (("sqlite", SQLITE), ("postgres", POSTGRES))
     for name in names
 ]
 
 
-@pytest.fixture(params=EVERYBODY)
+@pytest.fixture(params=CALLERS)
 def who(request: pytest.FixtureRequest) -> tuple[str, str]:
     """The store, and the kind of the caller's connection."""
     chosen: tuple[str, str] = request.param
@@ -147,7 +147,7 @@ async def test_a_key_stands_for_one_job_inside_the_transaction_and_outside(
     await caller.begin()
     same = await caller.submit(greet.options(key="old"), "Ada")
     new = await caller.submit(greet.options(key="new"), "Bob")
-    again = await caller.submit(greet.options(key="new"), "somebody else")
+    again = await caller.submit(greet.options(key="new"), "another")
     await caller.commit()
 
     assert (same.id, same.existing) == (earlier.id, True)
@@ -199,54 +199,54 @@ async def test_a_worker_wakes_after_the_commit(
 async def test_a_commit_is_announced_and_a_rollback_is_not(
     hold: Holdfast, caller: Caller, greet: JobFunction[[str], str], database: Database
 ) -> None:
-    async with listening(database) as news:
+    async with listening(database) as announced:
         await caller.begin()
         await caller.submit(greet, "Ada")
         await caller.rollback()
-        after_rollback = await news()
+        after_rollback = await announced()
         await caller.begin()
         await caller.submit(greet, "Ada")
         await caller.commit()
-        after_commit = await news()
+        after_commit = await announced()
 
     assert (after_rollback, after_commit) == (False, True)
 
 
 @asynccontextmanager
 async def listening(database: Database) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
-    """Give a function that tells whether there was anything, since it was last asked, that wakes a worker."""
+    """Give a function that returns whether anything, since its last call, has woken a worker."""
     if isinstance(database, SqliteFile):
         with closing(sqlite3.connect(database.path)) as watcher:
             yield _watched(watcher)
     else:
         connection = await asyncpg.connect(database.url)
-        yield await _heard(connection)
+        yield await _listened(connection)
         await connection.close()
 
 
 def _watched(watcher: sqlite3.Connection) -> Callable[[], Awaitable[bool]]:
     seen = watcher.execute("PRAGMA data_version").fetchone()
 
-    async def news() -> bool:
+    async def announced() -> bool:
         nonlocal seen
         before, seen = seen, watcher.execute("PRAGMA data_version").fetchone()
         return bool(before != seen)
 
-    return news
+    return announced
 
 
-async def _heard(connection: Any) -> Callable[[], Awaitable[bool]]:
-    heard: asyncio.Queue[str] = asyncio.Queue()
-    await connection.add_listener("holdfast", lambda *said: heard.put_nowait(said[-1]))
+async def _listened(connection: Any) -> Callable[[], Awaitable[bool]]:
+    received: asyncio.Queue[str] = asyncio.Queue()
+    await connection.add_listener("holdfast", lambda *said: received.put_nowait(said[-1]))
 
-    async def news() -> bool:
+    async def announced() -> bool:
         await connection.execute(
             "SELECT pg_notify('holdfast', 'that is all')"
         )  # notifications keep their order
         said = []
-        while (one := await asyncio.wait_for(heard.get(), TIMEOUT)) != "that is all":
+        while (one := await asyncio.wait_for(received.get(), TIMEOUT)) != "that is all":
             said.append(one)
         assert set(said) <= {"ready:default"}
         return bool(said)
 
-    return news
+    return announced

@@ -61,7 +61,7 @@ def test_a_subclass_is_taken_for_what_it_is(tmp_path: Path) -> None:
 
 
 async def refuses(caller: Caller, greet: JobFunction[[str], str], why: str) -> None:
-    """Try to submit in a transaction of *caller*, which must be told *why* not."""
+    """Try to submit in a transaction of *caller*, which must be refused with *why*."""
     await caller.open()
     try:
         await caller.begin()
@@ -229,7 +229,7 @@ async def test_tables_of_an_earlier_version_are_named_as_such(postgres_server: A
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in SQLITE.items() if issubclass(kind, Plain)])
 async def test_a_sqlite_file_without_the_tables_is_named_as_such(tmp_path: Path, name: str) -> None:
-    hold = Holdfast(f"sqlite:///{tmp_path / 'new.db'}")  # never opened, so nobody has made the tables yet
+    hold = Holdfast(f"sqlite:///{tmp_path / 'new.db'}")  # never opened, so the tables are not made yet
     greet = hold.job("greet")(_greet)
     caller = a_caller(name, path=str(tmp_path / "new.db"))
     await caller.open()
