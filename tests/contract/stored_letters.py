@@ -84,7 +84,7 @@ async def planned(store: Store, *job_ids: str, plan: Plan | None = None) -> Plan
 async def replayed(
     store: Store, plan: Plan, *, take: int = 9, restart: bool = False, same_deadline: bool = False
 ) -> list[str]:
-    """Let the letters of *plan* go, *take* at most; return the jobs that came back."""
+    """Replay letters of *plan*, *take* at most; return the jobs that are replayed."""
     row = await store.replay_plans.get(plan.token)
     going = replace(plan, phase=Phase.PACED, restart=restart, same_deadline=same_deadline)
     jobs = await store.replay_plans.advance(row, going, take=take)

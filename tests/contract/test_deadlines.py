@@ -1,4 +1,4 @@
-"""A job has ended by its deadline, or it has timed out; a result that comes later is kept, and applied by a person only."""
+"""A job has ended by its deadline, or it has timed out; a result that comes later is kept, and applied by an operator only."""
 
 import asyncio
 from datetime import timedelta

@@ -6,15 +6,7 @@ from holdfast import Holdfast, JobFailed, current
 from holdfast.errors import ConfigError
 from holdfast.types import EventKind
 from tests.contract.conftest import Logger
-from tests.contract.services import (
-    STEADY,
-    Service,
-    declared,
-    down,
-    held,
-    limited,
-    submitted,
-)
+from tests.contract.services import STEADY, Service, declared, down, held, limited, submitted
 from tests.contract.steps import TIMEOUT
 
 

@@ -7,14 +7,7 @@ import pytest
 
 from holdfast import Holdfast, JobFailed, Status
 from holdfast.errors import ConfigError
-from tests.contract.services import (
-    STEADY,
-    Service,
-    down,
-    held,
-    in_state,
-    until,
-)
+from tests.contract.services import STEADY, Service, down, held, in_state, until
 from tests.contract.steps import TIMEOUT
 
 

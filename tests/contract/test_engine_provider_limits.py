@@ -9,14 +9,7 @@ from holdfast import Breaker, Holdfast, JobFailed, Status
 from holdfast.core.providers.provider_state import ProviderState
 from holdfast.errors import ConfigError
 from tests.contract.conftest import Database
-from tests.contract.services import (
-    Service,
-    declared,
-    down,
-    reasons,
-    submitted,
-    until,
-)
+from tests.contract.services import Service, declared, down, reasons, submitted, until
 from tests.contract.steps import TIMEOUT
 
 

@@ -6,17 +6,7 @@ import pytest
 
 from holdfast import Holdfast, JobFailed
 from holdfast.errors import ConfigError, StateRefused
-from tests.contract.services import (
-    STEADY,
-    Service,
-    declared,
-    down,
-    held,
-    reasons,
-    submitted,
-    tried,
-    until,
-)
+from tests.contract.services import STEADY, Service, declared, down, held, reasons, submitted, tried, until
 from tests.contract.steps import TIMEOUT
 
 

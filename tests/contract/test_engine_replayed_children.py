@@ -1,4 +1,4 @@
-"""A job that is replayed goes on with what it had submitted: what has completed stays so, what has failed comes back."""
+"""A job that is replayed goes on with what it had submitted: what has completed stays so, what has failed is replayed."""
 
 from collections.abc import AsyncIterator
 

@@ -121,11 +121,11 @@ async def test_each_wait_is_worked_out_when_its_attempt_has_failed(
 ) -> None:
     script = Script(Retryable("first", after=100), Retryable("second", after=200), Retryable("third"))
 
-    @hold.job("patient", attempts=9, backoff=Backoff.constant(60))
-    async def patient() -> str:
+    @hold.job("waiting", attempts=9, backoff=Backoff.constant(60))
+    async def waiting() -> str:
         return script.play()
 
-    job = await patient.submit()
+    job = await waiting.submit()
     parked: list[Job] = []
     async with hold.worker(poll=0.05):
         for attempt in (1, 2, 3):

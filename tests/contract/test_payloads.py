@@ -1,4 +1,4 @@
-"""What cannot be stored is refused at the door, with the same words by every store."""
+"""What cannot be stored is refused on submission, with the same message by every store."""
 
 import asyncio
 from collections.abc import Callable

@@ -55,7 +55,7 @@ ELSEWHERE = {
     "raise_alarm",
     "alarm_ticket",
 }
-"""What people ask now and then."""
+"""Queries that operators run now and then."""
 
 RARELY = {"letters_to_archive"}
 """What the clean-up asks from time to time: there is no index for it, since each job would pay for that."""
@@ -64,7 +64,7 @@ LEASED = {"leased_to", "extend_all"}
 """What a worker asks when something went wrong: it walks over the index of what runs now, and no further."""
 
 RESTORING = {file for file in FILES if file.startswith("restore_")}
-"""Rows that come back from an archive, one by one."""
+"""Rows that are restored from an archive, one by one."""
 
 SUBMITTING = {
     "submit",

@@ -1,4 +1,4 @@
-"""What a person reads of jobs: one, many, in pages, and only their own."""
+"""What a caller reads of jobs: one, many, in pages, and only their own."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What may be replayed without a person is found without a look at what never will be."""
+"""Letters that may be replayed automatically are found without reading those that never will be."""
 
 from datetime import timedelta
 

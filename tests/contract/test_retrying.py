@@ -1,4 +1,4 @@
-"""A person brings a failed job back: as a new generation, from the stage that failed."""
+"""An operator retries a failed job: as a new generation, from the stage that failed."""
 
 from datetime import timedelta
 

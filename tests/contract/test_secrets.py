@@ -211,7 +211,7 @@ def _word(whole: str, value: str) -> int:
 
 
 async def printed(database: Database, *command: str) -> str:
-    """Run a command as a person would, and give what it printed."""
+    """Run a command as an operator would, and give what it printed."""
     runner = CliRunner()
     done = await asyncio.to_thread(runner.invoke, app, [*command, "--url", database.url])
     assert done.exit_code == 0, done.output
@@ -280,7 +280,7 @@ async def test_what_is_encrypted_in_the_archive_is_not_lost(
 
 @pytest.mark.clause("DLQ-2")
 async def test_what_a_person_writes_down_holds_no_secret_either(database: Database, logger: Logger) -> None:
-    """People paste what a service has said."""
+    """Operators paste what a service has answered."""
     async with opened(database, logger) as hold:
         leaky = declare(hold)
         job_id = await failed(hold, leaky, 0, "message", "")

@@ -1,4 +1,4 @@
-"""Texts that people and programs pass are refused at the door if not every store can hold them."""
+"""Texts that callers pass are refused on entry if not every store can hold them."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

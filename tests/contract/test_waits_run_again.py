@@ -240,13 +240,13 @@ async def test_a_job_that_waited_for_another_in_vain_ends_at_once_and_asks_anew_
     @hold.job("other", queue=UNSERVED)
     async def other() -> int: ...  # type: ignore[empty-body]  # never run
 
-    @hold.job("impatient", attempts=3)
-    async def impatient(job_id: str) -> int:
+    @hold.job("times_out", attempts=3)
+    async def times_out(job_id: str) -> int:
         number: int = await hold.handle(job_id).result(timeout=0.02)
         return number
 
     async with hold.worker(poll=0.05):
-        job = await impatient.submit((await other.submit()).id)
+        job = await times_out.submit((await other.submit()).id)
         with pytest.raises(JobFailed, match="did not end within") as failed:
             await job.result(timeout=TIMEOUT)
         assert failed.value.failure.error_class is ErrorClass.TIMEOUT
@@ -464,8 +464,8 @@ async def test_a_wait_that_its_own_code_gave_up_parks_no_job(hold: Holdfast) -> 
     async def work() -> None:
         await asyncio.Event().wait()
 
-    @hold.job("impatient")
-    async def impatient() -> str:
+    @hold.job("times_out")
+    async def times_out() -> str:
         try:
             async with asyncio.timeout(0.05):
                 await asyncio.gather(work(), hold.sleep("1d"))
@@ -474,7 +474,7 @@ async def test_a_wait_that_its_own_code_gave_up_parks_no_job(hold: Holdfast) -> 
         return "slept"
 
     async with hold.worker(poll=0.05):
-        job = await impatient.submit()
+        job = await times_out.submit()
         assert await job.result(timeout=TIMEOUT) == "gave up"
 
     assert EventKind.PARKED not in [event.kind for event in await job.events()]
