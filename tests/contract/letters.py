@@ -34,18 +34,18 @@ A_MINUTE_LATER = timedelta(minutes=1, seconds=1)
 """When a hook that did not take a ticket is called again."""
 
 
-class Discreet:
+class WithholdsTickets:
     """A store that hands out its tickets to the test alone, which takes them from the store *behind* it."""
 
     def __init__(self, behind: Store) -> None:
         self.behind = behind
-        self.tickets = DiscreetTickets(behind.tickets)
+        self.tickets = WithheldTickets(behind.tickets)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.behind, name)
 
 
-class DiscreetTickets:
+class WithheldTickets:
     """The tickets of such a store."""
 
     def __init__(self, behind: TicketStore) -> None:
@@ -65,7 +65,7 @@ async def opened(database: Database, logger: Logger, **options: Any) -> AsyncIte
     def quietly(*args: Any, **given: Any) -> Runtime:
         runtime = assemble(*args, **given, store_of=lambda *_, **__: database.new_store())
         letters = replace(runtime.letters, poll_interval=SELDOM)
-        return replace(runtime, letters=letters, store=cast("Store", Discreet(runtime.store)))
+        return replace(runtime, letters=letters, store=cast("Store", WithholdsTickets(runtime.store)))
 
     defaults = {"attempts": 2, "backoff": Backoff.none(), "logger": logger.writer, "assemble": quietly}
     async with Holdfast(database.url, **{**defaults, **options}) as hold:
