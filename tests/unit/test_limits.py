@@ -486,3 +486,11 @@ def test_a_letting_out_that_is_further_off_than_they_are_was_noted_by_a_clock_th
 
 def test_letting_nobody_out_is_not_worth_a_note() -> None:
     assert releasable(Limits(concurrency=4), Quota(), NOW, limit=0) == (Quota(), 0)
+
+
+def test_a_row_means_nothing_any_more_from_when_on_its_key_is_idle() -> None:
+    quota = Quota(NOW, NOW + 1, {"a": Share(1, 1, NOW + 2)})
+
+    assert quota.idle(quota.expires)
+    assert not quota.idle(NOW + 1.9)
+    assert Quota().expires < 1
