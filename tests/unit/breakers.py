@@ -11,12 +11,7 @@ from holdfast.core.providers.breaker_state import (
     RecordedCall,
     overridden,
 )
-from holdfast.core.providers.call_reports import (
-    BreakerChange,
-    CallOutcome,
-    CallReport,
-    apply_reports,
-)
+from holdfast.core.providers.call_reports import BreakerChange, CallOutcome, CallReport, apply_reports
 from holdfast.core.providers.override import Override, OverrideKind
 from holdfast.core.providers.permission import take_trial
 
@@ -46,45 +41,45 @@ OPEN = BreakerState(
 HALF_OPEN = replace(OPEN, open_period=OpenPeriod(OpenCause.FAILURES, NOW - COOLDOWN, NOW, failed=11, seen=20))
 
 
-PAUSED_FOR_A_HINT = BreakerState(generation=2, open_period=OpenPeriod(OpenCause.LIMITED, NOW, NOW + 8))
+ASKED_TO_PAUSE = BreakerState(generation=2, open_period=OpenPeriod(OpenCause.LIMITED, NOW, NOW + 8))
 
 
 BLOCKED = BreakerState(generation=2, open_period=OpenPeriod(OpenCause.BLOCKED, NOW, NOW + LONGEST_PAUSE))
 
 
-def an_order(command: OverrideKind) -> Override:
-    return Override(command, "alice", "maintenance", NOW)
+def an_override(kind: OverrideKind) -> Override:
+    return Override(kind, "alice", "maintenance", NOW)
 
 
-def under(command: OverrideKind, gate: BreakerState | None = None) -> BreakerState:
-    return overridden(gate or BreakerState(), an_order(command), NOW)
+def under(kind: OverrideKind, state: BreakerState | None = None) -> BreakerState:
+    return overridden(state or BreakerState(), an_override(kind), NOW)
 
 
-def told(
-    gate: BreakerState,
+def after_calls(
+    state: BreakerState,
     *outcomes: CallOutcome,
     now: float = NOW,
     breaker: Breaker = BREAKER,
     wait: float | None = None,
 ) -> BreakerState:
-    """The gate after calls that it let through ended so, whatever became of it meanwhile."""
+    """Return the state after calls that it let through ended so, whatever it became meanwhile."""
     for outcome in outcomes:
-        gate, _ = apply_reports(gate, breaker, [CallReport(outcome, gate.generation, wait=wait)], now)
-    return gate
+        state, _ = apply_reports(state, breaker, [CallReport(outcome, state.generation, wait=wait)], now)
+    return state
 
 
 def with_trial(
-    gate: BreakerState, slot: str = "a 1", now: float = NOW, breaker: Breaker = BREAKER
+    state: BreakerState, slot: str = "a 1", now: float = NOW, breaker: Breaker = BREAKER
 ) -> BreakerState:
-    taken = take_trial(gate, breaker, now, slot=slot)
+    taken = take_trial(state, breaker, now, slot=slot)
     assert taken is not None
     return taken
 
 
-def judged(
-    gate: BreakerState, slot: str, outcome: CallOutcome, now: float = NOW, breaker: Breaker = BREAKER
+def after_trial(
+    state: BreakerState, slot: str, outcome: CallOutcome, now: float = NOW, breaker: Breaker = BREAKER
 ) -> tuple[BreakerState, list[BreakerChange]]:
-    return apply_reports(gate, breaker, [CallReport(outcome, gate.generation, trial=slot)], now)
+    return apply_reports(state, breaker, [CallReport(outcome, state.generation, trial=slot)], now)
 
 
 def kinds(changes: Iterable[BreakerChange]) -> list[str]:

@@ -5,26 +5,18 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.core.providers.breaker import Breaker
-from holdfast.core.providers.breaker_state import (
-    RecordedCall,
-)
-from holdfast.core.providers.call_reports import (
-    exceeds_threshold,
-)
-from tests.unit.breakers import (
-    BREAKER,
-    NOW,
-    calls,
-)
+from holdfast.core.providers.breaker_state import RecordedCall
+from holdfast.core.providers.call_reports import exceeds_threshold
+from tests.unit.breakers import BREAKER, NOW, calls
 
 
 def test_slow_calls_open_it_where_that_was_asked_for() -> None:
-    sleepy = Breaker(slow_after="2s", slow_threshold=0.5)
+    slow_breaker = Breaker(slow_after="2s", slow_threshold=0.5)
 
-    assert exceeds_threshold(calls(20, 0, slow=11), sleepy)
-    assert not exceeds_threshold(calls(20, 0, slow=10), sleepy)
+    assert exceeds_threshold(calls(20, 0, slow=11), slow_breaker)
+    assert not exceeds_threshold(calls(20, 0, slow=10), slow_breaker)
     assert not exceeds_threshold(calls(20, 0, slow=20), BREAKER)
-    assert [sleepy.is_slow(seconds) for seconds in (2.0, 2.1)] == [False, True]
+    assert [slow_breaker.is_slow(seconds) for seconds in (2.0, 2.1)] == [False, True]
     assert not BREAKER.is_slow(1e9)
 
 

@@ -34,7 +34,7 @@ def test_a_holder_is_displayed_in_words(holder: Holder, label: str) -> None:
     assert holder.label == label
 
 
-def test_holders_tell_what_a_job_waits_for() -> None:
+def test_holders_say_what_a_job_waits_for() -> None:
     holders = [Holder("llm"), Holder("llm", ""), Holder("llm", "customer 7"), Holder("llm", for_retries=True)]
 
     assert {holder.provider for holder in holders} == {"llm"}

@@ -5,17 +5,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.failures.failure import ErrorClass, Failure, Scope, Verdict
-from holdfast.core.providers.breaker_state import (
-    BreakerState,
-    OpenCause,
-    OpenPeriod,
-    overridden,
-)
+from holdfast.core.providers.breaker_state import BreakerState, OpenCause, OpenPeriod, overridden
 from holdfast.core.providers.call_reports import CallOutcome
-from holdfast.core.providers.limits import (
-    Limits,
-    Rate,
-)
+from holdfast.core.providers.limits import Limits, Rate
 from holdfast.core.providers.override import Override, OverrideKind
 from holdfast.core.providers.provider import ProviderSpec, checked_key, hold_reason, outcome_of
 from holdfast.core.providers.ramp import Ramp
@@ -30,8 +22,8 @@ LLM = ProviderSpec("llm")
 OPEN = BreakerState(open_period=OpenPeriod(OpenCause.FAILURES, NOW, NOW + 30, failed=11, seen=20))
 
 
-def under(command: OverrideKind, reason: str = "") -> BreakerState:
-    return overridden(BreakerState(), Override(command, "alice", reason, NOW), NOW)
+def under(kind: OverrideKind, reason: str = "") -> BreakerState:
+    return overridden(BreakerState(), Override(kind, "alice", reason, NOW), NOW)
 
 
 def test_places_are_counted_where_calls_at_a_time_are_limited() -> None:
@@ -63,9 +55,9 @@ SPECIAL = {
 @pytest.mark.clause("BRK-1")
 @pytest.mark.parametrize("error_class", list(ErrorClass))
 def test_what_a_failure_says_about_its_provider_follows_from_its_class(error_class: ErrorClass) -> None:
-    usual = CallOutcome.FAILURE if error_class.value in COUNTED else CallOutcome.IGNORED
+    default = CallOutcome.FAILURE if error_class.value in COUNTED else CallOutcome.IGNORED
 
-    assert outcome_of(a_failure(error_class)) is SPECIAL.get(error_class.value, usual)
+    assert outcome_of(a_failure(error_class)) is SPECIAL.get(error_class.value, default)
 
 
 @pytest.mark.parametrize("error_class", ["AUTH_DENIED", "QUOTA_EXHAUSTED", "MISCONFIGURED"])
@@ -84,7 +76,7 @@ def test_a_rule_can_say_that_a_failure_counts_or_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "reason"),
+    ("breaker", "reason"),
     [
         (OPEN, "llm is open: 11 of 20 calls failed"),
         (replace(OPEN, open_period=OpenPeriod(OpenCause.FAILURES, NOW, NOW)), "llm is half-open"),
@@ -98,8 +90,8 @@ def test_a_rule_can_say_that_a_failure_counts_or_does_not() -> None:
         (under(OverrideKind.OPEN, "invoice unpaid"), "llm is forced open by alice: invoice unpaid"),
     ],
 )
-def test_a_held_job_says_what_it_waits_for(gate: BreakerState, reason: str) -> None:
-    assert hold_reason("llm", gate, NOW) == reason
+def test_a_held_job_says_what_it_waits_for(breaker: BreakerState, reason: str) -> None:
+    assert hold_reason("llm", breaker, NOW) == reason
 
 
 @pytest.mark.parametrize(

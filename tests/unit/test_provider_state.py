@@ -61,14 +61,14 @@ TIMES = st.floats(0, 1e10)
 WORDS = st.text(max_size=8)
 
 
-SHUTS = st.builds(OpenPeriod, st.sampled_from(OpenCause), TIMES, TIMES, NUMBERS, NUMBERS, NUMBERS)
+OPEN_PERIODS = st.builds(OpenPeriod, st.sampled_from(OpenCause), TIMES, TIMES, NUMBERS, NUMBERS, NUMBERS)
 
 
-GATES = st.builds(
+BREAKER_STATES = st.builds(
     BreakerState,
     generation=NUMBERS,
     seen=st.lists(st.builds(RecordedCall, TIMES, st.booleans(), st.booleans()), max_size=3).map(tuple),
-    open_period=st.none() | SHUTS,
+    open_period=st.none() | OPEN_PERIODS,
     trials=st.lists(st.builds(Trial, WORDS, TIMES), max_size=3).map(tuple),
     denials=NUMBERS,
     ramp=st.none() | st.builds(Ramp, TIMES, NUMBERS),
@@ -84,7 +84,7 @@ QUOTAS = st.builds(
 
 STATES = st.builds(
     ProviderState,
-    GATES,
+    BREAKER_STATES,
     QUOTAS,
     inline=st.dictionaries(WORDS, QUOTAS, max_size=3),
     retries=TIMES,
@@ -93,8 +93,8 @@ STATES = st.builds(
 )
 
 
-def under(command: OverrideKind, reason: str = "") -> BreakerState:
-    return overridden(BreakerState(), Override(command, "alice", reason, NOW), NOW)
+def under(kind: OverrideKind, reason: str = "") -> BreakerState:
+    return overridden(BreakerState(), Override(kind, "alice", reason, NOW), NOW)
 
 
 @pytest.mark.clause("BRK-4")
@@ -110,7 +110,7 @@ def test_of_what_is_missing_the_beginning_is_assumed() -> None:
 
 
 def test_what_a_newer_version_has_added_is_passed_over() -> None:
-    gate = BreakerState(
+    breaker = BreakerState(
         2,
         (RecordedCall(NOW, failed=True, slow=False),),
         OPEN.open_period,
@@ -118,8 +118,8 @@ def test_what_a_newer_version_has_added_is_passed_over() -> None:
         1,
         Ramp(NOW, 3),
     )
-    gate = replace(gate, override=Override(OverrideKind.OPEN, "alice", "", NOW))
-    state = ProviderState(gate, Quota(NOW, NOW, {"a": Share(1, 2, NOW)}))
+    breaker = replace(breaker, override=Override(OverrideKind.OPEN, "alice", "", NOW))
+    state = ProviderState(breaker, Quota(NOW, NOW, {"a": Share(1, 2, NOW)}))
     stored = json.loads(state.dump())
 
     stored["quota"] = [*stored["quota"], "new"]
@@ -133,11 +133,11 @@ def test_what_a_newer_version_has_added_is_passed_over() -> None:
     assert ProviderState.load(json.dumps(stored)) == state
 
 
-def test_a_cause_or_a_command_that_is_not_known_here_still_keeps_calls_back() -> None:
-    shut = ProviderState.load('{"gate":{"shut":["eclipse",1000,1030]}}').breaker
-    commanded = ProviderState.load('{"gate":{"order":["stand still","alice","",1000]}}').breaker
+def test_a_cause_or_an_override_that_is_not_known_here_still_keeps_calls_back() -> None:
+    opened = ProviderState.load('{"gate":{"shut":["eclipse",1000,1030]}}').breaker
+    overridden_state = ProviderState.load('{"gate":{"order":["stand still","alice","",1000]}}').breaker
 
-    assert (state_name(shut, NOW), state_name(commanded, NOW)) == ("open", "paused")
+    assert (state_name(opened, NOW), state_name(overridden_state, NOW)) == ("open", "paused")
 
 
 def test_without_limits_nothing_is_given_and_nothing_written() -> None:
@@ -146,7 +146,7 @@ def test_without_limits_nothing_is_given_and_nothing_written() -> None:
     assert state.grant(LLM, "a", LimitRequest({}, {"": 9}), NOW) == (state, [])
 
 
-def test_what_is_given_is_noted_in_the_state() -> None:
+def test_what_is_granted_is_recorded_in_the_state() -> None:
     spec = replace(LLM, limits=Limits(concurrency=3, rate=Rate.of("2/s")))
 
     state, grants = ProviderState().grant(spec, "a", LimitRequest({}, {"": 2}), NOW)
@@ -210,25 +210,25 @@ def test_what_an_older_worker_has_taken_of_a_key_counts_and_stays_in_the_provide
     assert state.inline == {"ann": old}
 
 
-def test_of_very_many_keys_some_are_let_out_at_a_time_and_then_the_next() -> None:
+def test_of_very_many_keys_some_are_released_at_a_time_and_then_the_next() -> None:
     spec = replace(LLM, key_limits=Limits(concurrency=1))
     holders = [
         BREAKER,
         *(Holder("llm", f"{number:04}") for number in range(2 * MAX_KEYS_PER_RELEASE + 50)),
     ]
-    state, went = ProviderState(), set[Holder]()
+    state, released = ProviderState(), set[Holder]()
 
     for step in range(4):
-        wanted = state.keys_to_release(spec, holders)
-        state, out = state.plan_release("llm", spec, holders, NOW + step, limit=1_000)
-        assert set(wanted) == {holder.key for holder in out if holder.key}
-        assert len(wanted) == MAX_KEYS_PER_RELEASE
-        went.update(holder for holder, jobs in out.items() if jobs)
+        keys = state.keys_to_release(spec, holders)
+        state, counts = state.plan_release("llm", spec, holders, NOW + step, limit=1_000)
+        assert set(keys) == {holder.key for holder in counts if holder.key}
+        assert len(keys) == MAX_KEYS_PER_RELEASE
+        released.update(holder for holder, jobs in counts.items() if jobs)
 
-    assert went >= set(holders) - {BREAKER}
+    assert released >= set(holders) - {BREAKER}
 
 
-def test_keys_without_limits_of_their_own_need_not_be_read_to_let_jobs_out() -> None:
+def test_keys_without_limits_of_their_own_need_not_be_read_to_release_jobs() -> None:
     assert ProviderState().keys_to_release(None, [LIMIT]) == []
     assert ProviderState().keys_to_release(LLM, [LIMIT]) == []
     assert ProviderState().keys_to_release(replace(LLM, key_limits=Limits(concurrency=1)), []) == []
@@ -279,18 +279,18 @@ def test_a_clock_that_was_set_back_takes_no_retries_away() -> None:
 
 
 @pytest.mark.clause("BRK-5")
-def test_jobs_held_at_the_gate_go_out_as_it_says_and_the_state_notes_it() -> None:
+def test_jobs_held_for_the_breaker_are_released_as_it_says_and_the_state_records_it() -> None:
     state = ProviderState(BreakerState(ramp=Ramp(NOW, 3)))
 
-    state, out = state.plan_release("llm", LLM, [BREAKER], NOW, limit=1_000)
+    state, counts = state.plan_release("llm", LLM, [BREAKER], NOW, limit=1_000)
 
-    assert out == {BREAKER: 3}
+    assert counts == {BREAKER: 3}
     assert state.plan_release("llm", LLM, [BREAKER], NOW + 1, limit=1_000) == (state, {BREAKER: 0})
 
 
 @pytest.mark.clause("BRK-2")
 @pytest.mark.parametrize(
-    "gate",
+    "breaker",
     [
         OPEN,
         with_probe(OPEN),
@@ -299,32 +299,34 @@ def test_jobs_held_at_the_gate_go_out_as_it_says_and_the_state_notes_it() -> Non
         under(OverrideKind.OPEN),
     ],
 )
-def test_jobs_that_wait_for_a_limit_stay_while_the_gate_is_shut(gate: BreakerState) -> None:
+def test_jobs_that_wait_for_a_limit_stay_while_the_breaker_is_open(breaker: BreakerState) -> None:
     spec = replace(LLM, limits=Limits(concurrency=8), retry_budget=0.2)
 
     for now in (NOW, NOW + 3_600):
-        _, out = ProviderState(gate).plan_release("llm", spec, [BREAKER, LIMIT, RETRIES], now, limit=1_000)
-        assert list(out) == [BREAKER]
+        _, counts = ProviderState(breaker).plan_release(
+            "llm", spec, [BREAKER, LIMIT, RETRIES], now, limit=1_000
+        )
+        assert list(counts) == [BREAKER]
 
 
 @pytest.mark.parametrize(
-    ("gate", "trials"),
+    ("breaker", "trials"),
     [(OPEN, 0), (with_probe(OPEN), 1), (under(OverrideKind.PAUSE), 0), (under(OverrideKind.OPEN), 0)],
 )
-def test_where_nobody_else_is_held_jobs_that_wait_for_a_limit_are_the_trials(
-    gate: BreakerState, trials: int
+def test_where_no_other_job_is_held_jobs_that_wait_for_a_limit_are_the_trials(
+    breaker: BreakerState, trials: int
 ) -> None:
-    state, spec = ProviderState(gate), replace(LLM, limits=Limits(concurrency=8))
+    state, spec = ProviderState(breaker), replace(LLM, limits=Limits(concurrency=8))
 
     assert state.plan_release("llm", spec, [LIMIT, RETRIES], NOW, limit=1_000)[1] == {LIMIT: trials}
 
     its_time = NOW + 3_600
-    due = 3 if gate.override is None else trials
+    due = 3 if breaker.override is None else trials
     assert state.plan_release("llm", spec, [LIMIT, RETRIES], its_time, limit=1_000)[1] == {LIMIT: due}
 
 
 @pytest.mark.parametrize(
-    "gate",
+    "breaker",
     [
         BreakerState(),
         BreakerState(ramp=Ramp(NOW, 3)),
@@ -332,18 +334,20 @@ def test_where_nobody_else_is_held_jobs_that_wait_for_a_limit_are_the_trials(
         under(OverrideKind.OBSERVE),
     ],
 )
-def test_jobs_that_wait_for_a_limit_go_where_calls_go_through(gate: BreakerState) -> None:
+def test_jobs_that_wait_for_a_limit_go_where_calls_go_through(breaker: BreakerState) -> None:
     spec = replace(LLM, limits=Limits(concurrency=8))
 
-    assert ProviderState(gate).plan_release("llm", spec, [LIMIT], NOW, limit=1_000)[1] == {LIMIT: 16}
+    assert ProviderState(breaker).plan_release("llm", spec, [LIMIT], NOW, limit=1_000)[1] == {LIMIT: 16}
 
 
-def test_jobs_that_wait_for_a_limit_go_past_a_shut_gate_to_a_backup() -> None:
+def test_jobs_that_wait_for_a_limit_go_past_an_open_breaker_to_a_backup() -> None:
     spec = replace(LLM, limits=Limits(concurrency=8))
 
-    _, out = ProviderState(OPEN).plan_release("llm", spec, [BREAKER, LIMIT], NOW, limit=1_000, elsewhere=True)
+    _, counts = ProviderState(OPEN).plan_release(
+        "llm", spec, [BREAKER, LIMIT], NOW, limit=1_000, elsewhere=True
+    )
 
-    assert out == {BREAKER: 3, LIMIT: 16}
+    assert counts == {BREAKER: 3, LIMIT: 16}
 
 
 def test_jobs_that_wait_for_retries_go_as_there_are_retries_and_not_again_and_again() -> None:
@@ -358,33 +362,36 @@ def test_jobs_that_wait_for_retries_go_as_there_are_retries_and_not_again_and_ag
     assert state.plan_release("llm", spec, [RETRIES], NOW + LIMIT_RELEASE_EVERY, limit=1_000)[1] == {
         RETRIES: 2
     }
-    broke = ProviderState(retries=0, retries_at=NOW)
-    assert broke.plan_release("llm", spec, [RETRIES], NOW, limit=1_000) == (broke, {RETRIES: 0})
+    without_retries = ProviderState(retries=0, retries_at=NOW)
+    assert without_retries.plan_release("llm", spec, [RETRIES], NOW, limit=1_000) == (
+        without_retries,
+        {RETRIES: 0},
+    )
 
 
 @pytest.mark.parametrize("every", [0.25, 0.5, 0.75, 1.0])
-def test_keys_take_turns_in_being_let_out_however_often_somebody_looks(every: float) -> None:
+def test_keys_take_turns_in_being_released_however_often_a_worker_looks(every: float) -> None:
     spec = replace(LLM, limits=Limits(rate=Rate.of("1/min")))
     holders = [Holder("llm", key) for key in "abc"]
-    state, went = ProviderState(), Counter[Holder]()
+    state, released = ProviderState(), Counter[Holder]()
     for number in range(30):
-        state, out = state.plan_release("llm", spec, holders, NOW + number * every, limit=1_000)
-        went.update(out)
+        state, counts = state.plan_release("llm", spec, holders, NOW + number * every, limit=1_000)
+        released.update(counts)
 
-    assert went == dict.fromkeys(holders, 10)
+    assert released == dict.fromkeys(holders, 10)
 
 
 @given(st.integers(1, 50), st.integers(1, 30), st.integers(0, 40))
-def test_no_more_are_let_out_of_all_keys_than_the_provider_has_room_for(
+def test_no_more_jobs_are_released_of_all_keys_than_the_provider_has_room_for(
     concurrency: int, keys: int, turn: int
 ) -> None:
     spec = replace(LLM, limits=Limits(concurrency=concurrency))
     holders = [Holder("llm", f"{key}") for key in range(keys)]
 
-    _, out = ProviderState(turn=turn).plan_release("llm", spec, holders, NOW, limit=1_000)
+    _, counts = ProviderState(turn=turn).plan_release("llm", spec, holders, NOW, limit=1_000)
 
-    assert sum(out.values()) == 2 * concurrency
-    assert max(out.values()) - min(out.values()) <= 1
+    assert sum(counts.values()) == 2 * concurrency
+    assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_a_key_at_its_own_limit_leaves_its_part_to_the_others() -> None:
@@ -392,13 +399,13 @@ def test_a_key_at_its_own_limit_leaves_its_part_to_the_others() -> None:
     busy = Quota(shares={"a": Share(2, 4, NOW + LEASE)})
     holders = [Holder("llm", key) for key in ("busy", "x", "y", "z")]
 
-    state, out = ProviderState(keys={"busy": busy}).plan_release("llm", spec, holders, NOW, limit=1_000)
+    state, counts = ProviderState(keys={"busy": busy}).plan_release("llm", spec, holders, NOW, limit=1_000)
 
-    assert list(out.values()) == [0, 4, 3, 3]
+    assert list(counts.values()) == [0, 4, 3, 3]
     assert state.keys["busy"] == busy
 
 
-def test_while_nobody_may_go_nothing_is_written() -> None:
+def test_while_no_job_may_go_nothing_is_written() -> None:
     spec = replace(LLM, limits=Limits(rate=Rate.of("1/min")))
     state = ProviderState(quota=Quota(next_at=NOW + 30))
 
@@ -409,20 +416,20 @@ def test_fewer_moments_than_keys_leave_the_last_keys_without() -> None:
     spec = replace(LLM, limits=Limits(rate=Rate.of("1/min")), key_limits=Limits(concurrency=2))
     holders = [Holder("llm", key) for key in "abc"]
 
-    state, out = ProviderState().plan_release("llm", spec, holders, NOW, limit=1_000)
+    state, counts = ProviderState().plan_release("llm", spec, holders, NOW, limit=1_000)
 
-    assert list(out.values()) == [1, 0, 0]
-    assert list(state.keys) == ["a"], "nothing is noted of those who stay"
-
-
-def test_the_jobs_of_a_provider_that_is_not_declared_here_get_out_slowly() -> None:
-    _, at_the_gate = ProviderState(OPEN).plan_release("llm", None, [BREAKER], NOW + 30, limit=1_000)
-    _, at_a_limit = ProviderState().plan_release("llm", None, [LIMIT], NOW, limit=1_000)
-
-    assert (at_the_gate, at_a_limit) == ({BREAKER: 3}, {LIMIT: 2})
+    assert list(counts.values()) == [1, 0, 0]
+    assert list(state.keys) == ["a"], "nothing is recorded of those that stay"
 
 
-def test_nobody_who_does_not_know_the_limits_lets_jobs_out_while_somebody_does_who_knows_them() -> None:
+def test_the_jobs_of_a_provider_that_is_not_declared_here_are_released_slowly() -> None:
+    _, for_the_breaker = ProviderState(OPEN).plan_release("llm", None, [BREAKER], NOW + 30, limit=1_000)
+    _, for_a_limit = ProviderState().plan_release("llm", None, [LIMIT], NOW, limit=1_000)
+
+    assert (for_the_breaker, for_a_limit) == ({BREAKER: 3}, {LIMIT: 2})
+
+
+def test_a_worker_that_does_not_know_the_limits_releases_no_job_while_one_does_that_knows_them() -> None:
     spec = replace(LLM, limits=Limits(rate=Rate.of("50/s")))
     state, _ = ProviderState().plan_release("llm", spec, [LIMIT], NOW, limit=1_000)
 
@@ -431,5 +438,5 @@ def test_nobody_who_does_not_know_the_limits_lets_jobs_out_while_somebody_does_w
     assert state.plan_release("llm", None, [LIMIT], late - 0.001, limit=1_000) == (state, {LIMIT: 0})
     assert state.plan_release("llm", spec, [LIMIT], soon, limit=1_000)[1] == {LIMIT: 51}
     assert state.plan_release("llm", None, [LIMIT], late, limit=1_000)[1] == {LIMIT: 2}, (
-        "nobody seems to be left"
+        "no worker seems to know the limits"
     )

@@ -4,31 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.providers.breaker_state import (
-    BreakerState,
-)
+from holdfast.core.providers.breaker_state import BreakerState
 from holdfast.core.providers.ramp import LARGEST_RELEASE, Ramp
 from holdfast.core.providers.recovery import release
-from tests.unit.breakers import (
-    BAD,
-    BLOCKED,
-    BREAKER,
-    GOOD,
-    NOW,
-    judged,
-    told,
-    with_trial,
-)
+from tests.unit.breakers import BAD, BLOCKED, BREAKER, GOOD, NOW, after_calls, after_trial, with_trial
 
 
 @pytest.mark.clause("BRK-5")
 def test_held_jobs_go_out_in_steps_that_double_every_two_seconds() -> None:
-    gate = told(with_trial(BLOCKED, now=NOW + 300), now=NOW)
-    gate, _ = judged(gate, "a 1", GOOD, NOW + 300)
+    state = after_calls(with_trial(BLOCKED, now=NOW + 300), now=NOW)
+    state, _ = after_trial(state, "a 1", GOOD, NOW + 300)
 
     sizes = []
     for tenth in range(61):
-        gate, size = release(gate, BREAKER, NOW + 300 + tenth / 10)
+        state, size = release(state, BREAKER, NOW + 300 + tenth / 10)
         sizes += [(tenth / 10, size)] * bool(size)
 
     assert sizes == [(0.0, 3), (2.0, 6), (4.0, 12), (6.0, 24)]
@@ -36,12 +25,12 @@ def test_held_jobs_go_out_in_steps_that_double_every_two_seconds() -> None:
 
 @pytest.mark.clause("BRK-5")
 @given(st.lists(st.floats(0, 3_600), min_size=1, max_size=12))
-def test_however_late_somebody_looks_one_step_is_taken_at_a_time(pauses: list[float]) -> None:
-    gate, now, taken_at = BreakerState(ramp=Ramp(NOW, 3)), NOW, -1e9
+def test_however_late_a_worker_looks_one_step_is_taken_at_a_time(pauses: list[float]) -> None:
+    state, now, taken_at = BreakerState(ramp=Ramp(NOW, 3)), NOW, -1e9
     steps: list[int] = []
     for pause in pauses:
         now += pause
-        gate, size = release(gate, BREAKER, now)
+        state, size = release(state, BREAKER, now)
         if size:
             assert now - taken_at >= 2
             steps, taken_at = [*steps, size], now
@@ -50,15 +39,15 @@ def test_however_late_somebody_looks_one_step_is_taken_at_a_time(pauses: list[fl
 
 
 def test_a_job_held_just_as_the_release_ended_begins_another() -> None:
-    gate, size = release(BreakerState(), BREAKER, NOW)
+    state, size = release(BreakerState(), BREAKER, NOW)
 
-    assert (size, gate.ramp) == (3, Ramp(NOW + 2, 6))
+    assert (size, state.ramp) == (3, Ramp(NOW + 2, 6))
 
 
 def test_a_release_that_never_ends_stays_within_what_a_store_can_count() -> None:
-    gate, now, size = BreakerState(), NOW, 0
+    state, now, size = BreakerState(), NOW, 0
     for _ in range(100):
-        gate, size = release(gate, BREAKER, now)
+        state, size = release(state, BREAKER, now)
         now += 2
 
     assert size == LARGEST_RELEASE
@@ -67,4 +56,4 @@ def test_a_release_that_never_ends_stays_within_what_a_store_can_count() -> None
 def test_opening_again_ends_the_ramp() -> None:
     recovering = BreakerState(ramp=Ramp(NOW, 24))
 
-    assert told(recovering, *[BAD] * 10).ramp is None
+    assert after_calls(recovering, *[BAD] * 10).ramp is None

@@ -5,66 +5,54 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.providers.breaker import LONGEST_PAUSE
-from holdfast.core.providers.breaker_state import (
-    BreakerState,
-    with_probe,
-)
+from holdfast.core.providers.breaker_state import BreakerState, with_probe
 from holdfast.core.providers.override import OverrideKind
 from holdfast.core.providers.permission import CallPermission, call_permission
 from holdfast.core.providers.ramp import Ramp
 from holdfast.core.providers.recovery import release, seconds_to_next_release
-from tests.unit.breakers import (
-    BLOCKED,
-    BREAKER,
-    COOLDOWN,
-    HALF_OPEN,
-    NOW,
-    OPEN,
-    under,
-    with_trial,
-)
+from tests.unit.breakers import BLOCKED, BREAKER, COOLDOWN, HALF_OPEN, NOW, OPEN, under, with_trial
 
 
 @pytest.mark.clause("BRK-5")
-def test_towards_a_shut_gate_only_those_go_who_may_be_trials() -> None:
+def test_while_it_is_open_only_as_many_jobs_are_released_as_may_be_trials() -> None:
     trying = with_trial(HALF_OPEN)
 
-    assert [release(gate, BREAKER, NOW)[1] for gate in (OPEN, HALF_OPEN, trying, BLOCKED)] == [0, 3, 2, 0]
+    assert [release(state, BREAKER, NOW)[1] for state in (OPEN, HALF_OPEN, trying, BLOCKED)] == [0, 3, 2, 0]
     assert release(BLOCKED, BREAKER, NOW + LONGEST_PAUSE)[1] == 1
 
 
-def test_towards_a_shut_gate_too_one_step_is_taken_at_a_time() -> None:
+def test_while_it_is_open_too_one_step_is_taken_at_a_time() -> None:
     once, size = release(HALF_OPEN, BREAKER, NOW)
     assert size == 3
 
     assert release(once, BREAKER, NOW + 1.9) == (once, 0)
     assert seconds_to_next_release(once, NOW) == 2.0
-    assert release(once, BREAKER, NOW + 2)[1] == 3, "nobody came: others may try"
+    assert release(once, BREAKER, NOW + 2)[1] == 3, "no trial was taken: others may try"
 
 
-def test_jobs_that_can_go_to_a_backup_go_in_growing_steps_past_a_gate_that_is_shut() -> None:
-    gate, first = release(OPEN, BREAKER, NOW, elsewhere=True)
-    gate, too_early = release(gate, BREAKER, NOW + 1, elsewhere=True)
-    gate, second = release(gate, BREAKER, NOW + 2, elsewhere=True)
+def test_jobs_that_can_go_to_a_backup_go_in_growing_steps_past_an_open_breaker() -> None:
+    state, first = release(OPEN, BREAKER, NOW, elsewhere=True)
+    state, too_early = release(state, BREAKER, NOW + 1, elsewhere=True)
+    state, second = release(state, BREAKER, NOW + 2, elsewhere=True)
 
     assert (first, too_early, second) == (3, 0, 6)
-    assert call_permission(gate, BREAKER, NOW + 2, released=True) is CallPermission.NONE, "not through it"
+    assert call_permission(state, BREAKER, NOW + 2, released=True) is CallPermission.NONE, "not through it"
 
 
 @pytest.mark.parametrize(
-    "gate", [BreakerState(ramp=Ramp(NOW + 3_600, 6)), replace(HALF_OPEN, ramp=Ramp(NOW + 3_600, 3))]
+    "state", [BreakerState(ramp=Ramp(NOW + 3_600, 6)), replace(HALF_OPEN, ramp=Ramp(NOW + 3_600, 3))]
 )
-def test_a_step_that_is_further_off_than_steps_are_was_noted_by_a_clock_that_went_back(
-    gate: BreakerState,
+def test_a_step_that_is_further_off_than_steps_are_was_recorded_by_a_clock_that_went_back(
+    state: BreakerState,
 ) -> None:
-    after, size = release(gate, BREAKER, NOW)
+    after, size = release(state, BREAKER, NOW)
 
     assert size > 0
     assert after.ramp is not None
     assert after.ramp.at == NOW + 2
 
 
-def test_when_the_next_held_jobs_can_go_follows_from_the_gate() -> None:
+def test_when_the_next_held_jobs_can_go_follows_from_the_breaker() -> None:
     moves = [
         (BreakerState(), None),
         (BreakerState(ramp=Ramp(NOW + 2, 6)), 2.0),
@@ -79,4 +67,4 @@ def test_when_the_next_held_jobs_can_go_follows_from_the_gate() -> None:
         (under(OverrideKind.OBSERVE, OPEN), 0.0),
     ]
 
-    assert [seconds_to_next_release(gate, NOW) for gate, _ in moves] == [move for _, move in moves]
+    assert [seconds_to_next_release(state, NOW) for state, _ in moves] == [move for _, move in moves]
