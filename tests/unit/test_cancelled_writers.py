@@ -10,7 +10,7 @@ from holdfast.wiring.system import SystemClock
 
 
 def cancel_all_others() -> None:
-    """Do as `asyncio.run` does at the end, or when somebody presses Ctrl-C."""
+    """Do as `asyncio.run` does at the end, or at Ctrl-C."""
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
 

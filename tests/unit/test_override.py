@@ -66,7 +66,7 @@ def test_after_an_override_that_let_no_call_through_jobs_are_released_step_by_st
     assert cleared.ramp == Ramp(NOW + 1, 3)
 
 
-def test_an_override_leaves_a_release_under_way_as_it_is() -> None:
+def test_an_override_leaves_a_release_in_progress_as_it_is() -> None:
     recovering = BreakerState(ramp=Ramp(NOW + 1, 24))
 
     assert under(OverrideKind.OBSERVE, recovering).ramp == recovering.ramp

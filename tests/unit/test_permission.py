@@ -98,7 +98,7 @@ def test_a_slot_that_no_call_has_is_free_even_if_the_clock_was_set_back_under_it
     assert state.trials == (Trial("b 1", earlier + LEASE),)
 
 
-def test_a_call_that_is_under_way_keeps_its_slot_when_the_clock_is_set_back() -> None:
+def test_a_call_in_flight_keeps_its_slot_when_the_clock_is_set_back() -> None:
     state = extend_trials(with_trial(HALF_OPEN), {"a 1"}, NOW - 40)
 
     assert state.trials == (Trial("a 1", NOW - 40 + LEASE),)

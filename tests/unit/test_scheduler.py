@@ -37,7 +37,7 @@ class SlowStore:
 
 
 def pause_after(*, seconds: float, every: str) -> float:
-    """Have a tick submitted by a store that takes some seconds, and tell how long the ticker rests then."""
+    """Have a tick submitted by a store that takes some seconds, and return how long the scheduler rests then."""
     hold = Holdfast("sqlite:///never-made.db")
 
     @hold.every(every)
