@@ -126,7 +126,7 @@ def test_where_nothing_is_limited_every_call_begins_at_once() -> None:
     fleet = Fleet()
 
     assert fleet.ask("a", 100) == [Grant("", NOW)] * 100
-    assert (fleet.quota, fleet.keys) == (Quota(), {}), "and nothing is written down"
+    assert (fleet.quota, fleet.keys) == (Quota(), {}), "and nothing is written"
 
 
 def test_calls_are_spread_evenly_over_the_time_of_a_rate() -> None:

@@ -76,7 +76,7 @@ class Shelf:
 
     async def get(self, name: str, *, at_most: int) -> bytes:
         if self.is_away:
-            raise ArchiveUnavailable("it is shut")
+            raise ArchiveUnavailable("it is closed")
         if name not in self.files:
             raise ArchiveMissing(f"there is no {name}")
         return self.files[name]
