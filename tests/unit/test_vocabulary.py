@@ -89,8 +89,11 @@ RETIRED_IN_PROSE = {
 }
 """Words that name no actor, or name one by a metaphor: also in docstrings, comments, strings and pages."""
 
-STORED = {"told_at": "a column of the tickets in every database"}
-"""Names with a retired word that prose may use, because they are stored."""
+STORED = {
+    "told_at": "a column of the tickets in every database",
+    "If it was told, it told of an earlier failure.": "a comment in the body of a trigger, which databases keep",
+}
+"""What may contain a retired word because databases store it, each with its reason."""
 
 SPOKEN = (
     "face",
@@ -130,8 +133,9 @@ def prose(file: Path) -> Iterator[tuple[int, str]]:
 
 def retired_in(text: str) -> list[str]:
     """Return the names and words of *text* that contain a retired word."""
-    names = re.findall(r"[A-Za-z_]+", text)
-    return [name for name in names if name not in STORED and words_of(name) & RETIRED_IN_PROSE]
+    for stored in STORED:
+        text = re.sub(rf"(?<!\w){re.escape(stored)}(?!\w)", "", text)
+    return [name for name in re.findall(r"[A-Za-z_]+", text) if words_of(name) & RETIRED_IN_PROSE]
 
 
 def identifiers(module: Path) -> Iterator[tuple[int, str]]:
@@ -174,6 +178,7 @@ def test_no_identifier_uses_a_retired_word() -> None:
         ("Nobody was told.", ["Nobody", "told"]),
         ("def page_somebody(ticket): ...", ["page_somebody"]),
         ("told_at is the time of the notification", []),
+        ("tickets_told_at", ["tickets_told_at"]),
         ("We recommend the desktop; a toll booth is amended", []),
     ],
 )
@@ -200,10 +205,10 @@ def test_no_docstring_comment_string_or_page_has_a_retired_word(where: str) -> N
     assert found == []
 
 
-def test_every_stored_name_with_a_retired_word_is_still_in_use() -> None:
+def test_every_stored_text_with_a_retired_word_is_still_in_use() -> None:
     text = "\n".join(read(file) for file in TEXTS["src"])
 
-    assert [name for name in STORED if name not in text] == []
+    assert [stored for stored in STORED if stored not in text] == []
 
 
 def test_nothing_that_a_user_reads_has_a_retired_phrase() -> None:
