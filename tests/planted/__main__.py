@@ -7,8 +7,8 @@
     python -m tests.planted --bug drop-the-fence --seed 3 --times 20 --between 5
                                                      one life again and again; JSON lines
 
-The first table tells for each bug which guarantees it breaks, what found it and after how many tries;
-the second for each guarantee a bug under which its own tests fail. Exit 1 if a bug was not found.
+The first table says for each bug which guarantees it breaks, what found it and after how many tries;
+the second names for each guarantee a bug under which its own tests fail. Exit 1 if a bug was not found.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{23}([0-9a-f]{4})")
 
 
 class Verdict(NamedTuple):
-    """What came of the search for one bug."""
+    """The outcome of the search for one bug."""
 
     name: str
     simulated: Found | None = None
@@ -93,7 +93,7 @@ def _options() -> argparse.Namespace:
         "--bug", choices=BUGS, action="append", help="this one alone; may be given several times"
     )
     parser.add_argument("--recorded", action="store_true", help="look only where each bug was found last")
-    parser.add_argument("--record", action="store_true", help="write down where each bug was found")
+    parser.add_argument("--record", action="store_true", help="record where each bug was found")
     parser.add_argument("--seed", type=int, help="live through this one, with the bug or without any")
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--between", type=int, help="another seed to live through in between")
@@ -124,7 +124,7 @@ def _selfcheck(names: list[str], *, record: bool) -> int:
 
 
 def _searched(names: list[str]) -> Iterator[Verdict]:
-    """Search for each bug in every way that may find it, and print a line for each as it comes."""
+    """Search for each bug with every finder that may show it, and print a line for each as it comes."""
     _print(f"{'bug':32} {'breaks':14} {'seeds':>5} {'crash points':>12}  what was said")
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for verdict in pool.map(_search, names):
@@ -147,7 +147,7 @@ def _row(verdict: Verdict) -> str:
 
 
 def _said(verdict: Verdict) -> str:
-    """What was said when the bug came to light, without the rows, and with ids by their ends."""
+    """Return the violation that showed the bug, without the rows, and with ids by their ends."""
     found = verdict.simulated or verdict.walked
     if found is None:
         return f"its tests failed: {verdict.shown.failed[0]}" if verdict.shown.failed else "NOT FOUND"
@@ -156,13 +156,13 @@ def _said(verdict: Verdict) -> str:
 
 def _broken_clauses(names: list[str]) -> dict[str, bool]:
     """Run the tests of each guarantee under its bug, and all of them under none; print a line for each."""
-    wanted = [(bug, clause) for clause, bug in BROKEN_BY.items() if bug in names]
-    if not wanted:
+    checks = [(bug, clause) for clause, bug in BROKEN_BY.items() if bug in names]
+    if not checks:
         return {}
     _print("", f"{'guarantee':10} {'bug':32} {'tests failed':>12}  for example")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         healthy = pool.submit(by_tests, None, None)
-        broken = dict(zip(wanted, pool.map(by_tests, *zip(*wanted, strict=True)), strict=True))
+        broken = dict(zip(checks, pool.map(by_tests, *zip(*checks, strict=True)), strict=True))
     for (bug, clause), shown in broken.items():
         _print(_line(clause, bug, shown))
     _print(_line("all", "none", healthy.result()))

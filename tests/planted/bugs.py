@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BUGS: dict[str, Bug] = {
     bug.name: bug
-    for part in (
+    for module in (
         lease_bugs,
         engine_bugs,
         stage_bugs,
@@ -39,7 +39,7 @@ BUGS: dict[str, Bug] = {
         provider_bugs,
         letter_bugs,
     )
-    for bug in part.BUGS
+    for bug in module.BUGS
 }
 
 

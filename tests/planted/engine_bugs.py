@@ -1,4 +1,4 @@
-"""Mistakes in the worker: how it claims, keeps, lets go and stops."""
+"""Mistakes in the worker: how it claims jobs, extends leases, releases jobs and stops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _all_that_lost_a_worker(self: Any, claim: Claim) -> bool:
     return claim.suspect and self._registry.get(claim.name) is not None
 
 
-async def _start_suspects_later(self: Any, claims: list[Claim], asked_at: float) -> None:
+async def _start_quarantined_later(self: Any, claims: list[Claim], asked_at: float) -> None:
     async def later() -> int:
         return 0
 
@@ -68,7 +68,7 @@ async def _sleep_until_the_poll(self: Any) -> None:
 
 
 async def _sleep(claimer: Any, seconds: float) -> None:
-    """Hear nothing for a while; only a request to stop, or no test would ever end."""
+    """Ignore everything for a while but a request to stop, without which no test would ever end."""
     for _ in range(1_000):
         if not claimer._stop.made:
             await asyncio.sleep(seconds / 1_000)
@@ -78,7 +78,7 @@ async def _wait_for_a_hint(self: Any) -> None:
     await self._signal._woken.wait()
 
 
-async def _lease_until_an_instant_of_mine(self: Any, queue: str, room: int) -> list[Claim]:
+async def _lease_until_an_instant_of_the_worker(self: Any, queue: str, room: int) -> list[Claim]:
     ends_at = self._runtime.clock.now() + self._options.lease
     lease = ends_at - datetime.fromisoformat((await self._store.facts())["now"])
     claims: list[Claim] = await self._store.claim(self._worker, queue, limit=room, lease=lease)
@@ -101,12 +101,12 @@ async def _give_nothing_back(self: Any) -> None:
 
 
 async def _begin_what_was_read(self: Any) -> int:
-    await self._state_reader.read([suspect.attempt.claim for suspect in self._quarantine._waiting])
-    started: int = await _START_SUSPECTS(self)
+    await self._state_reader.read([waiting.attempt.claim for waiting in self._quarantine._waiting])
+    started: int = await _START_QUARANTINED(self)
     return started
 
 
-_START_SUSPECTS = Launcher.start_quarantined
+_START_QUARANTINED = Launcher.start_quarantined
 
 
 def _holds_nothing_back(self: Any) -> bool:
@@ -128,7 +128,7 @@ BUGS = (
         "workers-clock-decides",
         "A lease ends at an instant, and the worker knows what time it is.",
         ("JOB-4",),
-        (Swap(Claimer, "_claim", _lease_until_an_instant_of_mine),),
+        (Swap(Claimer, "_claim", _lease_until_an_instant_of_the_worker),),
     ),
     Bug(
         "keeper-gives-up",
@@ -183,13 +183,13 @@ BUGS = (
     ),
     Bug(
         "shutdown-drops-what-is-in-hand",
-        "The leases run out by themselves.",
+        "The leases expire without our help.",
         ("JOB-7",),
         (Swap(worker, "Interruption", _ShutdownIsALostLease),),
     ),
     Bug(
         "shutdown-waits-for-nothing",
-        "Tell everybody to stop, and go.",
+        "Request the stop, and go.",
         ("JOB-7",),
         (Swap(Worker, "_finish", _wait_for_nothing), Swap(Settler, "drain", _wait_for_nothing)),
     ),
@@ -201,15 +201,15 @@ BUGS = (
     ),
     Bug(
         "cancelled-suspect-put-back",
-        "Whoever lost a worker waits for its turn, also if it is to be cancelled.",
+        "A job that lost its worker waits for its turn, also if it is to be cancelled.",
         ("JOB-10",),
         (Swap(Quarantine, "takes", _all_that_lost_a_worker),),
     ),
     Bug(
         "suspects-wait-for-the-poll",
-        "The next round starts them.",
+        "The next poll starts them.",
         ("JOB-10",),
-        (Swap(Launcher, "start", _start_suspects_later),),
+        (Swap(Launcher, "start", _start_quarantined_later),),
     ),
     Bug(
         "suspects-read-before-they-begin",

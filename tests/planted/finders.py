@@ -1,4 +1,4 @@
-"""Three ways to find a bug: simulated lives, the walk over crash points, and the tests of a guarantee."""
+"""Three finders of bugs: simulated lives, the walk over crash points, and the tests of a guarantee."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PYTEST = [
 
 
 class Found(NamedTuple):
-    """How a bug came to light: after how many tries, the last of them where, and what was said then."""
+    """How a bug was found: after how many tries, where the last of them was, and which violation it showed."""
 
     tries: int
     where: str
@@ -45,7 +45,7 @@ class Found(NamedTuple):
 
 
 class Lived(NamedTuple):
-    """What one simulated life came to."""
+    """The outcome of one simulated life."""
 
     seed: int
     digest: str
@@ -102,7 +102,7 @@ def _place(walked: Walked) -> str:
 
 
 class Shown(NamedTuple):
-    """What the tests of a guarantee said."""
+    """The outcome of the tests of a guarantee."""
 
     failed: list[str]
     passed: int

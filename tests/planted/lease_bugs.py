@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _FENCE = "job.lease_token = want.value ->> 1"
 _FENCED = ("count_held", "held", "finish", "finish_overdue")
-_REPLAYED = "SELECT id, :now, 'replayed', json_object('generation', generation + 1) FROM holdfast_finished WHERE id = :id"
 _REPLAYED = "job.generation + 1), :meta)\n  FROM json_each(:ids)"
 _ONLY_READY = "           AND job.retry_after IS NULL\n"
 
@@ -89,7 +88,7 @@ def _cancel_and_say_done(
 
 
 def _without_index(name: str) -> list[tuple[int, str]]:
-    """Give the migrations as if nobody had thought of the index *name*."""
+    """Return the migrations without the index *name*."""
     made = re.compile(f"CREATE INDEX {name} [^;]*;")
     assert any(made.search(script) for _, script in schema.MIGRATIONS), f"there is no index {name}"
     return [(version, made.sub("", script)) for version, script in schema.MIGRATIONS]
@@ -104,7 +103,7 @@ BUGS = (
     ),
     Bug(
         "claim-without-priority",
-        "Oldest first is fair, and what else would anybody want?",
+        "Oldest first is fair, and fair is enough.",
         ("JOB-2",),
         (Sql("claimable", "job.priority DESC, ", ""),),
     ),
@@ -116,7 +115,7 @@ BUGS = (
     ),
     Bug(
         "claim-scans-the-table",
-        "The planner will find a way; one index less to maintain.",
+        "The planner will find a plan; one index less to maintain.",
         ("JOB-9",),
         (
             Swap(schema, "MIGRATIONS", _without_index("holdfast_jobs_ready")),
@@ -144,7 +143,7 @@ BUGS = (
     ),
     Bug(
         "fence-by-attempt",
-        "The attempt's number tells claims apart, too.",
+        "The attempt's number distinguishes claims, too.",
         ("JOB-6",),
         (
             Sql("claimable", "lease_token + 1, max(", "attempt + 1, max("),
@@ -153,7 +152,7 @@ BUGS = (
     ),
     Bug(
         "token-restarts-at-retry",
-        "A job that is brought back begins from scratch.",
+        "A job that is replayed begins from scratch.",
         ("JOB-6",),
         (Sql("retry", "generation + 1, job.lease_token + job.lease_token % 2", "generation + 1, 0"),),
     ),
@@ -207,7 +206,7 @@ BUGS = (
     ),
     Bug(
         "reclaim-without-event",
-        "Nobody reads the history of a crash.",
+        "The history of a crash is never read.",
         ("JOB-11",),
         (Sql("reclaim_history", " ORDER BY id, part", " WHERE false ORDER BY id, part"),),
     ),
@@ -219,13 +218,13 @@ BUGS = (
     ),
     Bug(
         "retry-anything",
-        "Whoever asks for a retry will have a reason.",
+        "An operator who asks for a retry will have a reason.",
         ("JOB-12",),
         (Sql("failed_jobs", "job.status = 'failed'", "true"), Sql("retry", "job.status = 'failed'", "true")),
     ),
     Bug(
         "cancel-from-outside",
-        "Cancelled means cancelled, whoever runs it.",
+        "Cancelled means cancelled, whichever worker runs it.",
         (),
         (Sql("cancel_queued", "   AND status = 'queued'\n", ""),),
     ),

@@ -44,7 +44,7 @@ _NOT_PLANNED = "   AND NOT EXISTS (SELECT 1 FROM holdfast_plans WHERE token = le
 # Steps.
 
 
-def _note_nothing(
+def _record_nothing(
     connection: sqlite3.Connection,
     job_ids: Sequence[str],
     now: int,
@@ -87,7 +87,7 @@ async def _those_that_went_before(self: Any, name: str, _: AutoReplay) -> AsyncI
 # Tickets.
 
 
-async def _told_and_then_tell(self: Any) -> float:
+async def _mark_then_notify(self: Any) -> float:
     rows = await self._store.tickets.take(limit=BATCH, lease=LEASE)
     await self._store.tickets.mark_notified([row.id for row in rows])
     for ticket in await self._render_tickets(rows):
@@ -95,7 +95,7 @@ async def _told_and_then_tell(self: Any) -> float:
     return float(self._options.poll_interval.total_seconds() * (0.5 + self._dice.roll()))
 
 
-async def _heard_by_somebody(self: Any, hook: Any, ticket: Ticket) -> None:
+async def _ignore_its_answer(self: Any, hook: Any, ticket: Ticket) -> None:
     await _CALL(self, hook, ticket)
 
 
@@ -151,8 +151,8 @@ BUGS = (
         "The row says how far it has come.",
         ("OPS-1",),
         (
-            Swap(dead_letters, "note_steps", _note_nothing),
-            Swap(replay_plans, "note_steps", _note_nothing),
+            Swap(dead_letters, "note_steps", _record_nothing),
+            Swap(replay_plans, "note_steps", _record_nothing),
         ),
     ),
     Bug(
@@ -166,7 +166,7 @@ BUGS = (
     ),
     Bug(
         "no-letter-at-the-deadline",
-        "A job that has timed out was in nobody's hands: there is nothing to repair.",
+        "A job that has timed out was held by no worker: there is nothing to repair.",
         ("DLQ-4",),
         (
             Schema(
@@ -239,9 +239,9 @@ BUGS = (
     ),
     Bug(
         "told-before-it-is-heard",
-        "Mark it first, or somebody else tells of it as well.",
+        "Mark it first, or another worker notifies of it as well.",
         ("DLQ-4",),
-        (Swap(TicketNotifier, "run_once", _told_and_then_tell),),
+        (Swap(TicketNotifier, "run_once", _mark_then_notify),),
     ),
     Bug(
         "children-again-with-every-generation",
@@ -251,9 +251,9 @@ BUGS = (
     ),
     Bug(
         "told-to-the-deaf",
-        "The hook was called, and what it makes of it is its own affair.",
+        "The hook was called; whether it succeeded is its own affair.",
         ("DLQ-4",),
-        (Swap(TicketNotifier, "_call", _heard_by_somebody),),
+        (Swap(TicketNotifier, "_call", _ignore_its_answer),),
     ),
     Bug(
         "deleted-before-it-is-archived",
@@ -263,7 +263,7 @@ BUGS = (
     ),
     Bug(
         "deleted-without-a-manifest",
-        "The records are there; whoever wants them will find them.",
+        "The records are there; an operator will find them.",
         ("DLQ-3",),
         (Swap(Archiver, "_put", _do_without_a_manifest),),
     ),
@@ -303,7 +303,7 @@ BUGS = (
     ),
     Bug(
         "token-restarts-at-restore",
-        "Nobody holds it, so it has no token.",
+        "No worker holds it, so it has no token.",
         ("DLQ-3",),
         (Sql("restore_job", ":attempt, :generation, :lease_token", ":attempt, :generation, 0"),),
     ),

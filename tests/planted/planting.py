@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Outdated(Exception):
-    """The code has changed, and the patch does not fit it any more; write it anew."""
+    """The code has changed, and the patch does not fit it any more; write it again for the new code."""
 
 
 class Patch(Protocol):
@@ -41,7 +41,7 @@ class Sql:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """Let whoever reads the statement read the other wording."""
+        """Return the other wording to every reader of the statement."""
         healthy, read = SQL[self.statement], Statements.__getitem__
         if self.old not in healthy:
             raise Outdated(f"{self.statement}.sql does not say {self.old!r}")
@@ -64,7 +64,7 @@ class Schema:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """Let whoever makes a schema make the other one."""
+        """Create every schema with the other wording."""
         healthy = schema.MIGRATIONS
         sick = [(version, script.replace(self.old, self.new)) for version, script in healthy]
         if sick == healthy:
@@ -112,7 +112,7 @@ def _takes_as_much(value: Any, healthy: Any) -> bool:
 
 @dataclass(frozen=True)
 class Bug:
-    """A mistake: its story as its author would tell it, the guarantees it breaks, and the lines it consists of.
+    """A mistake: its reason in the words of its author, the guarantees it breaks, and the lines it consists of.
 
     Not every rule of the protocol has a guarantee of its own; a bug that breaks none of them is still a bug.
     """

@@ -2,7 +2,7 @@
 
     python -m pytest -p tests.planted.plugin --plant drop-the-fence --shows JOB-6 tests/contract
 
-Whoever does not load it with `-p` never meets it.
+It has no effect unless it is loaded with `-p`.
 """
 
 from __future__ import annotations

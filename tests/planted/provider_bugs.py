@@ -1,4 +1,4 @@
-"""Mistakes around providers: gates, trials, held jobs, limits and backups."""
+"""Mistakes around providers: breakers, trials, held jobs, limits and backups."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _ASK = Admission.acquire
 _AN_HOUR = 3_600.0
 
 
-# Gates and trials.
+# Breakers and trials.
 
 
-def _open_for_the_late(
+def _close_for_the_late(
     state: BreakerState, breaker: Breaker, reports: Iterable[CallReport], now: float
 ) -> tuple[BreakerState, list[BreakerChange]]:
     listed = list(reports)
@@ -66,14 +66,14 @@ def _remember_all(state: BreakerState, breaker: Breaker, report: CallReport, now
     return replace(state, seen=seen, denials=state.denials if failed else 0)
 
 
-async def _everybody_pays(self: Any, permit: Permit, failure: Any) -> bool:
+async def _every_trial_pays(self: Any, permit: Permit, failure: Any) -> bool:
     outcome = provider.outcome_of(failure)
     wait = None if failure.wait is None else failure.wait.total_seconds()
     counted = await permit.ended(outcome, wait=wait)
     return outcome in BAD_OUTCOMES and not counted and not permit.is_trial
 
 
-async def _wait_for_nobody(self: Any) -> None:
+async def _wait_for_no_call(self: Any) -> None:
     return
 
 
@@ -129,7 +129,7 @@ async def _ask_for_one_customer(self: Any, spec: Any, request: PermitRequest) ->
     return await _ASK(self, spec, request._replace(key="customer 0") if request.key else request)
 
 
-def _share_by_heart(
+def _share_alone(
     shares: Mapping[str, Share], limit: int, worker: str, *, using: int, requested: int, now: float
 ) -> dict[str, Share]:
     return {worker: Share(min(limit, max(using, requested)), requested, now + LEASE)}
@@ -146,7 +146,7 @@ BUGS = (
         "late-result-opens",
         "It has answered, so it is back.",
         ("BRK-3",),
-        (Swap(link, "apply_reports", _open_for_the_late),),
+        (Swap(link, "apply_reports", _close_for_the_late),),
     ),
     Bug(
         "generation-ignored",
@@ -162,7 +162,7 @@ BUGS = (
     ),
     Bug(
         "trial-slot-never-returned",
-        "Whoever took a slot gives it back.",
+        "A worker that took a slot gives it back.",
         ("BRK-3",),
         (Swap(permission, "TRIAL_LEASE", _AN_HOUR),),
     ),
@@ -170,13 +170,13 @@ BUGS = (
         "trial-costs-an-attempt",
         "It was tried, so it counts.",
         ("BRK-2",),
-        (Swap(ProviderCalls, "_report_failure", _everybody_pays),),
+        (Swap(ProviderCalls, "_report_failure", _every_trial_pays),),
     ),
     Bug(
         "refusal-stops-the-trial-beside-it",
         "The job is held, so its other calls can go as well.",
         (),
-        (Swap(ProviderCalls, "_wait_for_other_calls", _wait_for_nobody),),
+        (Swap(ProviderCalls, "_wait_for_other_calls", _wait_for_no_call),),
     ),
     Bug(
         "attempt-burnt-while-open",
@@ -192,19 +192,19 @@ BUGS = (
     ),
     Bug(
         "stampede-on-closing",
-        "It is back: everybody out.",
+        "It is back: release all jobs.",
         ("BRK-5",),
         (Swap(provider_state, "release", _release_all),),
     ),
     Bug(
         "held-forgotten-after-the-first-step",
-        "Those who are out bring the others along.",
+        "The first to be released bring the others along.",
         ("BRK-5",),
         (Swap(provider_state, "release", _release_a_few),),
     ),
     Bug(
         "rate-granted-twice",
-        "Moments that far off were reserved by somebody who is dead by now.",
+        "Moments that far off were reserved by a worker that is dead by now.",
         ("BRK-6",),
         (Swap(Quota, "start_time", _take_what_is_far_off),),
     ),
@@ -218,7 +218,7 @@ BUGS = (
         "share-without-the-others",
         "A worker knows best what it needs.",
         ("BRK-6",),
-        (Swap(limits, "reallocate_share", _share_by_heart),),
+        (Swap(limits, "reallocate_share", _share_alone),),
     ),
     Bug(
         "key-kept-for-ever",

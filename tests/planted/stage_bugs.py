@@ -28,7 +28,7 @@ def _remember_nothing(self: Any, stages: Any, signals: Any) -> None:
     self._state.load({}, signals)
 
 
-async def _give_up_without_a_word(self: Any, now: Any, failure: Failure) -> StageFailed:
+async def _give_up_without_a_record(self: Any, now: Any, failure: Failure) -> StageFailed:
     return StageFailed(str(now.place), failure)
 
 
@@ -84,7 +84,7 @@ BUGS = (
         "failed-stage-not-recorded",
         "The job fails in a moment, and says why.",
         ("STG-3",),
-        (Swap(Stages, "_give_up", _give_up_without_a_word),),
+        (Swap(Stages, "_give_up", _give_up_without_a_record),),
     ),
     Bug(
         "one-attempt-too-many",

@@ -54,7 +54,7 @@ def _admit_lower(submission: Submission, latest: Earlier | None) -> Receipt | No
     return None
 
 
-def _admit_unasked(submission: Submission, latest: Earlier | None) -> Receipt | None:
+def _admit_without_a_request(submission: Submission, latest: Earlier | None) -> Receipt | None:
     if latest is not None and submission.version == latest.version:
         return stand_in(submission, latest)
     return _admit_equal(submission, latest)
@@ -92,7 +92,7 @@ BUGS = (
     ),
     Bug(
         "key-of-everybody",
-        "A key is a key, whoever uses it.",
+        "A key is a key, whichever owner uses it.",
         ("IDM-1",),
         (Sql("taken_key", "owner = :owner AND ", ""),),
     ),
@@ -134,9 +134,9 @@ BUGS = (
     ),
     Bug(
         "rerun-unasked",
-        "A higher version says clearly enough what is wanted.",
+        "A higher version says clearly enough what is asked for.",
         ("IDM-3",),
-        (Swap(submitting, "admit_version", _admit_unasked),),
+        (Swap(submitting, "admit_version", _admit_without_a_request),),
     ),
     Bug(
         "effect-key-per-attempt",

@@ -101,7 +101,7 @@ def test_a_bug_is_there_while_it_is_planted_and_gone_afterwards(name: str) -> No
 
 
 def whole_engine(name: str) -> list[Any]:
-    """What the patches of a bug change, as it is now."""
+    """Return the current values of what the patches of a bug change."""
     return [
         schema.MIGRATIONS
         if isinstance(patch, Schema)
@@ -119,7 +119,7 @@ def whole_engine(name: str) -> list[Any]:
         Sql("claimable", "a text that is not there", ""),
         Schema("a text that is not there", ""),
         Swap(Worker, "a_method_that_is_not_there", None),
-        Swap(Claimer, "run_once", lambda self, an_argument_that_nobody_gives: None),
+        Swap(Claimer, "run_once", lambda self, an_argument_that_no_caller_passes: None),
     ],
 )
 def test_a_patch_that_does_not_fit_the_code_is_refused(patch: Sql | Swap | Schema) -> None:

@@ -22,19 +22,19 @@ _UNSEEN = "AND job.signals <= want.seen\n                 "
 
 
 def _without_notices() -> list[tuple[int, str]]:
-    """Give the migrations as if nobody had thought of those who wait for others."""
+    """Return the migrations without the trigger that wakes jobs which wait for others."""
     made = re.compile(r"CREATE TRIGGER holdfast_note_end .*?\nEND;", re.DOTALL)
     assert any(made.search(script) for _, script in schema.MIGRATIONS), "there is no such trigger"
     return [(version, made.sub("", script)) for version, script in schema.MIGRATIONS]
 
 
-async def _hear_pauses_once(self: Any) -> None:
+async def _read_pauses_once(self: Any) -> None:
     if self.paused is None:
         self.paused = frozenset(pause.queue for pause in await self._store.queues.paused())
         self._wake_worker()
 
 
-async def _count_by_my_clock(self: Any, queue: str, room: int) -> list[Claim]:
+async def _count_by_the_workers_clock(self: Any, queue: str, room: int) -> list[Claim]:
     ahead = self._runtime.clock.now() - datetime.fromisoformat((await self._store.facts())["now"])
     claims = await self._store.claim(self._worker, queue, limit=room, lease=self._options.lease)
     left = [None if each.time_left is None else each.time_left - ahead.total_seconds() for each in claims]
@@ -78,13 +78,13 @@ BUGS = (
     ),
     Bug(
         "workers-clock-ends-it",
-        "The worker knows how late it is, so nobody else needs to be asked.",
+        "The worker knows how late it is, so the store need not be asked.",
         ("SLA-2",),
-        (Swap(Claimer, "_claim", _count_by_my_clock), Swap(attempt, "time_out", _end_at_once)),
+        (Swap(Claimer, "_claim", _count_by_the_workers_clock), Swap(attempt, "time_out", _end_at_once)),
     ),
     Bug(
         "sweep-keeps-the-token",
-        "The job has ended, so nobody will ask for its token.",
+        "The job has ended, so no worker will ask for its token.",
         (),
         (Sql("expire", "lease_token + (status = 'processing')", "lease_token"),),
     ),
@@ -108,13 +108,13 @@ BUGS = (
     ),
     Bug(
         "accepted-twice",
-        "Whoever accepts a result that was accepted before changes nothing.",
+        "To accept a result that was accepted before changes nothing.",
         ("SLA-4",),
         (Sql("accept_late", "   AND status = 'failed'\n", ""),),
     ),
     Bug(
         "ends-told-to-nobody",
-        "Whoever waits for a job looks now and then.",
+        "A job that waits for another polls now and then.",
         (),
         (Swap(schema, "MIGRATIONS", _without_notices()),),
     ),
@@ -138,7 +138,7 @@ BUGS = (
     ),
     Bug(
         "signal-before-the-wait-is-missed",
-        "Whoever waits is woken by the next signal.",
+        "A job that waits is woken by the next signal.",
         (),
         (Sql("requeue", _SIGNALLED, ""), Sql("requeue", _UNSEEN, "")),
     ),
@@ -152,6 +152,6 @@ BUGS = (
         "pauses-heard-at-the-start",
         "Ask once which queues are paused; the question costs a query.",
         (),
-        (Swap(Maintenance, "_read_paused_queues", _hear_pauses_once),),
+        (Swap(Maintenance, "_read_paused_queues", _read_pauses_once),),
     ),
 )

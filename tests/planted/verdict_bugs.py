@@ -1,4 +1,4 @@
-"""Mistakes in what is made of a failure: whether it is tried again, and when."""
+"""Mistakes in the decision after a failure: whether it is tried again, and when."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _meanings(*classes: ErrorClass, retryable: bool) -> dict[ErrorClass, Meaning
     return {**MEANINGS, **{name: replace(MEANINGS[name], retryable=retryable) for name in classes}}
 
 
-def _wait_as_long_as_we_like(self: Any, attempt: int, failure: Any, *, roll: float) -> timedelta:
+def _wait_as_the_backoff_says(self: Any, attempt: int, failure: Any, *, roll: float) -> timedelta:
     delay: timedelta = self.backoff.delay(attempt, roll=roll)
     return delay
 
@@ -42,8 +42,8 @@ BUGS = (
     ),
     Bug(
         "retry-after-ignored",
-        "The backoff grows by itself, so nobody has to ask for time.",
+        "The backoff grows anyway, so a service need not ask for time.",
         (),
-        (Swap(RetryPolicy, "delay", _wait_as_long_as_we_like),),
+        (Swap(RetryPolicy, "delay", _wait_as_the_backoff_says),),
     ),
 )

@@ -1,4 +1,4 @@
-"""Mistakes of jobs that wait: they are run again, and what they did and heard has to be the same."""
+"""Mistakes of jobs that wait: they are run again, and their submissions and signals have to be the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.planted.planting import Bug, Swap
 if TYPE_CHECKING:
     from datetime import timedelta
 
-_healthy_hearing = Suspension._take_signal
+_TAKE_SIGNAL = Suspension._take_signal
 
 
 def _known_by_its_order(name: str, owner: str, mark: str) -> str | None:
@@ -32,14 +32,14 @@ class _Left(list[Any]):
 
 
 async def _leave_the_signal(self: Any, place: StageKey, name: str, timeout: timedelta | None) -> StageRow:
-    """Hear what no wait has written down so far."""
+    """Take what no wait has stored so far."""
     taken = {
         json.loads(row.result or "{}").get("number")
         for row in self._state.rows.values()
         if row.key.name == f"@signal {name}"
     }
     self._untaken_signals = _Left(signal for signal in self._untaken_signals if signal.number not in taken)
-    return await _healthy_hearing(self, place, name, timeout)
+    return await _TAKE_SIGNAL(self, place, name, timeout)
 
 
 async def _say_that_the_time_is_over(self: Any, place: StageKey, message: str) -> StageRow:
@@ -56,7 +56,7 @@ BUGS = (
     ),
     Bug(
         "signal-left-for-the-next",
-        "What a wait took is in the store; whoever waits beside it will see that.",
+        "What a wait took is in the store; a wait beside it will see that.",
         (),
         (Swap(Suspension, "_take_signal", _leave_the_signal),),
     ),

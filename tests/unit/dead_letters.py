@@ -23,7 +23,7 @@ def a_letter(
     replays: int = 0,
 ) -> Letter:
     """Return the letter of a job that failed after three attempts."""
-    told = {
+    failure_fields = {
         "error_class": error_class.value,
         "message": "no luck",
         "stack": "Traceback: no luck",
@@ -39,7 +39,7 @@ def a_letter(
         queue="default",
         owner="anna",
         generation=1,
-        failure=Failure.from_dict(told),
+        failure=Failure.from_dict(failure_fields),
         attempt=3,
         holds=2,
         first_reason="no answer within 60 s",

@@ -1,4 +1,4 @@
-"""A service on this machine's loopback that fails in the way a test asks for."""
+"""A service on this machine's loopback that fails as a test asks."""
 
 from __future__ import annotations
 

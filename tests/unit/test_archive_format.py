@@ -82,14 +82,14 @@ def test_the_same_records_are_the_same_bytes(record: dict[str, Any]) -> None:
     assert pack([record]) == pack([turned])
 
 
-def test_the_bytes_tell_nothing_of_when_they_were_packed() -> None:
+def test_the_bytes_say_nothing_of_when_they_were_packed() -> None:
     packed = pack([{"letter": {}}])
 
     assert packed.data[4:8] == bytes(4)
     assert packed.sha256 == hashlib.sha256(packed.data).hexdigest()
 
 
-def test_a_record_that_is_not_sealed_is_not_packed() -> None:
+def test_a_record_that_is_not_encrypted_is_not_packed() -> None:
     with pytest.raises(ValueError, match=r"is not encrypted; pass it through encrypt_record\(\)"):
         pack([{"letter": {}, "sealed": "x"}, {"letter": {}, "private": {"password": "hunter2"}}])
 
@@ -169,27 +169,27 @@ def test_a_key_that_is_there_twice_is_damage_wherever_it_is() -> None:
 
 
 @given(OBJECTS)
-def test_what_was_sealed_comes_back(private: dict[str, Any]) -> None:
+def test_what_was_encrypted_comes_back(private: dict[str, Any]) -> None:
     record = {"letter": {"n": 1}, "job": {}, "steps": [], "events": [], "private": private}
 
-    sealed = encrypt_record(record, backwards)
+    encrypted = encrypt_record(record, backwards)
 
-    assert set(sealed) == {"letter", "job", "steps", "events", "sealed"}
-    assert decrypt_record(sealed, backwards) == record
+    assert set(encrypted) == {"letter", "job", "steps", "events", "sealed"}
+    assert decrypt_record(encrypted, backwards) == record
 
 
 def test_nothing_private_stays_readable() -> None:
     record = {"letter": {"error": "refused"}, "private": {"arguments": {"password": "hunter2"}}}
 
-    sealed = encrypt_record(record, lambda text: hashlib.sha256(text.encode()).hexdigest())
+    encrypted = encrypt_record(record, lambda text: hashlib.sha256(text.encode()).hexdigest())
 
-    assert "hunter2" not in repr(sealed)
-    assert sealed["letter"] == {"error": "refused"}
+    assert "hunter2" not in repr(encrypted)
+    assert encrypted["letter"] == {"error": "refused"}
     assert "private" in record
 
 
 @pytest.mark.parametrize("record", [{}, {"sealed": None}, {"sealed": {}}])
-def test_a_record_without_a_sealed_part_is_damaged(record: dict[str, Any]) -> None:
+def test_a_record_without_an_encrypted_part_is_damaged(record: dict[str, Any]) -> None:
     with pytest.raises(ArchiveDamaged, match=r"has no encrypted part; take it from a copy"):
         decrypt_record(record, backwards)
 
@@ -197,20 +197,22 @@ def test_a_record_without_a_sealed_part_is_damaged(record: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     "changes", [{"letter": {"n": 2}}, {"job": {}}, {"sealed": backwards('{"private":{}}')}]
 )
-def test_a_readable_part_that_is_not_the_one_it_was_sealed_with_is_damaged(changes: dict[str, Any]) -> None:
-    sealed = encrypt_record({"letter": {"n": 1}, "private": {"n": 2}}, backwards)
+def test_a_readable_part_that_is_not_the_one_it_was_encrypted_with_is_damaged(
+    changes: dict[str, Any],
+) -> None:
+    encrypted = encrypt_record({"letter": {"n": 1}, "private": {"n": 2}}, backwards)
 
     with pytest.raises(ArchiveDamaged, match="does not match its encrypted part"):
-        decrypt_record(sealed | changes, backwards)
+        decrypt_record(encrypted | changes, backwards)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null"])
-def test_a_sealed_part_that_is_no_object_is_damaged(text: str) -> None:
+def test_an_encrypted_part_that_is_no_object_is_damaged(text: str) -> None:
     with pytest.raises(ArchiveDamaged, match=r"^an encrypted part of the archive is damaged"):
         decrypt_record({"sealed": text}, str)
 
 
-def test_a_name_tells_the_instant_and_the_contents() -> None:
+def test_a_name_contains_the_instant_and_the_contents() -> None:
     east = NOON.astimezone(timezone(timedelta(hours=9)))
 
     assert records_name("0123456789abcdef", at=east) == "letters-20260501T120000000000Z-01234567.jsonl.gz"

@@ -49,7 +49,7 @@ AGAIN = a_job("queued", attempt=1, token=2)
 LOST = AGAIN._replace(losses=1)
 EXCUSED = AGAIN._replace(excused=1)
 RUNNING_AGAIN = a_job("processing", attempt=2, token=3)
-SUSPECT = a_job("processing", attempt=1, token=3, suspicion=1)
+SUSPECTED = a_job("processing", attempt=1, token=3, suspicion=1)
 WAITING = PARKED._replace(waiting=1)
 HELD = PARKED._replace(held_by="model")
 LATE = a_job("failed", deadline=EARLIER, timed_out_at=EARLIER)
@@ -104,7 +104,7 @@ FORBIDDEN = [
     ("a job that lost its worker was claimed without suspicion, or another one with it", Step(LOST, RUNNING_AGAIN)),
     ("a job that lost its worker was claimed without suspicion, or another one with it", Step(EXCUSED, RUNNING_AGAIN._replace(attempt=1))),
     ("a job that lost its worker was claimed without suspicion, or another one with it", Step(QUEUED, RUNNING._replace(attempt=0, suspicion=1))),
-    ("a claim that spent no attempt, or several", Step(LOST, SUSPECT._replace(attempt=2))),
+    ("a claim that spent no attempt, or several", Step(LOST, SUSPECTED._replace(attempt=2))),
     ("a lease that had run out when it began", Step(QUEUED, RUNNING._replace(lease_ends=NOW))),
     ("a lease that had run out when it began", Step(QUEUED, RUNNING._replace(lease_ends=None))),
     ("a job was made ready before its time", Step(PARKED, AGAIN)),
@@ -118,8 +118,8 @@ RULES = (auditor._always, auditor._late, auditor._revived, auditor._ended_in_tim
 
 ALLOWED = {
     "a claim": Step(QUEUED, RUNNING),
-    "a claim of a job that lost its worker": Step(LOST, SUSPECT),
-    "a claim of a job that lost its worker by another job's crash": Step(EXCUSED, SUSPECT._replace(attempt=0)),
+    "a claim of a job that lost its worker": Step(LOST, SUSPECTED),
+    "a claim of a job that lost its worker by another job's crash": Step(EXCUSED, SUSPECTED._replace(attempt=0)),
     "an extension": Step(RUNNING, RUNNING._replace(lease_ends=LATER + 1)),
     "an extension by a clock that was set back": Step(RUNNING, RUNNING._replace(lease_ends=NOW + 1), leased_at=LATER),
     "a good end": Step(RUNNING, DONE),
@@ -133,9 +133,9 @@ ALLOWED = {
     "a cancelled job that waited": Step(QUEUED, a_job("cancelled", token=0, attempt=0, worker=None), OTHER),
     "a sweep that ends what is late": Step(RUNNING._replace(deadline=EARLIER), LATE._replace(token=2, timed_out_at=NOW), OTHER),
     "a late result": Step(LATE, LATE_RESULT),
-    "a late result that somebody accepts": Step(LATE_RESULT, LATE_RESULT._replace(status="completed", result="1")),
+    "a late result that an operator accepts": Step(LATE_RESULT, LATE_RESULT._replace(status="completed", result="1")),
     "a wait that a signal ends": Step(WAITING, AGAIN._replace(signals=1), OTHER),
-    "a held job that is let out": Step(HELD, AGAIN._replace(let_out_by="model"), OTHER),
+    "a held job that is released": Step(HELD, AGAIN._replace(let_out_by="model"), OTHER),
     "a failed job that is brought back": Step(FAILED, a_job("queued", token=2, generation=2), OTHER),
 }  # fmt: skip
 

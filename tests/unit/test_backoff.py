@@ -165,11 +165,11 @@ def test_a_policy_may_wait_longer_than_five_minutes_if_it_says_so() -> None:
         timedelta(hours=1),
         replace(Failure.of(ErrorClass.RATE_LIMITED, ""), wait=timedelta(minutes=50)),
     )
-    patient = RetryPolicy(3, Backoff.none(), max_wait=hour)
+    with_max_wait = RetryPolicy(3, Backoff.none(), max_wait=hour)
 
     assert RetryPolicy(3, Backoff.none()).delay(1, asked, roll=1) == CEILING
-    assert patient.delay(1, asked, roll=1) == timedelta(minutes=50)
-    assert patient.delay(1, replace(asked, wait=2 * hour), roll=1) == hour
+    assert with_max_wait.delay(1, asked, roll=1) == timedelta(minutes=50)
+    assert with_max_wait.delay(1, replace(asked, wait=2 * hour), roll=1) == hour
     assert RetryPolicy(3, Backoff.constant("1h"), hour).delay(1, replace(asked, wait=None), roll=1) == hour
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark measures, and what it makes of its figures; the measuring itself is `make bench`."""
+"""What the benchmark measures, and how it summarizes its measurements; the measuring itself is `make bench`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from bench.report import BARS, Record, Report
 
 
 def a_record(measure: str, store: str, engine: str, value: float, *, setting: str = "default") -> Record:
-    figure = "p50_ms" if measure == "pickup" else "per_second"
-    return {"key": (measure, store, engine, setting), "round": 1, "result": {figure: value}}
+    unit = "p50_ms" if measure == "pickup" else "per_second"
+    return {"key": (measure, store, engine, setting), "round": 1, "result": {unit: value}}
 
 
 def test_every_engine_is_measured_where_it_keeps_its_jobs() -> None:

@@ -10,7 +10,7 @@ from holdfast.wiring.system import SystemClock
 
 
 def cancel_all_others() -> None:
-    """Do as `asyncio.run` does at the end, or when somebody presses Ctrl-C."""
+    """Do as `asyncio.run` does at the end, or at Ctrl-C."""
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
 
@@ -22,11 +22,11 @@ async def test_what_was_posted_is_written_all_the_same() -> None:
         written.extend(batch)
         return [None] * len(batch)
 
-    gatherer = Batcher(write, limit=10, name="test")
-    gatherer.post(1)
+    batcher = Batcher(write, limit=10, name="test")
+    batcher.post(1)
     cancel_all_others()
 
-    await gatherer.drain()
+    await batcher.drain()
 
     assert written == [1]
 
@@ -38,12 +38,12 @@ async def test_a_later_post_takes_along_what_was_left() -> None:
         written.extend(batch)
         return batch
 
-    gatherer = Batcher(write, limit=10, name="test")
-    gatherer.post(1)
+    batcher = Batcher(write, limit=10, name="test")
+    batcher.post(1)
     cancel_all_others()
     await asyncio.sleep(0)
 
-    await gatherer.ask(2)
+    await batcher.ask(2)
 
     assert written == [1, 2]
 
@@ -87,11 +87,11 @@ async def test_a_question_that_joins_a_cancelled_write_is_answered() -> None:
     async def write(batch: list[int]) -> list[int]:
         return batch
 
-    gatherer = Batcher(write, limit=10, name="test")
-    gatherer.post(1)
+    batcher = Batcher(write, limit=10, name="test")
+    batcher.post(1)
     cancel_all_others()
 
     async with asyncio.timeout(5):
-        answer = await gatherer.ask(2)
+        answer = await batcher.ask(2)
 
     assert answer == 2

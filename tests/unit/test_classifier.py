@@ -34,7 +34,7 @@ SECRET = "sk-very-secret"
 
 
 class ShopError(Exception):
-    """An exception of somebody's application."""
+    """An exception of an application."""
 
 
 class OutOfStockError(ShopError):
@@ -51,7 +51,7 @@ class Answer:
 
 
 class ServiceError(Exception):
-    """An exception of a client library that nobody has heard of."""
+    """An exception of a client library that is not known."""
 
     def __init__(self, response: object) -> None:
         super().__init__("the service said no")
@@ -127,7 +127,7 @@ class Essay(BaseModel):
 
 
 @pytest.mark.clause("FAIL-2")
-def test_a_payload_that_does_not_validate_is_final_and_its_content_is_not_told() -> None:
+def test_a_payload_that_does_not_validate_is_final_and_its_content_is_not_shown() -> None:
     with pytest.raises(ValidationError) as caught:
         Essay.model_validate({"words": SECRET})
 
@@ -203,7 +203,7 @@ def test_a_known_error_outweighs_what_it_was_raised_from() -> None:
     assert classify(caused(TimeoutError(), KeyError("x"))).error_class is ErrorClass.NETWORK_TIMEOUT
 
 
-def test_what_was_being_handled_lends_patience() -> None:
+def test_what_was_being_handled_can_make_an_error_retryable() -> None:
     failure = classify(during(ShopError(), ServiceError(Answer(429, {"retry-after": "20"}))))
 
     assert failure.error_class is ErrorClass.RATE_LIMITED
@@ -212,14 +212,14 @@ def test_what_was_being_handled_lends_patience() -> None:
 
 
 @pytest.mark.parametrize("handled", [KeyError("x"), ServiceError(Answer(404))])
-def test_what_was_being_handled_does_not_take_patience_away(handled: Exception) -> None:
+def test_what_was_being_handled_does_not_make_an_error_final(handled: Exception) -> None:
     failure = classify(during(ShopError(), handled))
 
     assert (failure.error_class, failure.retryable) == (ErrorClass.UNKNOWN, True)
 
 
 def wrapper(beneath: BaseException | None = None, **places: Any) -> Exception:
-    """A lost connection as `requests` tells it: with what it was made from among its arguments, or elsewhere."""
+    """A lost connection as `requests` reports it: with what it was made from among its arguments, or elsewhere."""
     kind = type("ConnectionError", (OSError,), {"__module__": "requests.exceptions"})
     error: Exception = kind(beneath) if beneath else kind("pool")
     for place, value in places.items():
@@ -278,9 +278,9 @@ def test_a_failed_connection_stays_one_whatever_led_to_it() -> None:
 
 
 def test_a_hundred_links_are_looked_at_and_no_more() -> None:
-    def under(strangers: int) -> Exception:
+    def under(unknown_errors: int) -> Exception:
         error: Exception = KeyError("deep")
-        for _ in range(strangers):
+        for _ in range(unknown_errors):
             error = caused(ShopError(), error)
         return error
 
@@ -371,7 +371,7 @@ def test_in_a_group_a_wait_that_was_asked_for_counts_more_than_none() -> None:
     assert classify(ExceptionGroup("two", [TimeoutError(), asked])).wait == timedelta(seconds=3)
 
 
-def test_a_group_with_a_stranger_in_it_may_have_sent() -> None:
+def test_a_group_with_an_unknown_error_in_it_may_have_sent() -> None:
     failure = classify(ExceptionGroup("two", [ServiceError(Answer(429)), ShopError()]))
 
     assert failure.retryable
@@ -546,9 +546,9 @@ def test_a_message_is_one_line_of_bounded_length(text: str, notes: list[str]) ->
 
 @pytest.mark.clause("FAIL-3", "messages")
 def test_a_message_carries_no_traceback_and_no_path() -> None:
-    told = "failed at /srv/app/grade.py and C:\\jobs\\a.txt\nTraceback (most recent call last):\n  File ..."
+    text = "failed at /srv/app/grade.py and C:\\jobs\\a.txt\nTraceback (most recent call last):\n  File ..."
 
-    failure = classify(ShopError(told))
+    failure = classify(ShopError(text))
 
     assert failure.message == "ShopError: failed at <path> and <path>"
 
@@ -582,7 +582,7 @@ def test_a_secret_at_the_cut_is_redacted_whole() -> None:
     assert "sk-" not in failure.message
 
 
-def test_text_that_cannot_be_redacted_is_not_told() -> None:
+def test_text_that_cannot_be_redacted_is_not_shown() -> None:
     def broken(text: str) -> str:
         raise ValueError(text)
 
@@ -591,7 +591,7 @@ def test_text_that_cannot_be_redacted_is_not_told() -> None:
     assert (failure.message, failure.stack) == ("ShopError", "")
 
 
-def test_a_stack_tells_the_way_but_no_values() -> None:
+def test_a_stack_shows_the_path_but_no_values() -> None:
     def grade() -> None:
         essay = SECRET.upper()
         raise ShopError(len(essay))
@@ -629,8 +629,8 @@ def test_nothing_of_a_failure_holds_a_secret(secret: Secret) -> None:
     stored = Classifier(redact=Redactor(b"k")).classify(ExceptionGroup(secret.text, [error])).to_dict()
 
     assert "request_id" in stored["context"]
-    for told in (stored["message"], stored["stack"], stored["context"]["request_id"]):
-        assert secret.value not in told
+    for shown in (stored["message"], stored["stack"], stored["context"]["request_id"]):
+        assert secret.value not in shown
 
 
 def sell() -> None:
@@ -660,7 +660,7 @@ def test_a_failure_knows_its_place_in_the_application() -> None:
 def test_failures_of_one_class_at_one_place_have_one_fingerprint() -> None:
     conflict = rule(ShopError, error_class=ErrorClass.CONFLICT)
 
-    assert met(sell).fingerprint == met(lambda: sell()).fingerprint  # noqa: PLW0108 - another way to the same place
+    assert met(sell).fingerprint == met(lambda: sell()).fingerprint  # noqa: PLW0108 - another path to the same place
     assert len({met(sell).fingerprint, met(resell).fingerprint, met(sell, conflict).fingerprint}) == 3
 
 

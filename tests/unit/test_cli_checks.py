@@ -155,11 +155,11 @@ def test_an_application_without_jobs_and_a_slow_loop_are_warnings() -> None:
         (Depth("mail", "waiting", 9, timedelta(days=6)), Health.OK),
     ],
 )
-def test_jobs_that_nobody_takes_are_a_warning(depth: Depth, health: Health) -> None:
+def test_jobs_that_no_worker_takes_are_a_warning(depth: Depth, health: Health) -> None:
     assert of_backlog([depth]).health is health
 
 
-def test_a_paused_queue_is_named_with_whoever_paused_it() -> None:
+def test_a_paused_queue_is_named_with_the_operator_who_paused_it() -> None:
     check = of_pauses([Pause("mail", NOON, "ada", "on fire")])
 
     assert check.health is Health.WARN
@@ -187,7 +187,7 @@ def test_a_client_that_retries_is_named_by_its_variable_with_what_to_write_inste
     assert "up to 8 calls: make it with HTTPAdapter(max_retries=0)" in check.detail
 
 
-def test_jobs_under_names_that_nobody_declares_are_named() -> None:
+def test_jobs_under_names_that_are_not_declared_are_named() -> None:
     check = of_unknown_jobs(["old", "known", "old"], ["known", "renamed"])
 
     assert (check.health, "old;" in check.detail) == (Health.WARN, True)

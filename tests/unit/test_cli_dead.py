@@ -1,4 +1,4 @@
-"""What commands about dead letters make of what they are told, and what they find."""
+"""How commands about dead letters read their options, and what they report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.errors import ConfigError
 FEW = Letters(total=12, open=3, pages=0, overdue=False, hooks=1)
 
 
-def test_letters_that_are_kept_for_want_of_an_archive_are_a_warning() -> None:
+def test_letters_that_are_kept_for_lack_of_an_archive_are_a_warning() -> None:
     overdue = FEW._replace(overdue=True)
 
     assert of_letters(FEW, has_archive=False).health is Health.OK
@@ -32,7 +32,7 @@ def test_letters_that_are_kept_for_want_of_an_archive_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("hooks", "is_said"), [(0, True), (1, False), (None, False)])
-def test_it_is_said_if_only_the_log_tells_of_what_should_wake_somebody(
+def test_it_is_said_if_only_the_log_reports_what_should_page_an_operator(
     hooks: int | None, is_said: bool
 ) -> None:
     check = of_letters(FEW._replace(pages=2, hooks=hooks), has_archive=False)
@@ -59,14 +59,14 @@ def test_letters_are_counted_by_their_state_whatever_their_jobs_are_named() -> N
     assert dict(readings["dead_letters"]) == expected
 
 
-def test_nobody_means_all_letters_without_saying_so() -> None:
+def test_all_letters_are_meant_only_if_it_is_said_so() -> None:
     with pytest.raises(ConfigError, match="--all"):
         build_selection()
 
     assert build_selection(everything=True).job_ids == ()
 
 
-def test_whoever_names_no_letter_is_told_each_option_of_a_filter_as_it_is_typed() -> None:
+def test_a_command_without_letters_names_each_option_of_a_filter_as_it_is_typed() -> None:
     with pytest.raises(ConfigError) as refusal:
         build_selection()
 
@@ -168,7 +168,7 @@ def test_what_to_type_next_repeats_an_address_without_a_password() -> None:
     assert Target(url=url).command_line("dead close ID") == f"holdfast dead close ID --url {url}"
 
 
-def test_whoever_has_an_application_anyway_need_not_name_it() -> None:
+def test_a_process_that_has_an_application_need_not_name_it() -> None:
     token = DEFAULT_APPLICATION.set(lambda: Holdfast("sqlite:///x.db"))
     try:
         assert Target().command_line("dead plan ID") == "holdfast dead plan ID"
@@ -178,11 +178,11 @@ def test_whoever_has_an_application_anyway_need_not_name_it() -> None:
 
 
 def test_a_line_about_a_job_names_it_once() -> None:
-    assert with_job_id("7f", "somebody was quicker") == "job 7f: somebody was quicker"
+    assert with_job_id("7f", "another worker was quicker") == "job 7f: another worker was quicker"
     assert with_job_id("7f", "job 7f is new") == "job 7f is new"
 
 
 @pytest.mark.parametrize("state", LetterState)
-def test_what_is_next_does_not_tell_the_state_once_more(state: LetterState) -> None:
+def test_what_is_next_does_not_repeat_the_state(state: LetterState) -> None:
     assert f"is {state}" not in NEXT[state]
     assert f"was {state}" not in NEXT[state]

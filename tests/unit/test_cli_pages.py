@@ -48,11 +48,11 @@ def test_every_option_of_a_command_is_on_the_page(name: str) -> None:
     rows = re.findall(r"^\| `([^`]+)` \|", sections()[name].partition("| Option |")[2], flags=re.MULTILINE)
     parameters = [param for param in COMMANDS[name].params if param.name != "help"]
 
-    wanted = {
+    expected = {
         next((word for word in param.opts if word.startswith("--")), param.metavar) for param in parameters
     }
 
-    assert {row.split()[0] for row in rows} == wanted
+    assert {row.split()[0] for row in rows} == expected
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -77,13 +77,13 @@ def test_every_option_explains_itself(name: str) -> None:
 def test_every_setting_is_on_the_page_with_its_name_and_default() -> None:
     page = (PAGES / "settings.md").read_text(encoding="utf-8")
 
-    wanted = [
+    expected = [
         f"| `{name}` | {', '.join(f'`{variable}`' for variable in variables_of(name))} | `{field.default}` | "
         for name, field in Settings.model_fields.items()
     ]
 
-    assert [row for row in wanted if row not in page] == []
-    assert page.count("\n| `") == len(wanted)
+    assert [row for row in expected if row not in page] == []
+    assert page.count("\n| `") == len(expected)
 
 
 def test_every_check_of_the_doctor_is_on_the_page() -> None:

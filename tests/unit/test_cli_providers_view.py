@@ -1,4 +1,4 @@
-"""Providers on the command line: what happened to one is told in words, and its declaration as it was written."""
+"""Providers on the command line: what happened to one is rendered in words, and its declaration as it was written."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def happened(kind: str, **meta: Any) -> ProviderEvent:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_happened_to_a_provider_is_told_in_words(event: ProviderEvent, words: str) -> None:
+def test_what_happened_to_a_provider_is_rendered_in_words(event: ProviderEvent, words: str) -> None:
     assert describe_event(event) == words
 
 

@@ -196,7 +196,7 @@ def test_a_deadline_is_the_time_that_is_left_or_has_passed(on_a_terminal: Callab
 
 
 def test_the_other_tables_fit_into_eighty_columns(on_a_terminal: Callable[..., list[str]]) -> None:
-    fire = "the printer is on fire, and nobody knows where the water is"
+    fire = "the printer is on fire, and the water is not to be found"
     paused = ("mail", 840, 0, "ada", moment(NOW - timedelta(hours=3), NOW), fire, 12)
     cron = "cron 0 9 * * 1-5 (America/Argentina/Buenos_Aires)"
     recurring = ("weekly-report", "weekly-report", cron, None, moment(NOW + timedelta(days=6), NOW))

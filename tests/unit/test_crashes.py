@@ -1,4 +1,4 @@
-"""When a job that loses its workers is given up, and how many suspects may run side by side."""
+"""When a job that loses its workers is given up, and how many quarantined jobs may run side by side."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_a_job_is_given_up_once_it_has_lost_as_many_workers_as_it_may(
         (1, 9, False, 1),  # its last loss
     ],
 )
-def test_the_more_workers_a_job_has_lost_the_fewer_suspects_run_beside_it(
+def test_the_more_workers_a_job_has_lost_the_fewer_quarantined_jobs_run_beside_it(
     attempt: int, losses: int, excused: bool, most: int
 ) -> None:
     claim = a_claim(attempt=attempt, losses=losses, excused=excused)
@@ -64,7 +64,7 @@ def test_the_more_workers_a_job_has_lost_the_fewer_suspects_run_beside_it(
     assert company(claim, 5, 100) == most
 
 
-def test_one_suspect_runs_in_the_smallest_worker() -> None:
+def test_one_quarantined_job_runs_in_the_smallest_worker() -> None:
     assert company(a_claim(attempt=2, losses=1), 5, 1) == 1
 
 

@@ -157,7 +157,7 @@ def test_a_backoff_that_waits_longer_than_its_job_or_stage_allows_is_refused(
         with pytest.raises(
             ConfigError, match=r"waits up to 1800 s, which is more than .*; allow it with max_wait="
         ):
-            declare("patient", backoff=Backoff.constant("30m"), max_wait=max_wait)(lambda: None)
+            declare("slow", backoff=Backoff.constant("30m"), max_wait=max_wait)(lambda: None)
 
 
 @pytest.mark.parametrize("max_wait", ["299s", "366d", "soon"])
@@ -166,6 +166,6 @@ def test_a_longest_wait_that_cannot_be_is_refused(hold: Holdfast, max_wait: str)
 
     for declare in (hold.job, hold.stage):
         with pytest.raises(ConfigError, match=refusals):
-            declare("patient", max_wait=max_wait)(lambda: None)
+            declare("slow", max_wait=max_wait)(lambda: None)
     with pytest.raises(ConfigError, match=refusals):
         hold.provider("model", max_wait=max_wait)

@@ -79,15 +79,15 @@ def calls_of_the_recovery() -> list[Entry]:
 
 def gates(**moments: float) -> list[GateRow]:
     """The history of the provider: what happened, and when."""
-    told = {"opened": 20.5, "opened_again": 22.7, "closed": 25} | moments
+    times = {"opened": 20.5, "opened_again": 22.7, "closed": 25} | moments
     return [
         GateRow("assistant", START + timedelta(seconds=at), kind.partition("_")[0])
-        for kind, at in told.items()
+        for kind, at in times.items()
     ]
 
 
 def honest() -> Evidence:
-    """Job `a` is told to wait, then loses its worker after the effect.
+    """Job `a` is asked to wait, then loses its worker after the effect.
 
     Jobs `b` and `c` fail in `ship`; `c` gets other input, and both are replayed, `b` as the canary. After that a
     provider is down: see above.
@@ -224,7 +224,7 @@ RAMP = "The backlog goes out in a ramp"
 BREACHES = {
     "a job that waits for ever": (with_job(JobRow("a", "queued", 1, 1, None)), {COMPLETES, KILLS}),
     "a job that is gone": (without_job("a"), {COMPLETES, LOST, KILLS}),
-    "a job nobody submitted": (
+    "a job that was never submitted": (
         with_books(jobs=[*honest().books.jobs, JobRow("x", "completed", 1, 1, "[]")]),
         {LOST},
     ),
@@ -241,7 +241,7 @@ BREACHES = {
         with_job(JobRow("b", "completed", 1, 2, '["e2", "e9"]')),
         {RESULTS},
     ),
-    "a held job that nobody took up": (with_books(events=honest().books.events[:2]), {KILLS}),
+    "a held job that was never claimed again": (with_books(events=honest().books.events[:2]), {KILLS}),
     "a worker that was not killed": (changed(kills=[]), {KILLS}),
     "a worker that was killed while it held nothing": (changed(kills=[Kill(17, frozenset())]), {KILLS}),
     "a replayed job that did not complete": (
@@ -256,7 +256,7 @@ BREACHES = {
         with_call(7, "b:2:charge:#1", at=9.05, status=503),
         {REPLAY, STAGES},
     ),
-    "a letter that nobody repaired": (
+    "a letter that was never repaired": (
         with_letters(LetterRow("b", "new", 1, False), LetterRow("c", "closed", 1, True)),
         {REPAIRED},
     ),
@@ -277,13 +277,13 @@ BREACHES = {
         with_books(steps=[a_step("b", "verified", at=10.05)]),
         {CANARY},
     ),
-    "a canary that nobody followed": (
+    "a canary that no letter followed": (
         changed(calls=[entry for entry in honest().calls if entry.key != "c:2:ship:#1"]),
         {RESULTS, CANARY},
     ),
     "a canary that was not verified": (with_books(steps=[]), {CANARY}),
     "a key in a dead letter": (with_books(told=["sk-1234 [token:01234567…]"]), {SECRETS}),
-    "an address in a log": (changed(logs=["told ada@example.org"]), {SECRETS}),
+    "an address in a log": (changed(logs=["mailed ada@example.org"]), {SECRETS}),
     "no secret to keep": (changed(secrets=()), {SECRETS}),
     "nothing that was masked": (with_books(told=["400 for /ship"]), {SECRETS}),
     "a finished stage that was called again": (
@@ -297,7 +297,7 @@ BREACHES = {
     "a stage that was called too often": (changed(budget=2), {BUDGET}),
     "a job that began too often": (with_job(JobRow("a", "completed", 4, 1, '["e1", "e3"]')), {BUDGET}),
     "a retry that came too early": (changed(retry_after=timedelta(seconds=2.2)), {WAITS}),
-    "nobody asked to wait": (without_call(1), {WAITS}),
+    "no job asked to wait": (without_call(1), {WAITS}),
     "a trial that cost an attempt": (
         with_books(events=[*honest().books.events, EventRow("h2", "retry", {})]),
         {OPEN},
@@ -354,9 +354,9 @@ def test_a_run_in_which_nothing_happened_shows_nothing() -> None:
 
 def test_a_broken_promise_is_marked_and_its_culprit_named() -> None:
     written = io.StringIO()
-    told = screen.Screen(Console(file=written, width=80))
+    display = screen.Screen(Console(file=written, width=80))
 
-    told.verdict(
+    display.verdict(
         [Finding("All is well", "wrong 0", True), Finding("No cheating", "cheats 1", False, ("job a",))]
     )
 

@@ -1,4 +1,4 @@
-"""What the pages tell of dead letters is what the code has."""
+"""What the pages say of dead letters is what the code has."""
 
 import dataclasses
 import inspect
@@ -40,12 +40,12 @@ VALUES = [
 ]
 
 
-def told_in(page: Any) -> set[str]:
+def names_in(page: Any) -> set[str]:
     shown = re.findall("```[^\n]*\n(.*?)```", read(page), re.DOTALL) + re.findall("`([^`\n]+)`", read(page))
     return set(re.findall(r"\w+", " ".join(shown)))
 
 
-def test_the_drawing_of_a_letters_way_is_the_graph() -> None:
+def test_the_drawing_of_the_states_of_a_letter_is_the_graph() -> None:
     assert f"```mermaid\n{mermaid()}\n```" in read(STATES)
 
 
@@ -93,14 +93,14 @@ def test_every_level_and_every_kind_of_ticket_is_explained() -> None:
     assert kinds[: len(TicketKind)] == list(TicketKind)
 
 
-def test_what_is_kept_how_long_is_told_with_its_setting() -> None:
-    told = {
+def test_what_is_kept_how_long_is_documented_with_its_setting() -> None:
+    documented = {
         words(row[2])[0].removeprefix("HOLDFAST_").lower(): row[1]
         for row in table(KEEPING, "Where letters go")
     }
     lengths = {"dead_letter_days", "finished_days", "key_days"}
 
-    assert told == {
+    assert documented == {
         name: f"{Settings.model_fields[name].default} days"
         if name in lengths
         else f"{Settings.model_fields[name].default:,}"
@@ -110,9 +110,9 @@ def test_what_is_kept_how_long_is_told_with_its_setting() -> None:
 
 
 def test_every_tag_of_the_redactor_is_explained() -> None:
-    told = {tag for row in table(KEEPING, "What is redacted") for tag in words(row[1])}
+    documented = {tag for row in table(KEEPING, "What is redacted") for tag in words(row[1])}
 
-    assert told == {pattern.kind for pattern in PATTERNS}
+    assert documented == {pattern.kind for pattern in PATTERNS}
 
 
 @pytest.mark.parametrize("kind", PUBLIC)
@@ -123,7 +123,7 @@ def test_every_verb_and_parameter_is_in_the_reference(kind: type) -> None:
     }
 
     assert (
-        names - {"self", "args", "kwargs"} - told_in(API) - set(re.findall(r"\*(\w+)\*", read(API))) == set()
+        names - {"self", "args", "kwargs"} - names_in(API) - set(re.findall(r"\*(\w+)\*", read(API))) == set()
     )
 
 
@@ -133,7 +133,7 @@ def test_every_field_of_a_letters_values_is_in_the_reference(kind: Any) -> None:
         [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else kind._fields
     )
 
-    assert [name for name in fields if name not in told_in(API)] == []
+    assert [name for name in fields if name not in names_in(API)] == []
 
 
 @pytest.mark.parametrize(

@@ -144,9 +144,9 @@ def test_every_field_of_a_value_is_in_the_reference(kind: Any) -> None:
 
 
 def test_every_field_of_a_job_is_in_the_reference() -> None:
-    told = code_words(API) | code_words(EVENTS)
+    documented = code_words(API) | code_words(EVENTS)
 
-    missing = [name for name in Job.__dataclass_fields__ if name not in told]
+    missing = [name for name in Job.__dataclass_fields__ if name not in documented]
 
     assert missing == []
 
@@ -199,7 +199,7 @@ def test_every_kind_of_event_is_explained() -> None:
     assert {words(row[0])[0] for row in rows} == {kind.value for kind in EventKind}
 
 
-def test_what_came_of_an_attempt_is_told_in_one_vocabulary() -> None:
+def test_the_outcome_of_an_attempt_is_named_in_one_vocabulary() -> None:
     rows = table(EVENTS, "The same in logs, figures and traces")
 
     assert {word for row in rows for word in words(row[3])} == {end.value for end in AttemptEnd}
@@ -222,13 +222,13 @@ def test_every_log_line_is_explained_with_its_level() -> None:
     of_providers = {(f"provider {kind}", "info") for kind in happenings_of_providers() if kind != "opened"}
     of_providers |= {("provider opened", level) for level in ("info", "warning", "error")}
 
-    told = {(line, row[1]) for row in table(WATCHING, "Log lines") for line in words(row[0])}
+    documented = {(line, row[1]) for row in table(WATCHING, "Log lines") for line in words(row[0])}
 
-    assert told == log_lines_in_code() | of_providers
+    assert documented == log_lines_in_code() | of_providers
 
 
 def happenings_of_providers() -> set[str]:
-    """Find what the code tells of providers; the log has it under a name that is put together."""
+    """Return the log lines of providers in the code; the log has it under a name that is put together."""
     written = re.compile(r"\b(?:Announcement|BreakerChange)\(\s*\"(\w+)\"")
     return {
         kind for path in SOURCE.rglob("*.py") for kind in written.findall(path.read_text(encoding="utf-8"))
@@ -248,7 +248,7 @@ def test_every_state_of_a_provider_is_explained() -> None:
     assert {word for row in rows for word in words(row[2])} <= set(STATES)
 
 
-def test_every_figure_that_is_counted_has_a_name_and_a_meaning() -> None:
+def test_every_metric_that_is_counted_has_a_name_and_a_meaning() -> None:
     counted = re.compile(r"(?:metrics\.count\(|counts\[)\s*\"(\w+)\"")
     in_code = {
         name for path in SOURCE.rglob("*.py") for name in counted.findall(path.read_text(encoding="utf-8"))
@@ -263,6 +263,8 @@ def test_the_options_of_our_sessions_are_explained() -> None:
     assert asyncpg
     from holdfast.stores.postgres.connections import SESSION
 
-    told = {name for row in table(DOCS / "guides/postgresql.md", "Connections") for name in words(row[0])}
+    documented = {
+        name for row in table(DOCS / "guides/postgresql.md", "Connections") for name in words(row[0])
+    }
 
-    assert told == set(SESSION) - {"application_name"}
+    assert documented == set(SESSION) - {"application_name"}

@@ -1,4 +1,4 @@
-"""What is encoded is told apart from what is not, and a text that nobody can decode stays as it is."""
+"""What is encoded is distinguished from what is not, and a text that cannot be decoded stays as it is."""
 
 import json
 
@@ -24,10 +24,10 @@ def refuse(text: str) -> str:
 def test_a_text_comes_back_as_it_was(value: object) -> None:
     text = json.dumps(value)
 
-    sealed = wrap(text, backwards)
+    encoded = wrap(text, backwards)
 
-    assert is_encoded(sealed)
-    assert unwrap(sealed, backwards) == text
+    assert is_encoded(encoded)
+    assert unwrap(encoded, backwards) == text
 
 
 @given(JSON)
@@ -39,7 +39,7 @@ def test_no_json_is_taken_for_an_encoded_text(value: object) -> None:
     ensure_open(text, "the result")
 
 
-def test_what_cannot_be_decoded_stays_as_it_is_and_is_refused_by_whoever_needs_it() -> None:
+def test_what_cannot_be_decoded_stays_as_it_is_and_is_refused_where_it_is_needed() -> None:
     kept = unwrap("~secret", refuse)
 
     assert kept == "~secret"

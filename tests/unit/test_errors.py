@@ -70,7 +70,7 @@ def test_every_error_explains_itself(kind: type[HoldfastError]) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY_ERROR)
-def test_every_error_survives_the_way_between_two_processes(kind: type[HoldfastError]) -> None:
+def test_every_error_survives_the_transfer_between_two_processes(kind: type[HoldfastError]) -> None:
     error = an_error(kind)
 
     again = pickle.loads(pickle.dumps(error))
@@ -133,11 +133,11 @@ def test_a_handler_need_not_say_more_than_the_kind(kind: type[Retryable | Perman
 
 
 @pytest.mark.parametrize("kind", [Retryable, Permanent])
-def test_what_a_handler_says_is_told_in_its_own_words(kind: type[Retryable | Permanent]) -> None:
+def test_what_a_handler_says_is_reported_in_its_own_words(kind: type[Retryable | Permanent]) -> None:
     assert Classifier().classify(kind("no such course")).message == "no such course"
 
 
-def test_a_failure_that_a_handler_calls_retryable_is_retried_whatever_its_class_usually_means() -> None:
+def test_a_failure_that_a_handler_calls_retryable_is_retried_whatever_its_class_means() -> None:
     assert Retryable("the key is being rotated", error_class=ErrorClass.AUTH_DENIED).as_failure().retryable
 
 
@@ -145,7 +145,7 @@ def test_a_permanent_failure_without_a_code_has_that_of_its_class() -> None:
     assert Permanent("too big", error_class=ErrorClass.TOO_LARGE).as_failure().code is PublicCode.TOO_LARGE
 
 
-def test_a_permanent_failure_stays_one_whatever_its_class_usually_means() -> None:
+def test_a_permanent_failure_stays_one_whatever_its_class_means() -> None:
     failure = Classifier().classify(Permanent("give up", error_class=ErrorClass.RATE_LIMITED))
 
     assert not failure.retryable
@@ -188,7 +188,7 @@ def test_a_signal_that_did_not_come_in_time_is_final_and_says_that_the_time_is_o
     assert not failure.retryable
 
 
-def test_a_failed_job_tells_why() -> None:
+def test_a_failed_job_says_why() -> None:
     error = JobFailed(worker_lost())
 
     assert str(error) == "the job failed with WORKER_LOST: the worker was lost during the attempt"
@@ -196,7 +196,7 @@ def test_a_failed_job_tells_why() -> None:
     assert error.args == (worker_lost(),)
 
 
-def test_a_failed_stage_tells_which_and_why() -> None:
+def test_a_failed_stage_says_which_and_why() -> None:
     error = StageFailed("fetch", worker_lost())
 
     assert str(error) == "stage 'fetch' failed with WORKER_LOST: the worker was lost during the attempt"

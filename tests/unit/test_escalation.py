@@ -54,13 +54,13 @@ def test_unless_a_job_says_otherwise_the_agreed_table_holds(kind: ErrorClass) ->
 
 @pytest.mark.clause("RET-7")
 @pytest.mark.parametrize("kind", ["SCHEMA_INVALID", "TOO_LARGE", "MEDIA_INVALID", "BUG", "MISCONFIGURED"])
-def test_what_no_retry_mends_is_a_dead_letter_at_once(kind: str) -> None:
+def test_what_no_retry_repairs_is_a_dead_letter_at_once(kind: str) -> None:
     assert not MEANINGS[ErrorClass(kind)].retryable
 
 
 @pytest.mark.clause("RET-7")
 @pytest.mark.parametrize("kind", ErrorClass)
-def test_of_every_class_somebody_hears_as_loudly_as_the_table_says(kind: ErrorClass) -> None:
+def test_every_class_escalates_as_the_table_says(kind: ErrorClass) -> None:
     assert level_of(kind) in LEVELS
     assert level_of(kind) is DEFAULT_TABLE[kind][-1]
 
@@ -74,7 +74,7 @@ def test_a_backup_is_asked_after_every_failure_that_counts_against_the_provider(
 
 @pytest.mark.clause("RET-7")
 @given(st.dictionaries(st.sampled_from(ErrorClass), st.lists(WORDS), max_size=5))
-def test_a_job_has_its_own_table_and_the_usual_one_stands_for_what_it_does_not_name(
+def test_a_job_has_its_own_table_and_the_default_one_stands_for_what_it_does_not_name(
     own: dict[ErrorClass, list[Follow]],
 ) -> None:
     read = table({kind.value: [word.value for word in words] for kind, words in own.items()})
@@ -82,7 +82,7 @@ def test_a_job_has_its_own_table_and_the_usual_one_stands_for_what_it_does_not_n
     assert read == {kind: tuple(own.get(kind, DEFAULT_TABLE[kind])) for kind in ErrorClass}
 
 
-def test_without_a_table_of_its_own_a_job_has_the_usual_one() -> None:
+def test_without_a_table_of_its_own_a_job_has_the_default_one() -> None:
     assert table() == table({}) == DEFAULT_TABLE
 
 
@@ -93,7 +93,7 @@ def test_one_word_needs_no_list() -> None:
 
 
 @given(st.lists(WORDS))
-def test_a_letter_is_told_as_loudly_as_the_loudest_word_and_never_less_than_reviewed(
+def test_a_letter_escalates_as_the_most_urgent_word_says_and_never_less_than_reviewed(
     words: list[Follow],
 ) -> None:
     level = level_of(ErrorClass.BUG, table({"BUG": words}))

@@ -13,7 +13,7 @@ from holdfast.core.failures.evidence import links, names, read, request_id
 
 
 class ServiceError(Exception):
-    """An exception of a client library that nobody has heard of; it carries what it is given."""
+    """An exception of a client library that is not known; it carries what it is given."""
 
     def __init__(self, **carried: Any) -> None:
         super().__init__("the service said no")
@@ -28,15 +28,15 @@ class GuardedError(Exception):
         raise RuntimeError("not now")
 
 
-def a_stranger(module: str, name: str, **carried: Any) -> Exception:
+def an_unknown_error(module: str, name: str, **carried: Any) -> Exception:
     """An exception as *module* would raise it, without that library."""
     error: Exception = type(name, (Exception,), {"__module__": module})()
     error.__dict__.update(carried)
     return error
 
 
-def told(error: BaseException) -> list[str]:
-    """The signals of *error* but for the names of classes and the numbers of the system."""
+def signals_of(error: BaseException) -> list[str]:
+    """Return the signals of *error* but for the names of classes and the numbers of the system."""
     return [signal for signal in read(error).signals if "." not in signal and not signal.startswith("errno ")]
 
 
@@ -67,11 +67,13 @@ def test_an_exception_is_known_by_its_class_and_every_ancestor() -> None:
 def test_a_class_is_named_by_its_outermost_package_and_kin_by_the_one_that_is_known(
     module: str, package: str
 ) -> None:
-    assert read(a_stranger(module, "TimeoutError")).signals[0] == f"{package}.TimeoutError"
+    assert read(an_unknown_error(module, "TimeoutError")).signals[0] == f"{package}.TimeoutError"
 
 
-def test_the_most_telling_signal_comes_first() -> None:
-    error = a_stranger("shop.errors", "ShopError", status_code=409, body={"code": "busy"}, sqlstate="40001")
+def test_the_most_specific_signal_comes_first() -> None:
+    error = an_unknown_error(
+        "shop.errors", "ShopError", status_code=409, body={"code": "busy"}, sqlstate="40001"
+    )
 
     assert read(error).signals == (
         "code busy",
@@ -132,8 +134,8 @@ def test_anything_else_is_none(status: object) -> None:
         (599, ["http 599", "http 5xx"]),
     ],
 )
-def test_only_a_status_that_tells_of_an_error_is_a_signal(status: int, signals: list[str]) -> None:
-    assert told(ServiceError(status=status)) == signals
+def test_only_a_status_that_means_an_error_is_a_signal(status: int, signals: list[str]) -> None:
+    assert signals_of(ServiceError(status=status)) == signals
 
 
 @pytest.mark.parametrize("response", [{}, {"ResponseMetadata": 7}, {"ResponseMetadata": {}}])
@@ -171,7 +173,7 @@ def test_headers_are_found_wherever_a_client_keeps_them(carried: dict[str, Any])
     ids=str,
 )
 def test_a_body_is_found_wherever_a_client_keeps_it(carried: dict[str, Any]) -> None:
-    assert told(ServiceError(**carried)) == ["code busy", "type busy"]
+    assert signals_of(ServiceError(**carried)) == ["code busy", "type busy"]
 
 
 def test_the_body_is_handed_on_as_it_was_decoded() -> None:
@@ -189,22 +191,22 @@ def test_a_body_of_64_kilobytes_is_read_and_a_larger_one_is_not() -> None:
     def of_size(size: int) -> Exception:
         return ServiceError(response=SimpleNamespace(_content=b'{"code": "busy"}'.ljust(size)))
 
-    assert told(of_size(65_536)) == ["code busy", "type busy"]
-    assert told(of_size(65_537)) == []
+    assert signals_of(of_size(65_536)) == ["code busy", "type busy"]
+    assert signals_of(of_size(65_537)) == []
 
 
 @pytest.mark.parametrize("key", ["code", "error_code", "Code", "type", "status", "name", "reason", "error"])
 def test_a_service_names_its_error_under_any_of_these_keys(key: str) -> None:
-    assert told(answered({key: "busy", "other": "x"})) == ["code busy", "type busy"]
+    assert signals_of(answered({key: "busy", "other": "x"})) == ["code busy", "type busy"]
 
 
 @pytest.mark.parametrize("key", ["error", "Error", "innererror", "details", "violations"])
 def test_the_innermost_word_comes_first(key: str) -> None:
-    assert told(answered({"code": "outer", key: {"code": "inner"}}))[:2] == ["code inner", "code outer"]
+    assert signals_of(answered({"code": "outer", key: {"code": "inner"}}))[:2] == ["code inner", "code outer"]
 
 
 def test_words_are_looked_for_in_known_places_only() -> None:
-    assert told(answered({"input": {"code": "echo"}, "code": 7, "message": "x"})) == []
+    assert signals_of(answered({"input": {"code": "echo"}, "code": 7, "message": "x"})) == []
 
 
 def test_words_are_looked_for_five_levels_deep_and_no_deeper() -> None:
@@ -215,15 +217,15 @@ def test_words_are_looked_for_five_levels_deep_and_no_deeper() -> None:
         return {"code": "busy"} if levels == 0 else [in_lists(levels - 1)]
 
     for nest in (at_level, in_lists):
-        assert told(answered(nest(5))) == ["code busy", "type busy"]
-        assert told(answered(nest(6))) == []
+        assert signals_of(answered(nest(5))) == ["code busy", "type busy"]
+        assert signals_of(answered(nest(6))) == []
 
 
 def test_of_a_long_list_twenty_members_are_looked_at() -> None:
     members = [{"code": f"c{number}"} for number in range(25)]
 
-    assert told(answered(members))[:20] == [f"code c{number}" for number in range(20)]
-    assert len(told(answered(members))) == 40
+    assert signals_of(answered(members))[:20] == [f"code c{number}" for number in range(20)]
+    assert len(signals_of(answered(members))) == 40
 
 
 @pytest.mark.parametrize(
@@ -233,27 +235,27 @@ def test_of_a_long_list_twenty_members_are_looked_at() -> None:
         ({"message": "Your credit balance is too low to go on"}, "credit_balance_too_low"),
     ],
 )
-def test_what_is_only_told_in_a_sentence_gets_a_word(body: object, word: str) -> None:
-    assert told(answered(body)) == [f"code {word}", f"type {word}"]
+def test_what_is_only_said_in_a_sentence_gets_a_word(body: object, word: str) -> None:
+    assert signals_of(answered(body)) == [f"code {word}", f"type {word}"]
 
 
 def test_a_mail_servers_number_is_not_taken_for_that_of_a_web_server() -> None:
     evidence = read(smtplib.SMTPDataError(451, b"greylisted"))
 
     assert evidence.status == 451
-    assert told(smtplib.SMTPDataError(451, b"greylisted")) == ["smtp 451", "smtp 4xx"]
+    assert signals_of(smtplib.SMTPDataError(451, b"greylisted")) == ["smtp 451", "smtp 4xx"]
 
 
 @pytest.mark.parametrize(("code", "signals"), [(250, []), (600, []), (500, ["smtp 500", "smtp 5xx"])])
 def test_only_a_mail_servers_refusal_is_a_signal(code: int, signals: list[str]) -> None:
-    assert told(smtplib.SMTPDataError(code, b"so")) == signals
+    assert signals_of(smtplib.SMTPDataError(code, b"so")) == signals
 
 
 def test_kin_of_smtplib_keep_the_number_under_another_name() -> None:
     known = type("SMTPResponseException", (Exception,), {"__module__": "aiosmtplib.errors"})
     error = type("SMTPDataError", (known,), {"__module__": "aiosmtplib.errors", "code": 554})()
 
-    assert told(error) == ["smtp 554", "smtp 5xx"]
+    assert signals_of(error) == ["smtp 554", "smtp 5xx"]
 
 
 def refused(*codes: object, by: str = "smtplib") -> Exception:
@@ -261,7 +263,7 @@ def refused(*codes: object, by: str = "smtplib") -> Exception:
     recipients: Any = [ServiceError(code=code) for code in codes]
     if by == "smtplib":
         recipients = {f"{number}@x": (code, b"no") for number, code in enumerate(codes)}
-    return a_stranger(by, "SMTPRecipientsRefused", recipients=recipients)
+    return an_unknown_error(by, "SMTPRecipientsRefused", recipients=recipients)
 
 
 @pytest.mark.parametrize("by", ["smtplib", "aiosmtplib"])
@@ -280,24 +282,24 @@ def refused(*codes: object, by: str = "smtplib") -> Exception:
 def test_one_recipient_worth_another_try_speaks_for_all(
     by: str, codes: tuple[object, ...], signals: list[str]
 ) -> None:
-    assert told(refused(*codes, by=by)) == signals
+    assert signals_of(refused(*codes, by=by)) == signals
 
 
 @pytest.mark.parametrize("recipients", [None, 7, {"a@x": ()}, {"a@x": 451}, {"a@x": [451]}])
 def test_recipients_of_another_make_say_nothing(recipients: object) -> None:
-    error = a_stranger("smtplib", "SMTPRecipientsRefused", recipients=recipients)
+    error = an_unknown_error("smtplib", "SMTPRecipientsRefused", recipients=recipients)
 
-    assert told(error) == []
+    assert signals_of(error) == []
 
 
 @pytest.mark.parametrize("place", ["sqlstate", "pgcode"])
-def test_a_database_error_tells_its_state_and_the_class_of_it(place: str) -> None:
-    assert told(ServiceError(**{place: "23505"})) == ["sqlstate 23505", "sqlstate 23"]
+def test_a_database_error_gives_its_state_and_the_class_of_it(place: str) -> None:
+    assert signals_of(ServiceError(**{place: "23505"})) == ["sqlstate 23505", "sqlstate 23"]
 
 
 @pytest.mark.parametrize("state", ["2350", "235055", "abcde", 23505, None])
 def test_what_is_no_sqlstate_is_no_signal(state: object) -> None:
-    assert told(ServiceError(sqlstate=state)) == []
+    assert signals_of(ServiceError(sqlstate=state)) == []
 
 
 @pytest.mark.parametrize(
@@ -308,11 +310,11 @@ def test_what_is_no_sqlstate_is_no_signal(state: object) -> None:
         (5, []),
     ],
 )
-def test_sqlite_tells_its_code_and_the_family_of_it(name: object, signals: list[str]) -> None:
-    assert told(ServiceError(sqlite_errorname=name)) == signals
+def test_sqlite_gives_its_code_and_the_family_of_it(name: object, signals: list[str]) -> None:
+    assert signals_of(ServiceError(sqlite_errorname=name)) == signals
 
 
-def test_the_system_tells_the_name_of_its_number() -> None:
+def test_the_system_gives_the_name_of_its_number() -> None:
     assert read(OSError(errno.ENOSPC, "full")).signals[-1] == "errno ENOSPC"
 
 
@@ -321,7 +323,7 @@ def test_the_system_tells_the_name_of_its_number() -> None:
     [
         ServiceError(errno=errno.ENOSPC),
         OSError("no number"),
-        OSError(10**6, "nobody's number"),
+        OSError(10**6, "an unknown number"),
         socket.gaierror(socket.EAI_NONAME, "unknown name"),
     ],
     ids=repr,
@@ -343,18 +345,18 @@ def unreadable(module: str) -> Exception:
     "client", ["httpx", "httpx2", "requests", "aiohttp", "openai", "anthropic", "botocore"]
 )
 def test_json_that_broke_inside_a_client_is_an_unreadable_answer(client: str) -> None:
-    assert told(unreadable(f"{client}.inner.parsing")) == ["answer unreadable"]
+    assert signals_of(unreadable(f"{client}.inner.parsing")) == ["answer unreadable"]
 
 
 def test_json_that_broke_elsewhere_is_not() -> None:
-    assert told(unreadable("shop.httpx")) == []
+    assert signals_of(unreadable("shop.httpx")) == []
 
 
 def test_another_error_inside_a_client_is_not_an_unreadable_answer() -> None:
     error = ServiceError()
     error.__traceback__ = unreadable("httpx.inner").__traceback__
 
-    assert told(error) == []
+    assert signals_of(error) == []
 
 
 def test_a_property_that_cannot_be_read_says_nothing() -> None:

@@ -8,7 +8,7 @@ from holdfast.contrib.django.following_store import FollowingStore
 
 
 class Place:
-    """As much of a store as tells where it is, and who is connected."""
+    """As much of a store as knows where it is, and who is connected."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -43,7 +43,7 @@ def django() -> Django:
     return Django()
 
 
-def test_nobody_asks_for_the_database_before_it_is_needed(django: Django) -> None:
+def test_the_database_is_not_asked_for_before_it_is_needed(django: Django) -> None:
     assert django.made == []
 
     django.url = "sqlite:///test.db"

@@ -40,8 +40,8 @@ def fail() -> None:
 INSTALLED = "/srv/venv/lib/python3.11/site-packages"
 
 
-class Clerk:
-    """Somebody with a method."""
+class Filer:
+    """A class with a method."""
 
     def file(self) -> None:
         fail()
@@ -72,7 +72,7 @@ def test_one_frame_is_counted_as_one() -> None:
     assert "in fail" in lines[2]
 
 
-def test_frames_without_an_end_are_told_from_the_inside() -> None:
+def test_frames_without_an_end_are_reported_from_the_inside() -> None:
     def dig() -> None:
         dig()
 
@@ -88,16 +88,16 @@ def test_a_place_is_the_innermost_frame_of_the_application() -> None:
         library("x")
 
     assert place(caught(call)) == "tests.unit.test_frames:call"
-    assert place(caught(Clerk().file)) == "tests.unit.test_frames:fail"
+    assert place(caught(Filer().file)) == "tests.unit.test_frames:fail"
 
 
 def test_a_place_names_a_method_with_its_class() -> None:
-    error = caught(Clerk().file)
+    error = caught(Filer().file)
     first = error.__traceback__
     assert first is not None
     first.tb_next = None
 
-    assert place(error) == "tests.unit.test_frames:Clerk.file"
+    assert place(error) == "tests.unit.test_frames:Filer.file"
 
 
 def test_a_place_of_a_coroutine_is_found_behind_the_event_loop() -> None:
@@ -172,7 +172,7 @@ def test_a_file_is_named_below_the_folder_it_was_imported_from(file: str, module
         ("raise Sold(name, reason=why)", 1, "raise Sold(name, reason=why)"),
     ],
 )
-def test_source_is_told_without_its_literals(source: str, line: int, left: str) -> None:
+def test_source_is_shown_without_its_literals(source: str, line: int, left: str) -> None:
     assert without_literals(tuple(source.splitlines(keepends=True)))[line] == left
 
 
@@ -192,7 +192,7 @@ def test_a_formatted_string_in_many_tokens_is_one_literal(monkeypatch: pytest.Mo
     assert list(_literals(tokens)) == [((1, 0), (1, 7), "'…'"), ((1, 7), (1, 8), "0")]
 
 
-def test_a_template_and_a_very_long_file_are_told_without_source(tmp_path: Any) -> None:
+def test_a_template_and_a_very_long_file_are_shown_without_source(tmp_path: Any) -> None:
     source = "def act(): raise LookupError\n"
     template, long, plain = tmp_path / "mail.html", tmp_path / "long.py", tmp_path / "plain.py"
     template.write_text(source)

@@ -1,4 +1,4 @@
-"""Nobody waits for ever: whoever asked for a write is answered, also when it can no longer be made."""
+"""Every caller that asked for a write is answered, also when it can no longer be made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-PATIENCE = 10
+TIMEOUT = 10
 
 
 class Unreliable:
@@ -62,71 +62,71 @@ async def test_without_a_thread_the_store_is_unavailable_and_recovers(
 ) -> None:
     executor.none_left = True
     with pytest.raises(StoreUnavailable, match="new thread"):
-        await asyncio.wait_for(writer.write(one), PATIENCE)
+        await asyncio.wait_for(writer.write(one), TIMEOUT)
 
     executor.none_left = False
-    assert await asyncio.wait_for(writer.write(one), PATIENCE) == 1
+    assert await asyncio.wait_for(writer.write(one), TIMEOUT) == 1
 
 
-async def test_a_writer_that_is_cancelled_tells_those_who_wait(writer: Writer) -> None:
+async def test_a_writer_that_is_cancelled_answers_those_who_wait(writer: Writer) -> None:
     loop, begun, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def slow(_: sqlite3.Connection, now: int) -> None:
         loop.call_soon_threadsafe(begun.set)
-        go.wait(PATIENCE)
+        go.wait(TIMEOUT)
 
     waiting = [asyncio.create_task(writer.write(slow))]
-    await asyncio.wait_for(begun.wait(), PATIENCE)
+    await asyncio.wait_for(begun.wait(), TIMEOUT)
     waiting.append(asyncio.create_task(writer.write(slow)))
     await asyncio.sleep(0)
 
     cancel("holdfast sqlite writer")
 
-    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), PATIENCE)
+    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), TIMEOUT)
     go.set()
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]
-    assert await asyncio.wait_for(writer.write(one), PATIENCE) == 1
+    assert await asyncio.wait_for(writer.write(one), TIMEOUT) == 1
 
 
 async def test_what_comes_after_a_cancelled_batch_is_written_all_the_same() -> None:
-    under_way = asyncio.Event()
+    writing = asyncio.Event()
 
     async def write(batch: list[int]) -> list[int]:
         if batch == [1]:
-            under_way.set()
+            writing.set()
             await asyncio.Event().wait()
         return batch
 
-    gatherer = Batcher(write, limit=10, name="gatherer under test")
-    first = asyncio.create_task(gatherer.ask(1))
-    await asyncio.wait_for(under_way.wait(), PATIENCE)
-    second = asyncio.create_task(gatherer.ask(2))
+    batcher = Batcher(write, limit=10, name="batcher under test")
+    first = asyncio.create_task(batcher.ask(1))
+    await asyncio.wait_for(writing.wait(), TIMEOUT)
+    second = asyncio.create_task(batcher.ask(2))
     await asyncio.sleep(0)
 
-    cancel("gatherer under test")
+    cancel("batcher under test")
 
     with pytest.raises(StoreUnavailable, match="unknown"):
-        await asyncio.wait_for(first, PATIENCE)
-    assert await asyncio.wait_for(second, PATIENCE) == 2
+        await asyncio.wait_for(first, TIMEOUT)
+    assert await asyncio.wait_for(second, TIMEOUT) == 2
 
 
-async def test_a_gatherer_that_gives_up_leaves_no_task_behind() -> None:
+async def test_a_batcher_that_gives_up_leaves_no_task_behind() -> None:
     async def write(batch: list[int]) -> list[int]:
         await asyncio.Event().wait()
         return batch
 
-    gatherer = Batcher(write, limit=10, name="gatherer under test")
-    gatherer.post(1)
+    batcher = Batcher(write, limit=10, name="batcher under test")
+    batcher.post(1)
     await asyncio.sleep(0)
-    asked = asyncio.create_task(gatherer.ask(2))
+    asked = asyncio.create_task(batcher.ask(2))
     await asyncio.sleep(0)
 
-    gatherer.give_up()
+    batcher.give_up()
 
     with pytest.raises(StoreUnavailable):
-        await asyncio.wait_for(asked, PATIENCE)
-    await asyncio.wait_for(gatherer.drain(), PATIENCE)
-    assert "gatherer under test" not in {task.get_name() for task in asyncio.all_tasks()}
+        await asyncio.wait_for(asked, TIMEOUT)
+    await asyncio.wait_for(batcher.drain(), TIMEOUT)
+    assert "batcher under test" not in {task.get_name() for task in asyncio.all_tasks()}
 
 
 def cancel(name: str) -> None:

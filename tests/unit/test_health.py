@@ -81,7 +81,7 @@ OPEN = BreakerState(open_period=OpenPeriod(OpenCause.FAILURES, since=10.0, until
 
 @pytest.mark.clause("OBS-2")
 @pytest.mark.parametrize(
-    ("gate", "state"),
+    ("breaker", "state"),
     [
         (BreakerState(), "closed"),
         (OPEN, "open"),
@@ -89,14 +89,14 @@ OPEN = BreakerState(open_period=OpenPeriod(OpenCause.FAILURES, since=10.0, until
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_provider_is_in_one_state_and_in_no_other(gate: BreakerState, state: str) -> None:
-    readings = dict(breaker_gauges({"llm": ProviderReading(gate, 30.0)})["provider_state"])
+def test_a_provider_is_in_one_state_and_in_no_other(breaker: BreakerState, state: str) -> None:
+    readings = dict(breaker_gauges({"llm": ProviderReading(breaker, 30.0)})["provider_state"])
 
     assert readings == {("llm", each): float(each == state) for each in breaker_state.STATES}
 
 
 @pytest.mark.parametrize(
-    ("gate", "seconds"),
+    ("breaker", "seconds"),
     [
         (BreakerState(), 0.0),
         (OPEN, 20.0),
@@ -106,21 +106,21 @@ def test_a_provider_is_in_one_state_and_in_no_other(gate: BreakerState, state: s
     ],
     ids=["closed", "open", "forced open", "paused while it was open", "observed"],
 )
-def test_a_provider_is_shut_for_as_long_as_calls_have_been_turned_away(
-    gate: BreakerState, seconds: float
+def test_a_provider_is_open_for_as_long_as_calls_have_been_refused(
+    breaker: BreakerState, seconds: float
 ) -> None:
-    assert breaker_gauges({"llm": ProviderReading(gate, 30.0)})["provider_shut_for_seconds"] == [
+    assert breaker_gauges({"llm": ProviderReading(breaker, 30.0)})["provider_shut_for_seconds"] == [
         (("llm",), seconds)
     ]
 
 
-def test_the_failure_rate_is_of_the_window_or_of_the_calls_that_shut_it() -> None:
+def test_the_failure_rate_is_of_the_window_or_of_the_calls_that_opened_it() -> None:
     calls = tuple(
         breaker_state.RecordedCall(0.0, failed, slow=False) for failed in (True, False, False, False)
     )
-    gates = {"fresh": BreakerState(), "closed": BreakerState(seen=calls), "open": OPEN}
+    breakers = {"fresh": BreakerState(), "closed": BreakerState(seen=calls), "open": OPEN}
 
-    gauges = breaker_gauges({name: ProviderReading(gate, 30.0) for name, gate in gates.items()})
+    gauges = breaker_gauges({name: ProviderReading(breaker, 30.0) for name, breaker in breakers.items()})
 
     assert dict(gauges["provider_failure_rate"]) == {("fresh",): 0.0, ("closed",): 0.25, ("open",): 0.55}
 
@@ -172,9 +172,9 @@ async def test_what_takes_long_to_answer_is_asked_the_more_seldom() -> None:
 async def test_a_client_that_leaves_does_not_take_the_answer_from_the_others() -> None:
     watch = Watch()
     recent = CachedReading(Question(watch), keep=1.0, clock=watch)
-    impatient, patient = asyncio.create_task(recent.get()), asyncio.create_task(recent.get())
+    cancelled, waiting = asyncio.create_task(recent.get()), asyncio.create_task(recent.get())
     await asyncio.sleep(0)
 
-    impatient.cancel()
+    cancelled.cancel()
 
-    assert await patient == 1
+    assert await waiting == 1

@@ -1,4 +1,4 @@
-"""The health port answers those who ask properly, and lets nobody else disturb the process."""
+"""The health port answers proper requests, and lets no other client disturb the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.telemetry.logs import StructuredLogger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 async def fine() -> HealthResponse:
@@ -46,8 +46,8 @@ ROUTES = {"/fine": fine, "/broken": broken, "/stuck": stuck, "/large": large}
 
 
 @asynccontextmanager
-async def a_server(*, patience: float = PATIENCE) -> AsyncIterator[tuple[HealthServer, int]]:
-    server = HealthServer(ROUTES, logger=StructuredLogger(level="ERROR"), timeout=patience)
+async def a_server(*, timeout: float = TIMEOUT) -> AsyncIterator[tuple[HealthServer, int]]:
+    server = HealthServer(ROUTES, logger=StructuredLogger(level="ERROR"), timeout=timeout)
     port = await server.open("127.0.0.1", 0)
     try:
         yield server, port
@@ -57,7 +57,7 @@ async def a_server(*, patience: float = PATIENCE) -> AsyncIterator[tuple[HealthS
 
 async def sent(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
     """Send *request*, and read the answer to its end."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
         answer = await reader.read()
@@ -121,7 +121,7 @@ async def test_a_head_that_does_not_end_is_refused() -> None:
     assert status == 431
 
 
-async def test_what_goes_wrong_inside_is_not_told_outside() -> None:
+async def test_what_goes_wrong_inside_is_not_shown_outside() -> None:
     async with a_server() as (_, port):
         status, answer = await got(port, "/broken")
         after, _ = await got(port, "/fine")
@@ -131,7 +131,7 @@ async def test_what_goes_wrong_inside_is_not_told_outside() -> None:
 
 
 async def test_a_client_that_says_nothing_is_cut_off() -> None:
-    async with a_server(patience=0.05) as (_, port), asyncio.timeout(PATIENCE):
+    async with a_server(timeout=0.05) as (_, port), asyncio.timeout(TIMEOUT):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /fine")
 
@@ -141,7 +141,7 @@ async def test_a_client_that_says_nothing_is_cut_off() -> None:
 
 
 async def test_a_client_that_reads_nothing_is_cut_off() -> None:
-    async with a_server(patience=0.2) as (server, port), asyncio.timeout(PATIENCE):
+    async with a_server(timeout=0.2) as (server, port), asyncio.timeout(TIMEOUT):
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
         writer.write(b"GET /large HTTP/1.1\r\n\r\n")
         while not server.clients:
@@ -156,7 +156,7 @@ async def test_a_client_that_reads_nothing_is_cut_off() -> None:
 
 
 async def test_a_client_too_many_gets_the_place_of_the_one_that_was_there_longest() -> None:
-    async with a_server() as (server, port), asyncio.timeout(PATIENCE):
+    async with a_server() as (server, port), asyncio.timeout(TIMEOUT):
         waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CLIENTS)]
         while server.clients < MAX_CLIENTS:
             await asyncio.sleep(0.001)
@@ -170,8 +170,8 @@ async def test_a_client_too_many_gets_the_place_of_the_one_that_was_there_longes
     assert status == 200
 
 
-async def test_closing_leaves_nobody_waiting() -> None:
-    async with a_server() as (server, port), asyncio.timeout(PATIENCE):
+async def test_closing_leaves_no_client_waiting() -> None:
+    async with a_server() as (server, port), asyncio.timeout(TIMEOUT):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /stuck HTTP/1.1\r\n\r\n")
         while not server.clients:

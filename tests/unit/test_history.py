@@ -1,4 +1,4 @@
-"""A job's history, told from its row and from what was written down."""
+"""A job's history, from its row and from what was recorded."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -45,11 +45,11 @@ def an_ended_row(status: Status, **known: Any) -> Job:
     return a_row(status, last_attempt=2, last_attempt_at=at(1), finished_at=at(9), **known)
 
 
-def test_a_job_that_nobody_has_claimed_was_queued_and_nothing_else() -> None:
+def test_a_job_that_was_never_claimed_was_queued_and_nothing_else() -> None:
     assert history(a_row(), [], []) == [QUEUED]
 
 
-def test_a_running_job_tells_who_runs_it_since_when_and_in_which_attempt() -> None:
+def test_a_running_job_shows_who_runs_it_since_when_and_in_which_attempt() -> None:
     row = a_row(Status.PROCESSING, leased_by="w1", last_attempt=3, last_attempt_at=at(1))
 
     assert history(row, [], []) == [
@@ -59,22 +59,22 @@ def test_a_running_job_tells_who_runs_it_since_when_and_in_which_attempt() -> No
 
 
 @pytest.mark.parametrize("known", [{"leased_by": "w1"}, {"last_attempt_at": at(1)}])
-def test_a_row_that_tells_half_of_an_attempt_tells_none(known: dict[str, Any]) -> None:
+def test_a_row_that_holds_half_of_an_attempt_shows_none(known: dict[str, Any]) -> None:
     assert history(a_row(**known), [], []) == [QUEUED]
 
 
-def test_a_completed_job_tells_in_which_attempt() -> None:
+def test_a_completed_job_shows_in_which_attempt() -> None:
     assert history(an_ended_row(Status.COMPLETED), [], []) == [
         QUEUED,
         Event(EventKind.COMPLETED, at(9), {"attempt": 2}),
     ]
 
 
-def test_a_cancelled_job_tells_when() -> None:
+def test_a_cancelled_job_shows_when() -> None:
     assert history(an_ended_row(Status.CANCELLED), [], []) == [QUEUED, Event(EventKind.CANCELLED, at(9))]
 
 
-def test_a_failed_job_tells_why_and_in_which_stage() -> None:
+def test_a_failed_job_shows_why_and_in_which_stage() -> None:
     row = an_ended_row(Status.FAILED, failure=a_failure(stack="in grade"), stage="fetch")
 
     [_, end] = history(row, [], [])
@@ -88,7 +88,7 @@ def test_a_failure_outside_of_stages_names_none() -> None:
     assert end.meta == a_failure().summary()
 
 
-def test_a_failed_job_whose_failure_is_not_known_still_tells_its_end() -> None:
+def test_a_failed_job_whose_failure_is_not_known_still_shows_its_end() -> None:
     [_, end] = history(an_ended_row(Status.FAILED), [], [])
 
     assert end == Event(EventKind.FAILED, at(9))
@@ -100,7 +100,7 @@ def test_a_job_whose_deadline_passed_has_expired_whatever_it_failed_with() -> No
     assert history(row, [], []) == [QUEUED, Event(EventKind.EXPIRED, at(9))]
 
 
-def test_an_expired_job_tells_that_it_has_a_late_result() -> None:
+def test_an_expired_job_shows_that_it_has_a_late_result() -> None:
     row = an_ended_row(Status.FAILED, timed_out_at=at(9), late_at=at(20), late_result="42")
 
     assert history(row, [], []) == [QUEUED, Event(EventKind.EXPIRED, at(9), {"late": True})]
@@ -116,7 +116,7 @@ def test_an_accepted_late_result_completes_the_job_after_it_expired() -> None:
     )
 
 
-def test_a_stage_is_told_by_its_name_its_attempt_and_how_it_ended() -> None:
+def test_a_stage_is_shown_by_its_name_its_attempt_and_how_it_ended() -> None:
     mark = StageMark(at(4), StageKey("fetch", "#2"), 5, StageStatus.FAILED)
 
     [_, stage] = history(a_row(), [], [mark])
@@ -132,27 +132,27 @@ def test_a_stage_that_a_provider_computed_names_it() -> None:
     assert stage.meta == {"stage": "fetch", "attempt": 1, "status": "done", "provider": "llm"}
 
 
-def test_events_are_told_in_the_order_in_which_they_were_written() -> None:
+def test_events_are_listed_in_the_order_in_which_they_were_written() -> None:
     row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=at(6))
     stored = [Event(EventKind.PROCESSING, at(2)), Event(EventKind.RETRY, at(5))]
     stages = [StageMark(at(7), StageKey("b", "#1"), 1, StageStatus.DONE)]
 
-    told = history(row, stored, stages)
+    events = history(row, stored, stages)
 
-    assert [event.at for event in told] == [at(second) for second in (0, 2, 5, 6, 7, 9)]
-
-
-def kinds(told: list[Event]) -> str:
-    return " ".join(event.kind.value for event in told)
+    assert [event.at for event in events] == [at(second) for second in (0, 2, 5, 6, 7, 9)]
 
 
-def test_on_a_clock_that_stands_still_events_are_told_in_the_order_of_a_life() -> None:
+def kinds(events: list[Event]) -> str:
+    return " ".join(event.kind.value for event in events)
+
+
+def test_on_a_clock_that_stands_still_events_are_listed_in_the_order_of_a_life() -> None:
     row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=NOON, finished_at=NOON)
     stages = [StageMark(NOON, StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
-    told = history(row, [Event(EventKind.PROCESSING, NOON), Event(EventKind.RETRY, NOON)], stages)
+    events = history(row, [Event(EventKind.PROCESSING, NOON), Event(EventKind.RETRY, NOON)], stages)
 
-    assert kinds(told) == "queued processing retry processing stage completed"
+    assert kinds(events) == "queued processing retry processing stage completed"
 
 
 @pytest.mark.parametrize(
@@ -166,21 +166,21 @@ def test_on_a_clock_that_stands_still_events_are_told_in_the_order_of_a_life() -
         EventKind.EXPIRED,
     ],
 )
-def test_stages_written_together_with_the_end_of_their_lap_are_told_before_it(end: EventKind) -> None:
+def test_stages_written_together_with_the_end_of_their_run_are_listed_before_it(end: EventKind) -> None:
     stages = [StageMark(at(9), StageKey(name, "#1"), 1, StageStatus.DONE) for name in ("fetch", "llm")]
 
-    told = history(a_row(), [Event(EventKind.PROCESSING, at(1)), Event(end, at(9))], stages)
+    events = history(a_row(), [Event(EventKind.PROCESSING, at(1)), Event(end, at(9))], stages)
 
-    assert kinds(told) == f"queued processing stage stage {end}"
-    assert [event.meta["stage"] for event in told[2:4]] == ["fetch", "llm"]
+    assert kinds(events) == f"queued processing stage stage {end}"
+    assert [event.meta["stage"] for event in events[2:4]] == ["fetch", "llm"]
 
 
-def test_a_stage_written_after_the_end_of_a_lap_is_told_after_it() -> None:
+def test_a_stage_written_after_the_end_of_a_run_is_listed_after_it() -> None:
     stages = [StageMark(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
-    told = history(a_row(), [Event(EventKind.PROCESSING, at(1)), Event(EventKind.RETRY, at(8))], stages)
+    events = history(a_row(), [Event(EventKind.PROCESSING, at(1)), Event(EventKind.RETRY, at(8))], stages)
 
-    assert kinds(told) == "queued processing retry stage"
+    assert kinds(events) == "queued processing retry stage"
 
 
 def test_whatever_a_clock_says_a_job_was_queued_before_its_stages_ended() -> None:
@@ -189,7 +189,7 @@ def test_whatever_a_clock_says_a_job_was_queued_before_its_stages_ended() -> Non
     assert kinds(history(a_row(), [], stages)) == "queued stage"
 
 
-def test_a_stage_is_told_before_the_end_of_its_lap_also_where_nobody_noted_the_claim() -> None:
+def test_a_stage_is_listed_before_the_end_of_its_run_also_where_the_claim_was_not_recorded() -> None:
     stages = [StageMark(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
     assert kinds(history(a_row(), [Event(EventKind.RETRY, at(9))], stages)) == "queued stage retry"
@@ -215,14 +215,14 @@ def test_a_clock_that_was_set_back_does_not_change_the_order() -> None:
     ]
     stages = [a_mark(-60, "c", 3, 3), a_mark(20, "a", 1, 1), a_mark(-40, "b", 1, 2), a_mark(-65, "d", 3, 4)]
 
-    told = history(row, stored, stages)
+    events = history(row, stored, stages)
 
-    without_warnings = kinds(told).replace(" warning", "")
+    without_warnings = kinds(events).replace(" warning", "")
     assert without_warnings == "queued processing stage stage retry processing stage stage completed"
-    assert [event.meta["stage"] for event in told if event.kind is EventKind.STAGE] == ["a", "b", "c", "d"]
+    assert [event.meta["stage"] for event in events if event.kind is EventKind.STAGE] == ["a", "b", "c", "d"]
 
 
-def test_a_signal_is_told_by_the_clock_before_or_after_the_claim_and_the_stages_beside_it() -> None:
+def test_a_signal_is_listed_by_the_clock_before_or_after_the_claim_and_the_stages_beside_it() -> None:
     stored = [
         Event(EventKind.SIGNALLED, at(1)),
         Event(EventKind.SIGNALLED, at(3)),
@@ -231,13 +231,13 @@ def test_a_signal_is_told_by_the_clock_before_or_after_the_claim_and_the_stages_
         Event(EventKind.RETRY, at(9)),
     ]
 
-    told = history(a_row(), stored, [a_mark(4, "a", 1, 1)])
+    events = history(a_row(), stored, [a_mark(4, "a", 1, 1)])
 
-    assert kinds(told) == "queued signalled processing signalled stage signalled retry"
+    assert kinds(events) == "queued signalled processing signalled stage signalled retry"
 
 
 @pytest.mark.parametrize("end", [EventKind.FAILED, EventKind.EXPIRED])
-def test_a_warning_after_an_end_that_a_replay_has_written_down_is_told_after_it(end: EventKind) -> None:
+def test_a_warning_after_an_end_that_a_replay_has_recorded_is_listed_after_it(end: EventKind) -> None:
     stored = [
         Event(EventKind.WARNING, at(2)),
         Event(EventKind.WARNING, at(4)),
@@ -249,7 +249,7 @@ def test_a_warning_after_an_end_that_a_replay_has_written_down_is_told_after_it(
     assert kinds(history(a_row(), stored, [])) == f"queued processing warning {end} warning replayed"
 
 
-def test_a_warning_between_a_deadline_and_the_acceptance_of_a_late_result_is_told_there() -> None:
+def test_a_warning_between_a_deadline_and_the_acceptance_of_a_late_result_is_listed_there() -> None:
     row = replace(
         an_ended_row(Status.COMPLETED, timed_out_at=at(9), late_at=at(20), leased_by="w1"), finished_at=at(30)
     )
@@ -261,12 +261,12 @@ def test_a_warning_between_a_deadline_and_the_acceptance_of_a_late_result_is_tol
         Event(EventKind.WARNING, at(40)),
     ]
 
-    told = kinds(history(row, stored, []))
+    events = kinds(history(row, stored, []))
 
-    assert told == "queued processing warning expired warning accepted completed warning"
+    assert events == "queued processing warning expired warning accepted completed warning"
 
 
-def test_stages_that_a_replay_has_written_down_are_told_in_their_laps() -> None:
+def test_stages_that_a_replay_has_recorded_are_listed_in_their_runs() -> None:
     stored = [
         Event(EventKind.PROCESSING, at(1)),
         Event(EventKind.RETRY, at(3)),
@@ -278,10 +278,10 @@ def test_stages_that_a_replay_has_written_down_are_told_in_their_laps() -> None:
         Event(EventKind.STAGE, at(0), {"stage": "alone"}),
     ]
 
-    told = history(a_row(), stored, [])
+    events = history(a_row(), stored, [])
 
-    assert kinds(told) == "queued processing stage retry processing stage failed replayed stage"
-    assert [event.meta["stage"] for event in told if event.kind is EventKind.STAGE] == [
+    assert kinds(events) == "queued processing stage retry processing stage failed replayed stage"
+    assert [event.meta["stage"] for event in events if event.kind is EventKind.STAGE] == [
         "early",
         "late",
         "alone",

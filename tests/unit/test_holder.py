@@ -32,3 +32,16 @@ def test_a_holder_is_read_as_it_was_stored(text: str) -> None:
 )
 def test_a_holder_is_displayed_in_words(holder: Holder, label: str) -> None:
     assert holder.label == label
+
+
+def test_holders_say_what_a_job_waits_for() -> None:
+    holders = [Holder("llm"), Holder("llm", ""), Holder("llm", "customer 7"), Holder("llm", for_retries=True)]
+
+    assert {holder.provider for holder in holders} == {"llm"}
+    assert [holder.label for holder in holders] == [
+        "llm",
+        "llm (limit)",
+        "llm (limit of customer 7)",
+        "llm (retry budget)",
+    ]
+    assert [holder.key for holder in holders] == [None, "", "customer 7", None]

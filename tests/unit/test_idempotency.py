@@ -30,7 +30,7 @@ def test_the_same_key_with_the_same_payload_is_answered_with_the_first_job(stric
     assert stand_in(keyed(strict=strict), earlier()) == Receipt("first", existing=True)
 
 
-def test_another_payload_under_a_used_key_is_answered_with_the_first_job_and_told() -> None:
+def test_another_payload_under_a_used_key_is_answered_with_the_first_job_and_reported() -> None:
     assert stand_in(keyed(OTHER), earlier()) == Receipt("first", existing=True, payload_differs=True)
 
 

@@ -117,11 +117,11 @@ def with_live(**changes: Any) -> World:
     return replace(IN_ORDER, live=[RUNNING | changes])
 
 
-def that_took(*told: str) -> World:
-    """A world in which a job waited once for each of *told*, which is stored as what it heard."""
+def that_took(*results: str) -> World:
+    """Return a world in which a job waited once for each of *results*, which its wait stored."""
     waits = [
         IN_ORDER.stages[0] | {"name": "@signal go", "call": f"#{number}", "result": result}
-        for number, result in enumerate(told, start=1)
+        for number, result in enumerate(results, start=1)
     ]
     return replace(IN_ORDER, stages=waits)
 
@@ -136,12 +136,12 @@ def test_a_world_with_late_results_in_order_passes() -> None:
 
 
 def test_a_world_with_signals_in_order_passes() -> None:
-    heard = that_took('{"number":1,"data":"now"}', '{"timed_out":true}', '{"number":2,"data":"again"}')
+    world = that_took('{"number":1,"data":"now"}', '{"timed_out":true}', '{"number":2,"data":"again"}')
 
-    invariants.signals_were_taken_once(heard)
+    invariants.signals_were_taken_once(world)
 
 
-def test_a_wait_that_began_anew_after_a_retry_takes_what_came_later() -> None:
+def test_a_wait_that_began_again_after_a_retry_takes_what_came_later() -> None:
     first, second = that_took('{"number":2,"data":"again"}', '{"number":1,"data":"now"}').stages
 
     invariants.signals_were_taken_once(replace(IN_ORDER, stages=[first | {"generation": 2}, second]))

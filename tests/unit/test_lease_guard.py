@@ -144,8 +144,8 @@ async def test_an_error_that_was_not_foreseen_does_not_end_the_guard(scene: Scen
 
     assert scene.extended
     assert scene.events()
-    [told] = {fields["message"] for event, fields in scene.lines if event == "lease guard failed"}
-    assert told == "KeyError"
+    [message] = {fields["message"] for event, fields in scene.lines if event == "lease guard failed"}
+    assert message == "KeyError"
 
 
 async def test_it_is_logged_once_which_job_blocks_the_loop_and_for_how_long(scene: Scene) -> None:
@@ -174,7 +174,7 @@ async def test_a_process_that_stood_still_as_a_whole_has_no_blocked_loop(scene: 
     assert scene.events() == []
 
 
-async def test_a_block_that_the_end_of_the_worker_follows_is_told_of(scene: Scene) -> None:
+async def test_a_block_that_the_end_of_the_worker_follows_is_reported(scene: Scene) -> None:
     scene.blocked_for(LEASE)
     scene.guard.beat()
     scene.guard.stop_beating()

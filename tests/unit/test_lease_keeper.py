@@ -24,7 +24,7 @@ NOTHING_NEW = Extension(frozenset(), frozenset())
 
 
 class Lines:
-    """A journal that a test can read."""
+    """A logger that a test can read."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, Any]]] = []
@@ -139,7 +139,7 @@ def test_a_look_for_cancellations_is_given_up_after_a_third_of_the_lease() -> No
 def test_a_busy_loop_delays_an_extension_by_a_few_of_its_rounds() -> None:
     async def computes(loop: VirtualLoop) -> None:
         while True:
-            loop._now += 0.4  # blocks the loop, as far as anybody can tell
+            loop._now += 0.4  # the loop seems to be blocked
             await asyncio.sleep(0)
 
     store, _ = kept(60, lease=9, beside=computes)

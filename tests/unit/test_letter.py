@@ -1,4 +1,4 @@
-"""The way back of a failed job: which step follows which, who may take it, and what goes on record."""
+"""The repair of a failed job: which step follows which, who may take it, and what goes on record."""
 
 import json
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def test_only_a_validated_letter_is_replayed_and_only_a_remediated_one_validated
 
 @pytest.mark.clause("OPS-1")
 @pytest.mark.parametrize("left_out", [LetterState.TRIAGED, LetterState.REMEDIATED, LetterState.VALIDATED])
-def test_no_way_leads_from_new_to_a_replay_past_cause_evidence_and_safety(left_out: LetterState) -> None:
+def test_no_path_leads_from_new_to_a_replay_past_cause_evidence_and_safety(left_out: LetterState) -> None:
     assert LetterState.REPLAYING not in reached_without(left_out)
 
 
@@ -101,7 +101,7 @@ def test_a_letter_can_come_to_every_state(state: LetterState) -> None:
 
 @pytest.mark.clause("OPS-1")
 @pytest.mark.parametrize("state", [state for state in LetterState if state is not LetterState.VERIFIED])
-def test_nobody_closes_by_hand_what_is_not_verified(state: LetterState) -> None:
+def test_no_operator_closes_what_is_not_verified(state: LetterState) -> None:
     assert LetterState.CLOSED not in by_hand(state)
 
 
@@ -114,7 +114,7 @@ def test_a_person_is_offered_the_agreed_steps_and_none_that_only_a_job_decides(s
 
 
 @pytest.mark.parametrize("state", LetterState)
-def test_every_state_has_ways_on_and_words_for_what_comes_next(state: LetterState) -> None:
+def test_every_state_has_next_states_and_words_for_what_comes_next(state: LetterState) -> None:
     assert GRAPH[state]
     assert NEXT[state]
 
@@ -142,19 +142,19 @@ def test_the_four_causes_are_those_that_were_agreed() -> None:
 def test_each_step_says_who_took_it_and_what_goes_on_record() -> None:
     steps = [
         triage(Cause.DATA, actor="eve", reason="seen in the log"),
-        remediate("the file is whole again", actor="eve", reason="uploaded anew"),
+        remediate("the file is whole again", actor="eve", reason="uploaded again"),
         validate("grading twice does no harm", "token", actor="eve"),
         close("the upload was cut off", actor="eve"),
-        discard("nobody wants it any more", actor="eve"),
+        discard("it is not needed any more", actor="eve"),
     ]
 
     assert {step.actor for step in steps} == {"eve"}
     assert [(str(step.to), step.reason, step.recorded()) for step in steps] == [
         ("triaged", "seen in the log", {"cause": "data"}),
-        ("remediated", "uploaded anew", {"evidence": "the file is whole again"}),
+        ("remediated", "uploaded again", {"evidence": "the file is whole again"}),
         ("validated", "", {"safe": "grading twice does no harm", "plan": "token"}),
         ("closed", "", {"notes": "the upload was cut off"}),
-        ("discarded", "nobody wants it any more", {}),
+        ("discarded", "it is not needed any more", {}),
     ]
 
 
@@ -194,12 +194,12 @@ def test_a_step_that_has_to_be_explained_is_refused_without_words(
         lambda actor: remediate("it is whole", actor=actor),
         lambda actor: validate("it does no harm", "token", actor=actor),
         lambda actor: close("it was cut off", actor=actor),
-        lambda actor: discard("nobody wants it", actor=actor),
+        lambda actor: discard("it is not needed", actor=actor),
     ],
     ids=["triage", "remediate", "validate", "close", "discard"],
 )
 @given(blank=BLANK)
-def test_a_step_that_nobody_answers_for_is_refused(take: Callable[[str], Step], blank: str) -> None:
+def test_a_step_without_an_actor_is_refused(take: Callable[[str], Step], blank: str) -> None:
     with pytest.raises(StepRefused, match="actor= must not be empty") as refused:
         take(blank)
 
@@ -213,7 +213,7 @@ def test_of_an_id_that_can_be_nobodys_there_is_no_letter() -> None:
         letter_id("yesterday")
 
 
-def test_a_letter_tells_its_group_its_place_and_where_its_arguments_are() -> None:
+def test_a_letter_shows_its_group_its_place_and_where_its_arguments_are() -> None:
     letter = a_letter(error_class=ErrorClass.BUG)
 
     assert letter.error_class is ErrorClass.BUG
@@ -244,14 +244,14 @@ def test_nothing_in_the_context_hides_what_the_letter_itself_knows() -> None:
     assert (letter.sanitized_context["stage"], letter.sanitized_context["attempt"]) == ("llm", 3)
 
 
-def test_a_list_shows_fifty_letters_unless_somebody_wants_another_number() -> None:
+def test_a_list_shows_fifty_letters_unless_another_number_is_requested() -> None:
     assert (LetterFilter().listed, LetterFilter(limit=7).listed) == (50, 7)
 
 
-def test_states_are_told_by_their_names_too() -> None:
-    wanted = LetterFilter(states=cast("tuple[LetterState, ...]", ["new", LetterState.TRIAGED]))
+def test_states_are_accepted_by_their_names_too() -> None:
+    letter_filter = LetterFilter(states=cast("tuple[LetterState, ...]", ["new", LetterState.TRIAGED]))
 
-    assert wanted.states == (LetterState.NEW, LetterState.TRIAGED)
+    assert letter_filter.states == (LetterState.NEW, LetterState.TRIAGED)
     with pytest.raises(ValueError, match="'lost' is not a valid LetterState"):
         LetterFilter(states=cast("tuple[LetterState, ...]", ("lost",)))
 

@@ -44,11 +44,13 @@ class Fleet:
     def ask(self, worker: str, waiting: int | Mapping[str, int] = 0) -> list[Grant]:
         """Have a worker exchange; what it is given, it uses."""
         using = self.using.setdefault(worker, Counter())
-        wanted = {"": waiting} if isinstance(waiting, int) else waiting
-        desk = LimitAllocator(worker, self.now, self.limits, self.key_limits, self.quota, dict(self.keys))
-        grants = desk.allocate(LimitRequest(dict(using), wanted))
-        self.quota = desk.quota
-        self.keys = {key: quota for key, quota in desk.keys.items() if not quota.idle(self.now)}
+        requested = {"": waiting} if isinstance(waiting, int) else waiting
+        allocator = LimitAllocator(
+            worker, self.now, self.limits, self.key_limits, self.quota, dict(self.keys)
+        )
+        grants = allocator.allocate(LimitRequest(dict(using), requested))
+        self.quota = allocator.quota
+        self.keys = {key: quota for key, quota in allocator.keys.items() if not quota.idle(self.now)}
         using.update(grant.key for grant in grants)
         self.grants += grants
         return grants
@@ -59,7 +61,7 @@ class Fleet:
         using[key] -= using[key] if calls is None else min(calls, using[key])
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         return sum(using.total() for using in self.using.values())
 
 
@@ -115,16 +117,16 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: Limits(concurrency=0), lambda: Limits(concurrency=-1)])
-def test_a_limit_that_lets_nobody_through_is_refused(make: Callable[[], Limits]) -> None:
+def test_a_limit_that_lets_no_call_through_is_refused(make: Callable[[], Limits]) -> None:
     with pytest.raises(ValueError, match="lets no call through"):
         make()
 
 
-def test_where_nothing_is_limited_everybody_begins_at_once() -> None:
+def test_where_nothing_is_limited_every_call_begins_at_once() -> None:
     fleet = Fleet()
 
     assert fleet.ask("a", 100) == [Grant("", NOW)] * 100
-    assert (fleet.quota, fleet.keys) == (Quota(), {}), "and nothing is written down"
+    assert (fleet.quota, fleet.keys) == (Quota(), {}), "and nothing is written"
 
 
 def test_calls_are_spread_evenly_over_the_time_of_a_rate() -> None:
@@ -143,7 +145,7 @@ def test_calls_are_spread_evenly_over_the_time_of_a_rate() -> None:
     st.integers(1, 200),
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60), st.floats(0, 1.5)), max_size=60),
 )
-def test_in_no_second_more_calls_begin_than_the_rate_allows_whoever_asks_when(
+def test_in_no_second_more_calls_begin_than_the_rate_allows_whichever_worker_asks_when(
     calls: int, asks: list[tuple[int, int, float]]
 ) -> None:
     fleet = Fleet(Limits(rate=Rate(calls, PER_SECOND)))
@@ -185,7 +187,7 @@ def test_a_worker_that_dies_loses_the_moments_it_had_reserved_and_no_more() -> N
     assert len(fleet.ask("b", 1_000)) == 25
 
 
-def test_a_rate_that_is_declared_anew_does_not_wait_for_the_moments_of_the_old_one() -> None:
+def test_a_rate_that_is_declared_again_does_not_wait_for_the_moments_of_the_old_one() -> None:
     fleet = Fleet(Limits(rate=Rate.of("1/day")))
     assert len(fleet.ask("a", 2)) == 1
 
@@ -195,7 +197,7 @@ def test_a_rate_that_is_declared_anew_does_not_wait_for_the_moments_of_the_old_o
     assert fleet.ask("a", 9) == [], "from here on the new one holds"
 
 
-def test_nor_does_a_key_whose_rate_is_declared_anew() -> None:
+def test_nor_does_a_key_whose_rate_is_declared_again() -> None:
     fleet = Fleet(key_limits=Limits(rate=Rate.of("1/day")))
     assert len(fleet.ask("a", {"x": 2})) == 1
 
@@ -235,7 +237,7 @@ def test_all_workers_together_never_make_more_calls_at_a_time_than_allowed(
         for worker in order:
             fleet.end(f"{worker}", numbers[worker])
             fleet.ask(f"{worker}", numbers[worker + 4])
-            assert fleet.under_way <= limit
+            assert fleet.in_flight <= limit
         fleet.now += pause
 
 
@@ -244,11 +246,13 @@ def test_all_workers_together_never_make_more_calls_at_a_time_than_allowed(
 def test_shares_become_as_even_as_whole_numbers_allow(limit: int, wishes: dict[str, int]) -> None:
     shares: Mapping[str, Share] = {}
     for _ in range(3):
-        for worker, wanted in wishes.items():
-            shares = reallocate_share(shares, limit, worker, using=0, requested=wanted, now=NOW)
+        for worker, requested in wishes.items():
+            shares = reallocate_share(shares, limit, worker, using=0, requested=requested, now=NOW)
 
     calls = {worker: share.calls for worker, share in shares.items()}
-    assert sum(calls.values()) == min(limit, sum(wishes.values())), "nothing lies idle that somebody wants"
+    assert sum(calls.values()) == min(limit, sum(wishes.values())), (
+        "nothing stays idle that a worker requests"
+    )
     assert all(calls[worker] <= wishes[worker] for worker in wishes)
     wanting = [calls[worker] for worker in wishes if calls[worker] < wishes[worker]]
     assert max(calls.values()) <= min(wanting, default=limit) + 1
@@ -277,7 +281,7 @@ def test_the_share_of_a_worker_that_died_comes_back_with_the_end_of_its_lease() 
     assert len(fleet.ask("b", 9)) == 4
 
 
-def test_whoever_slept_through_its_lease_keeps_what_it_uses_and_gets_nothing_more() -> None:
+def test_a_worker_that_slept_through_its_lease_keeps_what_it_uses_and_gets_nothing_more() -> None:
     fleet = Fleet(Limits(concurrency=4))
     fleet.ask("slept", 3)
     fleet.now += LEASE
@@ -375,12 +379,12 @@ def test_no_key_makes_more_calls_at_a_time_than_its_own_limit_whatever_is_left_o
     assert keys_of(fleet.ask("b", {"big": 9, "other": 9})) == ["other", "other"]
 
 
-def test_what_a_worker_had_of_a_key_goes_to_another_as_soon_as_it_is_not_wanted_any_more() -> None:
+def test_what_a_worker_had_of_a_key_goes_to_another_as_soon_as_it_is_not_needed_any_more() -> None:
     fleet = Fleet(key_limits=Limits(concurrency=1))
     fleet.ask("a", {"customer": 1})
     fleet.end("a", key="customer")
     fleet.using["a"].clear()
-    fleet.ask("a", {"somebody else": 1})
+    fleet.ask("a", {"another": 1})
 
     assert keys_of(fleet.ask("b", {"customer": 1})) == ["customer"]
 
@@ -428,7 +432,7 @@ def test_a_key_whose_time_has_not_come_leaves_its_moment_to_the_others() -> None
 
 
 @pytest.mark.parametrize("key_limits", [Limits(rate=Rate.of("10/s")), Limits(concurrency=1)])
-def test_keys_that_nobody_uses_any_more_are_forgotten(key_limits: Limits) -> None:
+def test_keys_that_no_call_uses_any_more_are_forgotten(key_limits: Limits) -> None:
     fleet = Fleet(key_limits=key_limits)
     for customer in range(100):
         fleet.ask("a", {f"{customer}": 1})
@@ -464,11 +468,11 @@ def test_a_key_is_remembered_while_it_may_still_be_ahead_of_its_rate() -> None:
         (Limits(rate=Rate.of("500/s")), Quota(), 100),
     ],
 )
-def test_as_many_are_let_out_as_can_begin_soon(limits: Limits, quota: Quota, count: int) -> None:
+def test_as_many_jobs_are_released_as_can_begin_soon(limits: Limits, quota: Quota, count: int) -> None:
     assert releasable(limits, quota, NOW, limit=100)[1] == count
 
 
-def test_those_who_are_out_have_a_while_to_ask_for_their_share_before_others_follow() -> None:
+def test_released_jobs_have_a_while_to_ask_for_their_share_before_others_follow() -> None:
     limits = Limits(concurrency=4)
     quota, _ = releasable(limits, Quota(), NOW, limit=100)
 
@@ -476,13 +480,21 @@ def test_those_who_are_out_have_a_while_to_ask_for_their_share_before_others_fol
     assert releasable(limits, quota, NOW + LIMIT_RELEASE_EVERY, limit=100)[1] == 8
 
 
-def test_a_letting_out_that_is_further_off_than_they_are_was_noted_by_a_clock_that_went_back() -> None:
-    noted = Quota(release_at=NOW + 3_600)
+def test_a_release_that_is_further_off_than_they_are_was_recorded_by_a_clock_that_went_back() -> None:
+    recorded = Quota(release_at=NOW + 3_600)
 
-    quota, count = releasable(Limits(concurrency=4), noted, NOW, limit=100)
+    quota, count = releasable(Limits(concurrency=4), recorded, NOW, limit=100)
 
     assert (count, quota.release_at) == (8, NOW + LIMIT_RELEASE_EVERY)
 
 
-def test_letting_nobody_out_is_not_worth_a_note() -> None:
+def test_releasing_no_job_is_not_worth_a_write() -> None:
     assert releasable(Limits(concurrency=4), Quota(), NOW, limit=0) == (Quota(), 0)
+
+
+def test_a_row_means_nothing_any_more_from_when_on_its_key_is_idle() -> None:
+    quota = Quota(NOW, NOW + 1, {"a": Share(1, 1, NOW + 2)})
+
+    assert quota.idle(quota.expires)
+    assert not quota.idle(NOW + 1.9)
+    assert Quota().expires < 1

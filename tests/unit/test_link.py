@@ -77,7 +77,7 @@ class Chance:
 
 @dataclass
 class Shelf:
-    """As much of a store as keeps one provider. It takes its time, and turns away as many writes as it is told to."""
+    """As much of a store as keeps one provider. It takes its time, and refuses as many writes as the test says."""
 
     row: ProviderRow | None = None
     takes: float = 0.0
@@ -153,7 +153,7 @@ def test_a_call_waits_for_the_failures_that_were_met_before_it_and_for_no_later_
         failing.cancel()
         return now()
 
-    # The exchange that was on its way with the first of them, and the one that tells of the others.
+    # The exchange that was in flight with the first of them, and the one that reports the others.
     assert run(main()) == pytest.approx(4.0)
 
 
@@ -162,7 +162,7 @@ def test_what_is_known_then_includes_those_failures() -> None:
     async def main() -> BreakerState:
         line = a_line(Shelf(takes=1.0))
         failed(line)
-        await asyncio.sleep(0.5)  # one exchange is on its way
+        await asyncio.sleep(0.5)  # one exchange is in flight
         failed(line)
         failed(line)
         return await line.breaker_state()
@@ -170,7 +170,7 @@ def test_what_is_known_then_includes_those_failures() -> None:
     assert len(run(main()).seen) == 3
 
 
-def test_nobody_rests_while_the_store_answers() -> None:
+def test_no_worker_rests_while_the_store_answers() -> None:
     chance = Chance()
 
     async def main() -> None:
@@ -190,7 +190,7 @@ def counted(state: ProviderState, _now: float) -> tuple[ProviderState, None, Seq
 
 
 @pytest.mark.parametrize("refused", [0, 1, 8])
-def test_whoever_loses_a_race_rests_longer_each_time_up_to_a_bound(refused: int) -> None:
+def test_a_worker_that_loses_a_race_rests_longer_each_time_up_to_a_bound(refused: int) -> None:
     shelf = Shelf(refuses=refused)
 
     async def main() -> int:
@@ -307,7 +307,7 @@ def test_a_worker_that_comes_later_gets_its_part_of_the_places_as_calls_end() ->
     assert made["later"] > 0.4 * made.total()
 
 
-def test_somebody_who_must_not_wait_is_told_at_once() -> None:
+def test_a_call_that_must_not_wait_is_answered_at_once() -> None:
     async def main() -> tuple[bool, float]:
         turns = Limiter(PER_SECOND, Limits(), request_grants=lambda: None)
         return await turns.enter("", may_wait=False), now()

@@ -12,10 +12,10 @@ from holdfast.telemetry.logs import StructuredLogger
 
 
 @contextmanager
-def handlers(*wanted: logging.Handler, level: int = logging.DEBUG) -> Iterator[None]:
+def handlers(*added: logging.Handler, level: int = logging.DEBUG) -> Iterator[None]:
     """Have exactly these handlers on the root logger: pytest has some of its own."""
     root = logging.getLogger()
-    before, root.handlers, before_level = root.handlers, list(wanted), root.level
+    before, root.handlers, before_level = root.handlers, list(added), root.level
     root.setLevel(level)
     try:
         yield
@@ -55,7 +55,7 @@ def test_without_a_handler_lines_are_json_on_standard_error(capsys: pytest.Captu
     assert (line["event"], line["slots"], line["level"]) == ("worker started", 2, "info")
 
 
-def test_lines_do_not_change_their_place_when_a_library_configures_logging_on_the_way() -> None:
+def test_lines_do_not_change_their_place_when_a_library_configures_logging_meanwhile() -> None:
     kept, stream = Kept(), io.StringIO()
     with handlers():
         logger = StructuredLogger(level="DEBUG", stream=None)

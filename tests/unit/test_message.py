@@ -19,7 +19,7 @@ stack = partial(message.stack, read_source=linecache.getlines)
 
 
 class ShopError(Exception):
-    """An exception of somebody's application."""
+    """An exception of an application."""
 
 
 class MuteError(Exception):
@@ -43,7 +43,7 @@ def caught(act: Callable[[], object]) -> BaseException:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "rendered"),
     [
         (ShopError("sold out"), "ShopError: sold out"),
         (ShopError(), "ShopError"),
@@ -59,13 +59,13 @@ def caught(act: Callable[[], object]) -> BaseException:
     ],
     ids=repr,
 )
-def test_an_error_is_told_in_one_line(error: BaseException, told: str) -> None:
-    assert one_line(error, str) == told
+def test_an_error_is_rendered_in_one_line(error: BaseException, rendered: str) -> None:
+    assert one_line(error, str) == rendered
 
 
 @pytest.mark.clause("FAIL-3", "messages")
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "rendered"),
     [
         ("cannot open /run/secrets/db", "cannot open <path>"),
         ("/workspace/ada/in.pdf and /uploads/ada.pdf", "<path> and <path>"),
@@ -90,8 +90,8 @@ def test_an_error_is_told_in_one_line(error: BaseException, told: str) -> None:
         ("https://x.test/a,/home/ada/x", "https://x.test/a,<path>"),
     ],
 )
-def test_a_line_holds_no_path(said: str, told: str) -> None:
-    assert one_line(Retryable(said), str) == told
+def test_a_line_holds_no_path(said: str, rendered: str) -> None:
+    assert one_line(Retryable(said), str) == rendered
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_line_holds_no_path(said: str, told: str) -> None:
         "<b>x</b><br/> 10.0.0.0/8 .../x /healthz",
     ],
 )
-def test_what_is_no_path_is_told(said: str) -> None:
+def test_what_is_no_path_is_kept(said: str) -> None:
     assert one_line(Retryable(said), str) == said
 
 
@@ -152,7 +152,7 @@ def test_a_line_ends_where_the_first_quoted_traceback_begins() -> None:
     assert one_line(ShopError(f"first\n{quoted}then\n{quoted}"), str) == "ShopError: first"
 
 
-def test_what_pydantic_found_is_told_with_its_places_and_without_the_values() -> None:
+def test_what_pydantic_found_is_rendered_with_its_places_and_without_the_values() -> None:
     error = caught(lambda: Form.model_validate({"name": 7, "marks": [1, "secret"]}))
 
     assert one_line(error, str) == (
@@ -168,7 +168,7 @@ def test_errors_that_another_library_carries_are_not_taken_for_those_of_pydantic
     assert one_line(error, str) == "ShopError: two problems"
 
 
-def test_what_calls_itself_a_validation_error_and_has_no_list_is_told_in_its_own_words() -> None:
+def test_what_calls_itself_a_validation_error_and_has_no_list_is_rendered_in_its_own_words() -> None:
     kind = type("ValidationError", (Exception,), {"__module__": "pydantic_core._pydantic_core"})
 
     assert one_line(kind("wrong"), str) == "ValidationError: wrong"
@@ -182,9 +182,11 @@ def test_a_line_is_cut_after_five_hundred_characters() -> None:
 
 
 def test_a_line_is_redacted_before_it_is_cut() -> None:
-    told = one_line(Retryable("x" * (LINE_LIMIT - 3) + "secret"), lambda text: text.replace("secret", "***"))
+    rendered = one_line(
+        Retryable("x" * (LINE_LIMIT - 3) + "secret"), lambda text: text.replace("secret", "***")
+    )
 
-    assert told == "x" * (LINE_LIMIT - 3) + "***"
+    assert rendered == "x" * (LINE_LIMIT - 3) + "***"
 
 
 def fall(depth: int) -> NoReturn:
@@ -197,12 +199,12 @@ def jump() -> NoReturn:
     fall(0)
 
 
-def test_a_stack_is_the_way_through_the_application_and_then_the_line() -> None:
+def test_a_stack_is_the_path_through_the_application_and_then_the_line() -> None:
     error = caught(jump)
 
-    told = stack(error, str).split("\n")
+    rendered = stack(error, str).split("\n")
 
-    assert told[2:] == [
+    assert rendered[2:] == [
         f"  tests/unit/test_message.py:{jump.__code__.co_firstlineno + 1} in jump",
         "    fall(0)",
         f"  tests/unit/test_message.py:{fall.__code__.co_firstlineno + 2} in fall",
@@ -211,7 +213,7 @@ def test_a_stack_is_the_way_through_the_application_and_then_the_line() -> None:
     ]
 
 
-def test_of_many_frames_the_last_forty_are_told() -> None:
+def test_of_many_frames_the_last_forty_are_rendered() -> None:
     def start() -> NoReturn:
         fall(39)
 
@@ -222,7 +224,7 @@ def test_of_many_frames_the_last_forty_are_told() -> None:
     assert "raise ShopError('…')" in far
 
 
-def test_notes_are_told_each_on_its_line() -> None:
+def test_notes_are_rendered_each_on_its_line() -> None:
     error = ShopError("sold out")
     error.add_note("ordered twice")
     error.add_note("by Ada")
@@ -249,14 +251,14 @@ def test_what_a_database_would_choke_on_is_left_out_of_a_stack() -> None:
     assert stack(ShopError("a\x00b\x1bc\ud800d\te\nf"), str) == "ShopError: abcd\te\nf"
 
 
-def test_causes_are_told_before_what_they_led_to() -> None:
+def test_causes_are_rendered_before_what_they_led_to() -> None:
     error, cause, root = ShopError("third"), ShopError("second"), ShopError("first")
     error.__cause__, cause.__cause__ = cause, root
 
     assert stack(error, str) == "ShopError: first\nShopError: second\nShopError: third"
 
 
-def test_what_was_being_handled_is_told_unless_it_was_declared_irrelevant() -> None:
+def test_what_was_being_handled_is_rendered_unless_it_was_declared_irrelevant() -> None:
     error = ShopError("second")
     error.__context__ = ShopError("first")
 
@@ -265,13 +267,13 @@ def test_what_was_being_handled_is_told_unless_it_was_declared_irrelevant() -> N
     assert stack(error, str) == "ShopError: second"
 
 
-def test_every_member_of_a_group_is_told_with_its_cause_and_none_twice() -> None:
+def test_every_member_of_a_group_is_rendered_with_its_cause_and_none_twice() -> None:
     left, right = ShopError("left"), ShopError("right")
     left.__cause__ = right.__cause__ = ShopError("shared")
 
-    told = stack(ExceptionGroup("both", [left, right]), str).split("\n")
+    rendered = stack(ExceptionGroup("both", [left, right]), str).split("\n")
 
-    assert told == [
+    assert rendered == [
         "ShopError: shared",
         "ShopError: right",
         "ShopError: left",
@@ -279,7 +281,7 @@ def test_every_member_of_a_group_is_told_with_its_cause_and_none_twice() -> None
     ]
 
 
-def test_of_a_long_chain_the_last_twenty_links_are_told() -> None:
+def test_of_a_long_chain_the_last_twenty_links_are_rendered() -> None:
     error = ShopError("1")
     for number in range(2, 31):
         outer = ShopError(str(number))
@@ -289,7 +291,7 @@ def test_of_a_long_chain_the_last_twenty_links_are_told() -> None:
     assert stack(error, str).split("\n") == [f"ShopError: {number}" for number in range(11, 31)]
 
 
-def test_of_many_notes_the_first_hundred_are_told() -> None:
+def test_of_many_notes_the_first_hundred_are_rendered() -> None:
     error = ShopError("sold out")
     for number in range(1_000):
         error.add_note(str(number))
@@ -301,9 +303,9 @@ def test_what_does_not_fit_into_a_stack_is_not_even_redacted() -> None:
     redacted: list[str] = []
     members = [ShopError(f"{number} {'x' * 5_000}") for number in range(10)]
 
-    told = stack(ExceptionGroup("all", members), lambda text: redacted.append(text) or text)  # type: ignore[func-returns-value]
+    rendered = stack(ExceptionGroup("all", members), lambda text: redacted.append(text) or text)  # type: ignore[func-returns-value]
 
-    assert len(told) == STACK_LIMIT
+    assert len(rendered) == STACK_LIMIT
     assert redacted == ["all (10 sub-exceptions)", str(members[0]), str(members[1])]
 
 
@@ -341,10 +343,10 @@ def test_a_stack_holds_no_secret_of_causes_contexts_notes_and_members(secret: Se
     member.add_note(f"sent: {secret.text}")
     group = ExceptionGroup(f"all of {secret.text}", [member])
 
-    told = stack(group, Redactor(b"k"))
+    rendered = stack(group, Redactor(b"k"))
 
-    assert secret.value not in told
-    assert told.count("ShopError") == 3
+    assert secret.value not in rendered
+    assert rendered.count("ShopError") == 3
 
 
 @pytest.mark.clause("DLQ-2")
@@ -355,11 +357,11 @@ def test_a_secret_at_the_cut_of_a_line_leaves_no_half(secret: Secret, inside: in
     filler = "so it went " * 50
     start = LINE_LIMIT - len("ShopError: ") - begins - inside - 1
 
-    told = one_line(ShopError(filler[: start - 1] + " " + secret.text), Redactor(b"k"))
+    rendered = one_line(ShopError(filler[: start - 1] + " " + secret.text), Redactor(b"k"))
 
-    assert len(told) <= LINE_LIMIT
-    assert not told.removesuffix("…").endswith(secret.value[:inside])
-    assert secret.value[:12] not in told
+    assert len(rendered) <= LINE_LIMIT
+    assert not rendered.removesuffix("…").endswith(secret.value[:inside])
+    assert secret.value[:12] not in rendered
 
 
 @pytest.mark.clause("DLQ-2")
@@ -369,14 +371,14 @@ def test_a_secret_at_the_cut_of_a_stack_leaves_no_half(secret: Secret, inside: i
     rest = len(secret.text) - secret.text.index(secret.value) - inside
     filler = ("\n" + "so it went " * 800)[: STACK_LIMIT - rest]
 
-    told = stack(ShopError(secret.text + filler), Redactor(b"k"))
+    rendered = stack(ShopError(secret.text + filler), Redactor(b"k"))
 
-    assert len(told) <= STACK_LIMIT
-    assert secret.value[-12:] not in told
+    assert len(rendered) <= STACK_LIMIT
+    assert secret.value[-12:] not in rendered
 
 
 class BrokenLoader:
-    """Whoever imports through this cannot show its source."""
+    """A loader that cannot show the source of what it imports."""
 
     def get_source(self, name: str) -> str:
         raise ValueError(name)

@@ -1,4 +1,4 @@
-"""Figures, as they are kept and as Prometheus and Grafana see them."""
+"""Metrics, as they are kept and as Prometheus and Grafana see them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.types import PublicCode
 from tests.pages import DOCS, ROOT, table, words
 
 DASHBOARD = ROOT / "deploy/grafana/holdfast.json"
-GAUGE_READINGS: Any = {name: [(["x"] * len(figure.labels), 1.0)] for name, figure in GAUGES.items()}
+GAUGE_READINGS: Any = {name: [(["x"] * len(metric.labels), 1.0)] for name, metric in GAUGES.items()}
 
 
 def sample(text: str, name: str, **labels: str) -> float | None:
@@ -37,8 +37,8 @@ def sample(text: str, name: str, **labels: str) -> float | None:
     return found[0] if found else None
 
 
-def a_page(figures: MetricRegistry, *providers: str) -> str:
-    return MetricsPage(figures, CollectorRegistry(), providers=providers).text(GAUGE_READINGS).decode()
+def a_page(metrics: MetricRegistry, *providers: str) -> str:
+    return MetricsPage(metrics, CollectorRegistry(), providers=providers).text(GAUGE_READINGS).decode()
 
 
 def exposed() -> set[str]:
@@ -56,12 +56,12 @@ def test_a_counter_is_zero_before_anything_was_counted() -> None:
 
 
 @pytest.mark.clause("OBS-2")
-def test_failures_are_told_apart_by_their_code() -> None:
-    figures = MetricRegistry()
-    figures.count("jobs_failed", 2, code="GW_5XX")
-    figures.count("jobs_failed", 1, code="IO_ERROR")
+def test_failures_are_labelled_by_their_code() -> None:
+    metrics = MetricRegistry()
+    metrics.count("jobs_failed", 2, code="GW_5XX")
+    metrics.count("jobs_failed", 1, code="IO_ERROR")
 
-    page = a_page(figures)
+    page = a_page(metrics)
 
     assert sample(page, "holdfast_jobs_failed_total", code="GW_5XX") == 2
     assert sample(page, "holdfast_jobs_failed_total", code="IO_ERROR") == 1
@@ -75,7 +75,7 @@ def test_every_public_code_is_there_from_the_start() -> None:
 
 
 @pytest.mark.clause("OBS-2")
-def test_the_figures_of_a_declared_provider_are_zero_before_anything_was_counted() -> None:
+def test_the_metrics_of_a_declared_provider_are_zero_before_anything_was_counted() -> None:
     page = a_page(MetricRegistry(), "llm", "speech")
 
     for provider in ("llm", "speech"):
@@ -86,12 +86,12 @@ def test_the_figures_of_a_declared_provider_are_zero_before_anything_was_counted
 
 
 @pytest.mark.clause("OBS-2")
-def test_calls_are_told_apart_by_provider_and_outcome() -> None:
-    figures = MetricRegistry()
-    figures.count("provider_calls", 3, provider="llm", outcome="failure")
-    figures.observe("provider_seconds", [0.2, 0.4], provider="llm")
+def test_calls_are_labelled_by_provider_and_outcome() -> None:
+    metrics = MetricRegistry()
+    metrics.count("provider_calls", 3, provider="llm", outcome="failure")
+    metrics.observe("provider_seconds", [0.2, 0.4], provider="llm")
 
-    page = a_page(figures, "llm")
+    page = a_page(metrics, "llm")
 
     assert sample(page, "holdfast_provider_calls_total", provider="llm", outcome="failure") == 3
     assert sample(page, "holdfast_provider_calls_total", provider="llm", outcome="success") == 0
@@ -99,10 +99,10 @@ def test_calls_are_told_apart_by_provider_and_outcome() -> None:
 
 
 def test_a_provider_that_was_not_known_from_the_start_is_shown_once_it_is_counted() -> None:
-    figures = MetricRegistry()
-    page = MetricsPage(figures, CollectorRegistry())
-    figures.count("jobs_held", 5, provider="elsewhere")
-    figures.count("jobs_held", 7)  # without its label nobody could tell whose they are
+    metrics = MetricRegistry()
+    page = MetricsPage(metrics, CollectorRegistry())
+    metrics.count("jobs_held", 5, provider="elsewhere")
+    metrics.count("jobs_held", 7)  # without its label it belongs to no provider
 
     text = page.text({}).decode()
 
@@ -111,10 +111,10 @@ def test_a_provider_that_was_not_known_from_the_start_is_shown_once_it_is_counte
 
 
 def test_lengths_fall_into_classes_that_include_their_bound() -> None:
-    figures = MetricRegistry()
-    figures.observe("attempt_seconds", [0.01, 0.02, 7200], outcome="failed")
+    metrics = MetricRegistry()
+    metrics.observe("attempt_seconds", [0.01, 0.02, 7200], outcome="failed")
 
-    page = a_page(figures)
+    page = a_page(metrics)
 
     def below(bound: str) -> float | None:
         return sample(page, "holdfast_attempt_seconds_bucket", outcome="failed", le=bound)
@@ -134,7 +134,7 @@ def test_the_page_has_what_the_application_registered_itself() -> None:
     assert sample(page, "orders_total") == 4
 
 
-def test_figures_that_are_registered_already_are_shown_once() -> None:
+def test_metrics_that_are_registered_already_are_shown_once() -> None:
     registry = CollectorRegistry()
     metrics = PrometheusMetrics(registry)
     metrics.count("jobs_created")
@@ -145,7 +145,7 @@ def test_figures_that_are_registered_already_are_shown_once() -> None:
     assert sample(page, "holdfast_jobs_created_total") == 1
 
 
-def test_somebody_elses_metrics_are_left_to_them() -> None:
+def test_metrics_of_others_are_left_to_them() -> None:
     page = MetricsPage(object(), CollectorRegistry()).text(GAUGE_READINGS).decode()
 
     assert sample(page, "holdfast_worker_slots") == 1
@@ -164,7 +164,7 @@ def test_the_pages_of_several_processes_are_one_that_says_whose_each_sample_is()
     assert page.count("# TYPE holdfast_jobs_completed_total counter") == 1
 
 
-def test_a_second_holdfast_with_figures_of_its_own_is_told_to_share_them() -> None:
+def test_a_second_holdfast_with_metrics_of_its_own_is_asked_to_share_them() -> None:
     registry = CollectorRegistry()
     PrometheusMetrics(registry)
 
@@ -181,13 +181,13 @@ def test_every_outcome_is_there_before_anything_was_measured() -> None:
         assert sample(page, "holdfast_attempt_seconds_count", outcome=outcome) == 0
 
 
-def test_a_page_of_nobody_is_empty() -> None:
+def test_a_page_of_no_process_is_empty() -> None:
     assert merged({}) == generate_latest(CollectorRegistry())
 
 
 def test_every_series_of_the_dashboard_is_one_that_workers_show() -> None:
-    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
 
     used = {name for query in queries for name in re.findall(r"\bholdfast_\w+", query)}
 
@@ -205,8 +205,8 @@ def test_every_series_of_the_alerts_is_one_that_workers_show() -> None:
 
 
 def test_the_dashboard_is_one_that_grafana_can_show() -> None:
-    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    panels = board["panels"]
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    panels = dashboard["panels"]
     cells = [cell for panel in panels for cell in _cells(**panel["gridPos"])]
 
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -223,12 +223,12 @@ def _cells(x: int, y: int, w: int, h: int) -> list[tuple[int, int]]:
 
 
 def test_every_label_of_the_dashboard_is_one_that_workers_show() -> None:
-    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
     known = {
         label
-        for figure in [*COUNTERS.values(), *HISTOGRAMS.values(), *GAUGES.values()]
-        for label in figure.labels
+        for metric in [*COUNTERS.values(), *HISTOGRAMS.values(), *GAUGES.values()]
+        for label in metric.labels
     }
 
     grouped = [labels for query in queries for labels in re.findall(r"\bby \(([^)]*)\)", query)]
@@ -240,13 +240,13 @@ def test_every_label_of_the_dashboard_is_one_that_workers_show() -> None:
 
 def test_the_reference_lists_every_series_with_its_labels() -> None:
     rows = table(DOCS / "reference/metrics.md", "Series")
-    told = {words(row[0])[0]: words(row[2]) for row in rows}
+    documented = {words(row[0])[0]: words(row[2]) for row in rows}
 
     kinds = ((COUNTERS, "_total"), (HISTOGRAMS, ""), (GAUGES, ""))
-    assert told == {
-        f"holdfast_{name}{ending}": list(figure.labels)
-        for figures, ending in kinds
-        for name, figure in figures.items()
+    assert documented == {
+        f"holdfast_{name}{ending}": list(metric.labels)
+        for metrics, ending in kinds
+        for name, metric in metrics.items()
     }
 
 
@@ -262,7 +262,7 @@ def test_the_reference_lists_every_value_of_a_label() -> None:
 
 
 class _Held(int):
-    """An amount that takes its time to be added, while the figures are locked."""
+    """An amount that takes its time to be added, while the metrics are locked."""
 
     def __new__(cls, adding: threading.Event, go: threading.Event) -> _Held:
         made = super().__new__(cls, 1)
@@ -278,21 +278,21 @@ class _Held(int):
         return other + 1
 
 
-def test_a_process_that_is_forked_while_somebody_counts_can_count_and_begins_at_zero() -> None:
-    figures, adding, go = MetricRegistry(), threading.Event(), threading.Event()
-    figures.count("jobs_created", 3)
-    counting = threading.Thread(target=figures.count, args=("jobs_created", _Held(adding, go)))
+def test_a_process_that_is_forked_while_a_thread_counts_can_count_and_begins_at_zero() -> None:
+    metrics, adding, go = MetricRegistry(), threading.Event(), threading.Event()
+    metrics.count("jobs_created", 3)
+    counting = threading.Thread(target=metrics.count, args=("jobs_created", _Held(adding, go)))
     counting.start()
     assert adding.wait(10)
 
     child = os.fork()
     if child == 0:
         signal.alarm(10)  # one that waits for ever is ended by it, and has no exit code
-        figures.count("jobs_created")
-        os._exit(figures.value("jobs_created"))
+        metrics.count("jobs_created")
+        os._exit(metrics.value("jobs_created"))
     _, status = os.waitpid(child, 0)
     go.set()
     counting.join()
 
     assert os.waitstatus_to_exitcode(status) == 1
-    assert figures.value("jobs_created") == 4
+    assert metrics.value("jobs_created") == 4

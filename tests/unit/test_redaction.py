@@ -50,21 +50,21 @@ def test_the_corpus_holds_many_kinds_and_each_value_stands_in_its_text() -> None
 
 @pytest.mark.clause("DLQ-2")
 @each_secret
-def test_a_secret_gives_way_to_a_tag(secret: Secret) -> None:
-    told = Redactor(KEY)(secret.text)
+def test_a_secret_is_replaced_by_a_tag(secret: Secret) -> None:
+    redacted = Redactor(KEY)(secret.text)
 
-    assert secret.value not in told
-    assert TAG.search(told)
+    assert secret.value not in redacted
+    assert TAG.search(redacted)
 
 
 @pytest.mark.clause("DLQ-2")
 @each_secret
-def test_no_telling_part_of_a_secret_is_left(secret: Secret) -> None:
-    told = Redactor(KEY)(secret.text)
+def test_no_revealing_part_of_a_secret_is_left(secret: Secret) -> None:
+    redacted = Redactor(KEY)(secret.text)
 
     parts = [part for part in re.split(r"[\s:=;,.@/\"']+", secret.value) if len(part) >= 6]
     assert [
-        part for part in parts if part in told and part not in secret.text.replace(secret.value, "")
+        part for part in parts if part in redacted and part not in secret.text.replace(secret.value, "")
     ] == []
 
 
@@ -83,19 +83,19 @@ def test_no_telling_part_of_a_secret_is_left(secret: Secret) -> None:
     ids=["JSON", "JSON in JSON", "bytes", "dictionary", "lines", "brackets"],
 )
 def test_a_secret_is_found_in_whatever_it_is_wrapped(secret: Secret, around: Any) -> None:
-    told = Redactor(KEY)(around(secret.text))
+    redacted = Redactor(KEY)(around(secret.text))
 
-    assert secret.value not in told
-    assert around(secret.value)[1:-1] not in told
+    assert secret.value not in redacted
+    assert around(secret.value)[1:-1] not in redacted
 
 
 @pytest.mark.clause("DLQ-2")
 @each_secret
 def test_what_was_redacted_stays_as_it_is(secret: Secret) -> None:
     redactor = Redactor(KEY)
-    told = redactor(secret.text)
+    redacted = redactor(secret.text)
 
-    assert redactor(told) == told
+    assert redactor(redacted) == redacted
 
 
 @pytest.mark.parametrize(
@@ -151,20 +151,20 @@ def test_what_was_redacted_stays_as_it_is(secret: Secret) -> None:
         "999.1.1.1 is no address, and 1:2:3 neither",
     ],
 )
-def test_what_is_no_secret_is_told(text: str) -> None:
+def test_what_is_no_secret_is_kept(text: str) -> None:
     assert Redactor(KEY)(text) == text
 
 
-def test_what_stands_around_a_secret_is_told() -> None:
-    told = Redactor(KEY)("GET https://ada:pw@x.test/v1?id=7#top for ada@example.org answered 500")
+def test_what_stands_around_a_secret_is_kept() -> None:
+    redacted = Redactor(KEY)("GET https://ada:pw@x.test/v1?id=7#top for ada@example.org answered 500")
 
-    assert TAG.sub("*", told) == "GET https://*@x.test/v1?id=*#top for * answered 500"
+    assert TAG.sub("*", redacted) == "GET https://*@x.test/v1?id=*#top for * answered 500"
 
 
 def test_equal_values_have_equal_tags_however_they_are_written() -> None:
-    told = Redactor(KEY)('ada@example.org ada%40example.org "ada\\u0040example.org" bob@example.org')
+    redacted = Redactor(KEY)('ada@example.org ada%40example.org "ada\\u0040example.org" bob@example.org')
 
-    first, encoded, escaped, other = TAG.findall(told)
+    first, encoded, escaped, other = TAG.findall(redacted)
     assert first == encoded == escaped != other
 
 
@@ -190,9 +190,9 @@ def test_what_looks_like_a_tag_hides_no_secret(fake: str) -> None:
 def test_a_users_own_pattern_is_looked_for_first() -> None:
     student = Pattern("student", re.compile("student (?P<value>[0-9]{7})"))
 
-    told = Redactor(KEY, [student])("student 1234567, mail ada@example.org")
+    redacted = Redactor(KEY, [student])("student 1234567, mail ada@example.org")
 
-    assert [tag[1:-1].partition(":")[0] for tag in TAG.findall(told)] == ["student", "email"]
+    assert [tag[1:-1].partition(":")[0] for tag in TAG.findall(redacted)] == ["student", "email"]
 
 
 @pytest.mark.clause("DLQ-2")
@@ -210,10 +210,10 @@ def test_text_that_cannot_be_redacted_is_replaced_as_a_whole() -> None:
 def test_of_a_long_text_the_beginning_and_the_last_lines_are_kept() -> None:
     lines = [f"line {number}" for number in range(100_000)]
 
-    told = Redactor(KEY)("\n".join(lines)).split("\n")
+    redacted = Redactor(KEY)("\n".join(lines)).split("\n")
 
-    mark = next(line for line in told if "left out" in line)
-    head, tail = told[: told.index(mark)], told[told.index(mark) + 1 :]
+    mark = next(line for line in redacted if "left out" in line)
+    head, tail = redacted[: redacted.index(mark)], redacted[redacted.index(mark) + 1 :]
     assert head[:-1] == lines[: len(head) - 1]
     assert tail == lines[-len(tail) :]
     assert 2_500 < len("\n".join(tail)) <= 3_000
@@ -238,10 +238,10 @@ def test_a_text_that_is_cut_begins_like_the_one_that_is_redacted_as_a_whole(secr
     redactor, begins = Redactor(KEY), secret.text.index(secret.value)
 
     for cut in range(begins + 1, begins + len(secret.value)):
-        told = redactor.beginning(f"{secret.text}\n!{FILLER}", cut)
+        redacted = redactor.beginning(f"{secret.text}\n!{FILLER}", cut)
 
-        assert redactor(f"{secret.text}\n!").startswith(told)
-        assert told.endswith("…]")
+        assert redactor(f"{secret.text}\n!").startswith(redacted)
+        assert redacted.endswith("…]")
 
 
 @pytest.mark.clause("DLQ-2")
@@ -250,9 +250,9 @@ def test_a_secret_on_the_cut_before_the_last_lines_leaves_no_part(secret: Secret
     parts = [part for part in re.split(r"[\s:=;,.@/\"']+", secret.value) if len(part) >= 6]
 
     for left in (2_999 - len(secret.text) + secret.text.index(secret.value), 2_999 - len(secret.text), 2_998):
-        told = Redactor(KEY)(FILLER + secret.text + "\n" + FILLER[:left])
+        redacted = Redactor(KEY)(FILLER + secret.text + "\n" + FILLER[:left])
 
-        assert [part for part in parts if part in told] == []
+        assert [part for part in parts if part in redacted] == []
 
 
 @pytest.mark.clause("DLQ-2")
@@ -278,28 +278,28 @@ def test_a_secret_on_the_cut_before_the_last_lines_leaves_no_part(secret: Secret
 )
 def test_no_part_is_left_of_a_secret_that_is_longer_than_what_is_kept(text: str) -> None:
     for before in (FILLER, "", FILLER[:7_000]):
-        told = Redactor(KEY)(before + text)
+        redacted = Redactor(KEY)(before + text)
 
-        assert WORD not in told
-        assert BODY[8:24] not in told
-        assert HEX not in told
+        assert WORD not in redacted
+        assert BODY[8:24] not in redacted
+        assert HEX not in redacted
 
 
 @pytest.mark.clause("DLQ-2")
 def test_a_secret_that_begins_among_the_last_lines_is_found() -> None:
-    told = Redactor(KEY)(f"{FILLER}{ARMOUR}\n{BODY}\n{END}\nto ada@example.org")
+    redacted = Redactor(KEY)(f"{FILLER}{ARMOUR}\n{BODY}\n{END}\nto ada@example.org")
 
-    assert BODY not in told
-    assert TAG.sub("*", told).endswith("*\nto *")
+    assert BODY not in redacted
+    assert TAG.sub("*", redacted).endswith("*\nto *")
 
 
 def test_each_text_of_a_failure_is_redacted_once_and_not_without_end() -> None:
     looked_at: list[str] = []
     redact = EachOnce(lambda text: looked_at.append(text) or text[:3])  # type: ignore[func-returns-value]
 
-    told = [redact(text) for text in ("first", "first", "x" * LONGEST, "y" * 10 * LONGEST, "z")]
+    redacted = [redact(text) for text in ("first", "first", "x" * LONGEST, "y" * 10 * LONGEST, "z")]
 
-    assert told == ["fir", "fir", "xxx", LEFT_OUT, LEFT_OUT]
+    assert redacted == ["fir", "fir", "xxx", LEFT_OUT, LEFT_OUT]
     assert looked_at == ["first", "x" * LONGEST]
 
 
@@ -425,10 +425,10 @@ def test_equal_payloads_have_equal_hashes_under_one_key() -> None:
 
 @given(st.text())
 def test_no_text_is_too_odd_to_be_redacted(text: str) -> None:
-    told = Redactor(KEY)(text)
+    redacted = Redactor(KEY)(text)
 
-    assert told != FAILED
-    assert printable(told) == told
+    assert redacted != FAILED
+    assert printable(redacted) == redacted
 
 
 @given(st.text(alphabet="pasword=:\"'\\{}[], %4025?&@.x7\n"))

@@ -97,7 +97,7 @@ def test_what_a_newer_version_wrote_into_a_plan_is_passed_over(plan: Plan, more:
     assert Plan.load(json.dumps({**json.loads(plan.dump()), **more})) == plan
 
 
-def test_what_an_older_version_did_not_write_is_as_usual() -> None:
+def test_what_an_older_version_did_not_write_has_its_default() -> None:
     plan = Plan.load('{"token": "p-1", "actor": "eve", "made_at": 1000.0, "letters": 3, "phase": "made"}')
 
     assert plan == Plan("p-1", "eve", MADE_AT, 3)
@@ -124,7 +124,7 @@ def test_a_canary_of_less_than_none_is_refused() -> None:
     [
         (10, 1, Phase.CANARY),
         (10, 9, Phase.CANARY),
-        (10, 10, Phase.PACED),  # nobody would follow
+        (10, 10, Phase.PACED),  # no letter would follow
         (10, 11, Phase.PACED),
         (1, 1, Phase.PACED),
         (10, 0, Phase.PACED),
@@ -156,15 +156,15 @@ def test_a_plan_is_good_for_an_hour() -> None:
 
 
 @pytest.mark.parametrize(
-    ("planned", "now", "told"),
+    ("planned", "now", "reason"),
     [
         ("1.4", "1.5", "made with version 1.4 of the code, and this is 1.5; plan again"),
         ("", "1.5", "made with version unknown of the code, and this is 1.5; plan again"),
         ("1.4", "", "made with version 1.4 of the code, and this is unknown; plan again"),
     ],
 )
-def test_a_plan_made_by_other_code_is_stale(planned: str, now: str, told: str) -> None:
-    with pytest.raises(PlanStale, match=told):
+def test_a_plan_made_by_other_code_is_stale(planned: str, now: str, reason: str) -> None:
+    with pytest.raises(PlanStale, match=reason):
         start(a_plan(version=planned), standing(validated=10), MADE_AT, actor="ann", code_version=now)
 
 
@@ -212,7 +212,7 @@ def test_the_others_follow_when_all_of_the_canary_has_completed() -> None:
 
 
 @pytest.mark.clause("OPS-2")
-def test_a_canary_that_somebody_has_closed_since_it_completed_stops_nobody() -> None:
+def test_a_canary_that_was_closed_since_it_completed_stops_no_letter() -> None:
     plan, stands = sent(a_plan(canary=2)), standing(validated=8, verified=1, closed=1)
 
     assert next_move(plan, stands, MADE_AT + 60).plan.phase is Phase.PACED
@@ -223,11 +223,11 @@ def test_a_canary_that_somebody_has_closed_since_it_completed_stops_nobody() -> 
     ("stands", "why"),
     [
         (standing(validated=9, new=1), "the canary did not complete"),
-        (standing(validated=9, discarded=1), "the canary did not complete"),  # somebody cancelled its job
+        (standing(validated=9, discarded=1), "the canary did not complete"),  # an operator cancelled its job
         (standing(validated=9, new=1, repeated=1), "the canary failed in the same place as before"),
     ],
 )
-def test_nobody_follows_a_canary_that_did_not_complete(stands: Standing, why: str) -> None:
+def test_no_letter_follows_a_canary_that_did_not_complete(stands: Standing, why: str) -> None:
     plan = sent(a_plan())
 
     move = next_move(plan, stands, MADE_AT + 60)
@@ -235,7 +235,7 @@ def test_nobody_follows_a_canary_that_did_not_complete(stands: Standing, why: st
     assert move == Move(replace(plan, phase=Phase.STOPPED, why=why))
 
 
-def test_one_failure_in_a_canary_stops_the_plan_while_the_rest_of_it_is_under_way() -> None:
+def test_one_failure_in_a_canary_stops_the_plan_while_the_rest_of_it_is_in_flight() -> None:
     plan = sent(a_plan(canary=3))
 
     move = next_move(plan, standing(validated=7, replaying=2, new=1), MADE_AT + 60)
@@ -246,7 +246,9 @@ def test_one_failure_in_a_canary_stops_the_plan_while_the_rest_of_it_is_under_wa
 @pytest.mark.parametrize(
     "stands", [standing(validated=8, new=1), standing(validated=9), standing(validated=8)]
 )
-def test_no_letter_takes_the_place_of_a_canary_that_somebody_took_out_of_the_plan(stands: Standing) -> None:
+def test_no_letter_takes_the_place_of_a_canary_that_an_operator_took_out_of_the_plan(
+    stands: Standing,
+) -> None:
     plan = sent(a_plan(canary=2))
 
     move = next_move(plan, stands, MADE_AT + 60)
@@ -312,7 +314,7 @@ def test_letters_go_by_handfuls_and_each_handful_waits_for_its_time(
     assert next_move(gone.plan, stands, again).take == take
 
 
-def test_who_comes_late_does_not_make_up_for_the_time_in_which_nobody_came() -> None:
+def test_a_late_step_does_not_replay_more_for_the_time_without_steps() -> None:
     plan = paced(a_plan(100))
 
     gone = next_move(plan, standing(validated=100), MADE_AT + 600)
@@ -363,7 +365,7 @@ def test_a_plan_that_has_ended_cannot_be_stopped(phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_nobody_begins_or_stops_a_plan_without_a_name(phase: Phase) -> None:
+def test_no_plan_is_begun_or_stopped_without_an_actor(phase: Phase) -> None:
     plan = replace(a_plan(), phase=phase)
 
     with pytest.raises(StepRefused, match="actor= must not be empty"):
@@ -416,12 +418,12 @@ class Replaying(RuleBasedStateMachine):
 
     @precondition(lambda self: any(state is not REPLAYING for state in self.letters))
     @rule(data=st.data())
-    def somebody_takes_a_letter_out(self, data: st.DataObject) -> None:
+    def an_operator_takes_a_letter_out(self, data: st.DataObject) -> None:
         state = data.draw(st.sampled_from(sorted(set(self.letters) - {REPLAYING})))
         self.letters.remove(state)
 
     @rule(rarely=st.integers(0, 9))
-    def somebody_stops_it(self, rarely: int) -> None:
+    def an_operator_stops_it(self, rarely: int) -> None:
         if rarely == 0:
             self.plan = stop(self.plan, actor="eve")
 
@@ -431,7 +433,7 @@ class Replaying(RuleBasedStateMachine):
             assert self.stands().replayed <= self.plan.canary
 
     @invariant()
-    def nobody_follows_before_a_canary(self) -> None:
+    def no_letter_follows_before_a_canary(self) -> None:
         if self.letters and self.has_canary and self.plan.phase is Phase.CANARY:
             assert self.followed == []
 
@@ -467,7 +469,7 @@ def verdicts(found: Sequence[PreflightCheck]) -> dict[str, bool]:
     return {check.what: check.holds for check in found}
 
 
-def told(letter: Letter, facts: Facts, what: str, *, restart: bool = False) -> tuple[bool, str]:
+def result_of(letter: Letter, facts: Facts, what: str, *, restart: bool = False) -> tuple[bool, str]:
     [check] = [check for check in checks(letter, facts, restart=restart) if check.what == what]
     return check.holds, check.detail
 
@@ -496,7 +498,7 @@ def test_a_letter_for_whose_replay_everything_speaks_passes_every_check() -> Non
 @pytest.mark.clause("OPS-1")
 @pytest.mark.parametrize("state", LetterState)
 def test_a_dry_run_refuses_a_letter_without_cause_and_evidence(state: LetterState) -> None:
-    holds, words = told(replace(remediated(), state=state), READY, "workflow")
+    holds, words = result_of(replace(remediated(), state=state), READY, "workflow")
 
     assert holds == (state in (REMEDIATED, VALIDATED))
     assert holds or words == f"it is {state}; cause and evidence come first"
@@ -520,16 +522,16 @@ def test_a_dry_run_refuses_a_letter_without_cause_and_evidence(state: LetterStat
         (Facts(unavailable="llm is open until 12:00"), "provider", "llm is open until 12:00"),
     ],
 )
-def test_one_thing_that_speaks_against_a_replay_is_told_in_its_own_words(
+def test_one_thing_that_speaks_against_a_replay_is_reported_in_its_own_words(
     facts: Facts, what: str, words: str
 ) -> None:
     found = checks(remediated(), facts, restart=False)
 
     assert [name for name, holds in verdicts(found).items() if not holds] == [what]
-    assert told(remediated(), facts, what) == (False, words)
+    assert result_of(remediated(), facts, what) == (False, words)
 
 
-def test_of_a_job_that_is_not_declared_nothing_more_is_told() -> None:
+def test_of_a_job_that_is_not_declared_nothing_more_is_reported() -> None:
     found = checks(remediated(), Facts(declared=False, unavailable="it is open"), restart=False)
 
     assert list(verdicts(found)) == ["workflow", "schema", "job"]
@@ -539,17 +541,17 @@ def test_of_a_job_that_is_not_declared_nothing_more_is_told() -> None:
 def test_finished_stages_are_kept_unless_all_of_them_run_again() -> None:
     misfit = Facts(finished=["fetch", "llm"], misfits=["llm is gone"])
 
-    assert told(remediated(), Facts(finished=["fetch", "llm"]), "stages") == (True, "kept: fetch, llm")
-    assert told(remediated(), Facts(), "stages") == (True, "no stage is finished")
-    assert told(remediated(), misfit, "stages", restart=True) == (True, "all stages run again")
+    assert result_of(remediated(), Facts(finished=["fetch", "llm"]), "stages") == (True, "kept: fetch, llm")
+    assert result_of(remediated(), Facts(), "stages") == (True, "no stage is finished")
+    assert result_of(remediated(), misfit, "stages", restart=True) == (True, "all stages run again")
 
 
 def test_of_corrected_arguments_a_dry_run_says_what_a_kept_stage_may_make_of_them() -> None:
     corrected = replace(remediated(), corrected=True)
     warning = "kept: fetch; one that gets a corrected argument stops the job, and restart runs all again"
 
-    assert told(corrected, Facts(finished=["fetch"]), "stages") == (True, warning)
-    assert told(corrected, Facts(), "stages") == (True, "no stage is finished")
+    assert result_of(corrected, Facts(finished=["fetch"]), "stages") == (True, warning)
+    assert result_of(corrected, Facts(), "stages") == (True, "no stage is finished")
 
 
 @pytest.mark.parametrize(
@@ -566,15 +568,15 @@ def test_a_mistake_in_the_code_is_not_replayed_with_the_same_code(
 ) -> None:
     letter = remediated(Cause.CODE, version=before)
 
-    assert told(letter, Facts(code_version=now), "version") == expected
+    assert result_of(letter, Facts(code_version=now), "version") == expected
 
 
 @pytest.mark.parametrize("cause", [cause for cause in Cause if cause is not Cause.CODE])
 def test_for_any_other_cause_the_same_code_will_do(cause: Cause) -> None:
     letter = remediated(cause)
 
-    assert told(letter, Facts(code_version="1.4"), "version") == (True, "version 1.4")
-    assert told(letter, Facts(), "version") == (True, "version unknown")
+    assert result_of(letter, Facts(code_version="1.4"), "version") == (True, "version 1.4")
+    assert result_of(letter, Facts(), "version") == (True, "version unknown")
 
 
 # Without a person.
@@ -588,7 +590,7 @@ def goes(letter: Letter | None = None, *, now: datetime = DUE) -> bool:
     return is_due(letter or a_letter(error_class=ErrorClass.NETWORK_TIMEOUT), LEAVE, now)
 
 
-def test_a_letter_whose_failure_passes_is_replayed_by_itself_when_its_time_has_come() -> None:
+def test_a_letter_whose_failure_passes_is_replayed_automatically_when_its_time_has_come() -> None:
     assert goes()
     assert not goes(now=DUE - timedelta(microseconds=1))
 
@@ -599,19 +601,19 @@ def test_a_letter_whose_time_came_long_ago_is_left_to_people() -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in LetterState if state is not NEW])
-def test_a_letter_that_somebody_works_on_is_left_to_them(state: LetterState) -> None:
+def test_a_letter_that_an_operator_works_on_is_left_to_them(state: LetterState) -> None:
     assert not goes(a_letter(state))
 
 
-def test_a_letter_is_replayed_by_itself_once() -> None:
+def test_a_letter_is_replayed_automatically_once() -> None:
     assert not goes(a_letter(replays=1))
 
 
-def test_what_no_retry_mends_is_not_replayed_by_itself() -> None:
+def test_what_no_retry_repairs_is_not_replayed_automatically() -> None:
     assert not goes(a_letter(error_class=ErrorClass.SCHEMA_INVALID))
 
 
-def test_nothing_is_replayed_by_itself_past_its_deadline() -> None:
+def test_nothing_is_replayed_automatically_past_its_deadline() -> None:
     assert is_in_time(None, DUE)
     assert is_in_time(DUE + timedelta(microseconds=1), DUE)
     assert not is_in_time(DUE, DUE)
@@ -619,13 +621,13 @@ def test_nothing_is_replayed_by_itself_past_its_deadline() -> None:
 
 @pytest.mark.clause("OPS-1")
 @pytest.mark.parametrize("safe", ["", "  "])
-def test_a_job_has_leave_to_be_replayed_by_itself_only_with_words_for_its_safety(safe: str) -> None:
+def test_a_job_may_be_replayed_automatically_only_with_words_for_its_safety(safe: str) -> None:
     with pytest.raises(ValueError, match="safe is empty; say why it does no harm"):
         AutoReplay(safe)
 
 
 @pytest.mark.parametrize("after", ["5m", 300, 300.0, timedelta(minutes=5)])
-def test_a_job_is_replayed_by_itself_after_any_length_that_people_write(after: Duration) -> None:
+def test_a_job_is_replayed_automatically_after_any_duration_that_people_write(after: Duration) -> None:
     leave, letter = AutoReplay("safe", after=after), a_letter(error_class=ErrorClass.NETWORK_TIMEOUT)
 
     assert is_due(letter, leave, LAST + timedelta(minutes=5))

@@ -76,7 +76,7 @@ class Shelf:
 
     async def get(self, name: str, *, at_most: int) -> bytes:
         if self.is_away:
-            raise ArchiveUnavailable("it is shut")
+            raise ArchiveUnavailable("it is closed")
         if name not in self.files:
             raise ArchiveMissing(f"there is no {name}")
         return self.files[name]
@@ -247,7 +247,7 @@ async def test_letters_are_chosen_by_what_a_manifest_says_of_them() -> None:
             await ask(LetterFilter(queue="mail", stage="llm", name="order"))
 
 
-async def test_a_dry_run_tells_what_would_come_back_and_writes_nothing() -> None:
+async def test_a_dry_run_reports_what_would_come_back_and_writes_nothing() -> None:
     store, shelf = Store(JOB), Shelf()
     shelf.archived(JOB, OTHER)
     shelf.files[shelf.archived(THIRD, at=LATER)] = b"worms"
@@ -262,10 +262,10 @@ async def test_letters_come_back_file_by_file_until_there_are_enough() -> None:
     for number in range(4):
         ids = [f"00000000-0000-7000-8000-0000000000{number}{each}" for each in range(3)]
         shelf.archived(*ids, at=NOON.replace(minute=number))
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
 
     done, _ = await a_restorer(store, shelf).restore(
-        LetterFilter(limit=7), on_progress=lambda *counts: told.append(counts)
+        LetterFilter(limit=7), on_progress=lambda *counts: progress.append(counts)
     )
 
-    assert (len(done), store.calls, told) == (7, [3, 3, 1], [(3, 12), (6, 12), (9, 12)])
+    assert (len(done), store.calls, progress) == (7, [3, 3, 1], [(3, 12), (6, 12), (9, 12)])

@@ -9,12 +9,12 @@ from holdfast.core.dead_letters.retention import Retention
 
 
 @pytest.mark.clause("DLQ-3")
-def test_unless_told_otherwise_letters_are_kept_for_a_week_and_up_to_ten_thousand() -> None:
-    usual = Retention()
+def test_by_default_letters_are_kept_for_a_week_and_up_to_ten_thousand() -> None:
+    default = Retention()
 
-    assert usual.letters == timedelta(days=7)
-    assert usual.most_letters == 10_000
-    assert usual.letters_a_day == 100
+    assert default.letters == timedelta(days=7)
+    assert default.most_letters == 10_000
+    assert default.letters_a_day == 100
 
 
 def test_none_keeps_everything_for_ever_and_says_nothing() -> None:

@@ -44,7 +44,7 @@ def in_seconds(
         ),
     ],
 )
-def test_each_way_of_saying_it_is_understood(headers: dict[str, str], wait: float) -> None:
+def test_each_format_of_a_hint_is_understood(headers: dict[str, str], wait: float) -> None:
     assert in_seconds(headers) == min(wait, LONG)
 
 
@@ -77,14 +77,14 @@ def test_an_instant_is_read_in_its_zone_and_without_one_as_utc(retry_at: str, da
 
 
 @pytest.mark.parametrize("left", ["7", "soon", ""])
-def test_a_limit_of_claude_with_anything_but_nothing_left_holds_nobody_back(left: str) -> None:
+def test_a_limit_of_claude_with_anything_but_nothing_left_delays_no_call(left: str) -> None:
     reset = {CLAUDE + "tokens-reset": "2026-10-21T07:28:09Z", "date": DATE}
 
     assert in_seconds({**reset, CLAUDE + "tokens-remaining": left}) is None
     assert in_seconds(reset) is None
 
 
-def test_a_remainder_that_cannot_be_read_holds_nobody_back() -> None:
+def test_a_remainder_that_cannot_be_read_delays_no_call() -> None:
     assert in_seconds({REMAINING + "requests": "soon", RESET + "requests": "1h"}) is None
 
 
@@ -96,7 +96,7 @@ def test_limits_of_services_that_are_not_known_are_not_guessed_at(name: str) -> 
     assert in_seconds({CLAUDE + "tokens": "2026-10-21T07:28:09Z", CLAUDE + "tokens-remaining": "0"}) is None
 
 
-def test_a_limit_with_something_left_holds_nobody_back() -> None:
+def test_a_limit_with_something_left_delays_no_call() -> None:
     headers = {
         REMAINING + "requests": "12",
         RESET + "requests": "1h",

@@ -1,4 +1,4 @@
-"""When the ticker looks again: at the next tick, whatever the last one took."""
+"""When the scheduler looks again: at the next tick, whatever the last one took."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SlowStore:
 
 
 def pause_after(*, seconds: float, every: str) -> float:
-    """Have a tick submitted by a store that takes some seconds, and tell how long the ticker rests then."""
+    """Have a tick submitted by a store that takes some seconds, and return how long the scheduler rests then."""
     hold = Holdfast("sqlite:///never-made.db")
 
     @hold.every(every)
@@ -45,10 +45,10 @@ def pause_after(*, seconds: float, every: str) -> float:
     async def tidy() -> None: ...
 
     store = cast("Store", SlowStore(seconds))
-    ticker = Scheduler(replace(hold.runtime, store=store, metrics=MetricRegistry()))
+    scheduler = Scheduler(replace(hold.runtime, store=store, metrics=MetricRegistry()))
     loop = VirtualLoop(random.Random(0))
     try:
-        return loop.run_until_complete(ticker.run_once())
+        return loop.run_until_complete(scheduler.run_once())
     finally:
         loop.close()
 

@@ -1,4 +1,4 @@
-"""Which ticks of a schedule are due, also when nobody was there for a while, and when clocks are changed."""
+"""Which ticks of a schedule are due, also when no worker ran for a while, and when clocks are changed."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -46,7 +46,7 @@ def test_on_its_very_instant_a_tick_is_due() -> None:
 
 
 @pytest.mark.parametrize(("missed", "hours"), [("latest", [3]), ("all", [1, 2, 3]), ("skip", [])])
-def test_ticks_that_nobody_was_there_for_are_made_up_for_as_declared(
+def test_ticks_that_no_worker_was_there_for_are_submitted_later_as_declared(
     missed: Missed, hours: list[int]
 ) -> None:
     due = hourly(missed).due(NOON, NOON + 3 * HOUR + 2 * GRACE)

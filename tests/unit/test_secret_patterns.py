@@ -134,7 +134,7 @@ def test_what_only_looks_like_it_is_none(text: str, found: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "redacted"),
     [
         ('{"passwords": {"list": ["x"], "bob": "y"}, "id": 7}', '{"passwords": *, "id": 7}'),
         ("{'passwords': {'a': [], 'b': '}', 'c': \"it's\"}, 'id': 7}", "{'passwords': *, 'id': 7}"),
@@ -148,8 +148,8 @@ def test_what_only_looks_like_it_is_none(text: str, found: list[str]) -> None:
         ("curl -u 'ada:x y' z", "curl -u '*' z"),
     ],
 )
-def test_a_value_ends_where_its_bracket_is_closed(text: str, told: str) -> None:
-    assert TAG.sub("*", Redactor(b"k")(text)) == told
+def test_a_value_ends_where_its_bracket_is_closed(text: str, redacted: str) -> None:
+    assert TAG.sub("*", Redactor(b"k")(text)) == redacted
 
 
 @pytest.mark.parametrize(
@@ -184,6 +184,6 @@ def test_accounts_are_known_by_their_check_digits(number: str, valid: bool) -> N
 
 
 def test_a_word_that_begins_like_a_token_is_none() -> None:
-    told = Redactor(b"k")(f"secret_manager_for_students and secret_{MIXED}")
+    redacted = Redactor(b"k")(f"secret_manager_for_students and secret_{MIXED}")
 
-    assert TAG.sub("*", told) == "secret_manager_for_students and *"
+    assert TAG.sub("*", redacted) == "secret_manager_for_students and *"

@@ -20,7 +20,7 @@ ANSWERING = [failing for failing in (*PASSING, *LASTING) if failing.seconds < HA
 
 
 def error_of(failing: Failing) -> BaseException:
-    """What comes out of a job's call to a service that fails in this way."""
+    """Return the failure of a job's call to a service that fails like this."""
     try:
         read(failing.given())
     except BaseException as error:
@@ -45,11 +45,11 @@ def test_the_service_answers_with_every_status_and_raises_every_error_of_the_cli
 
     shown = {signal for failing in ANSWERING for signal in evidence(error_of(failing)).signals}
 
-    wanted = {signal for signal in known if re.match(r"http \d\d\d|httpx\.", signal)}
-    assert wanted - shown == set()
+    expected = {signal for signal in known if re.match(r"http \d\d\d|httpx\.", signal)}
+    assert expected - shown == set()
 
 
-def test_no_two_ways_to_fail_share_a_name() -> None:
+def test_no_two_failures_share_a_name() -> None:
     names = [failing.name for failing in (*PASSING, *LASTING)]
 
     assert len(set(names)) == len(names)

@@ -1,4 +1,4 @@
-"""Which fault strikes which call is a function of the script and the calls before."""
+"""Which fault is injected into which call is a function of the script and the calls before."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -53,7 +53,7 @@ EVERY_FAULT: list[Fault] = [
 ]
 
 
-def struck(script: Script, *calls: Call) -> list[str | None]:
+def injected(script: Script, *calls: Call) -> list[str | None]:
     """The kinds of the faults that a series of calls meets."""
     tallies = script.untouched()
     kinds = []
@@ -64,36 +64,43 @@ def struck(script: Script, *calls: Call) -> list[str | None]:
 
 
 def test_a_script_without_rules_lets_every_call_through() -> None:
-    assert struck(Script(), MAIL, MAIL) == [None, None]
+    assert injected(Script(), MAIL, MAIL) == [None, None]
 
 
-def test_the_first_rule_that_strikes_wins() -> None:
+def test_the_first_rule_that_matches_wins() -> None:
     script = Script.of(Rule(Hang(), route="GET /*"), Rule(Reset()), Rule(Close()))
 
-    assert struck(script, MAIL) == ["reset"]
+    assert injected(script, MAIL) == ["reset"]
 
 
 def test_a_rule_is_spent_after_its_times_and_the_next_one_takes_over() -> None:
     script = Script.of(Rule(Reset(), times=2), Rule(Hang(), times=1))
 
-    assert struck(script, *[MAIL] * 5) == ["reset", "reset", "hang", None, None]
+    assert injected(script, *[MAIL] * 5) == ["reset", "reset", "hang", None, None]
 
 
 def test_after_and_until_bound_the_calls_that_a_rule_selects() -> None:
     script = Script.of(Rule(Reset(), route="/effects/*", after=1, until=3))
     other = Call("POST /v1/chat/completions")
 
-    assert struck(script, MAIL, other, MAIL, other, MAIL, MAIL) == [None, None, "reset", None, "reset", None]
+    assert injected(script, MAIL, other, MAIL, other, MAIL, MAIL) == [
+        None,
+        None,
+        "reset",
+        None,
+        "reset",
+        None,
+    ]
 
 
-def test_a_rule_counts_calls_that_an_earlier_rule_struck() -> None:
+def test_a_rule_counts_calls_in_which_an_earlier_rule_injected_a_fault() -> None:
     script = Script.of(Rule(Hang(), times=1), Rule(Reset(), until=2))
 
-    assert struck(script, MAIL, MAIL, MAIL) == ["hang", "reset", None]
+    assert injected(script, MAIL, MAIL, MAIL) == ["hang", "reset", None]
 
 
 @pytest.mark.parametrize(
-    ("rule", "strikes"),
+    ("rule", "matches"),
     [
         (Rule(Hang(), route="/effects/*"), True),
         (Rule(Hang(), route="POST /effects/mail"), True),
@@ -106,31 +113,31 @@ def test_a_rule_counts_calls_that_an_earlier_rule_struck() -> None:
         (Rule(Hang(), route="/effects/*", key="job-1", body="bob"), False),
     ],
 )
-def test_a_rule_strikes_only_calls_that_meet_all_of_its_conditions(rule: Rule, strikes: bool) -> None:
-    assert struck(Script.of(rule), MAIL) == ["hang" if strikes else None]
+def test_a_rule_matches_only_calls_that_meet_all_of_its_conditions(rule: Rule, matches: bool) -> None:
+    assert injected(Script.of(rule), MAIL) == ["hang" if matches else None]
 
 
 def test_a_call_without_a_key_meets_no_condition_on_keys() -> None:
-    assert struck(Script.of(Rule(Hang(), key="job")), Call("POST /effects/mail")) == [None]
+    assert injected(Script.of(Rule(Hang(), key="job")), Call("POST /effects/mail")) == [None]
 
 
 def test_a_seed_repeats_and_another_seed_differs() -> None:
     rule = Rule(Reset(), probability=0.5)
     calls = [MAIL] * 64
 
-    assert struck(Script.of(rule, seed=7), *calls) == struck(Script.of(rule, seed=7), *calls)
-    assert struck(Script.of(rule, seed=7), *calls) != struck(Script.of(rule, seed=8), *calls)
+    assert injected(Script.of(rule, seed=7), *calls) == injected(Script.of(rule, seed=7), *calls)
+    assert injected(Script.of(rule, seed=7), *calls) != injected(Script.of(rule, seed=8), *calls)
 
 
 def test_a_probability_is_kept_over_many_calls() -> None:
-    kinds = struck(Script.of(Rule(Reset(), probability=0.2)), *[MAIL] * 5000)
+    kinds = injected(Script.of(Rule(Reset(), probability=0.2)), *[MAIL] * 5000)
 
     assert 900 < kinds.count("reset") < 1100
 
 
-def test_probability_zero_never_strikes_and_one_always() -> None:
-    assert struck(Script.of(Rule(Reset(), probability=0.0)), *[MAIL] * 500) == [None] * 500
-    assert struck(Script.of(Rule(Reset(), probability=1.0)), *[MAIL] * 500) == ["reset"] * 500
+def test_probability_zero_never_injects_a_fault_and_one_always() -> None:
+    assert injected(Script.of(Rule(Reset(), probability=0.0)), *[MAIL] * 500) == [None] * 500
+    assert injected(Script.of(Rule(Reset(), probability=1.0)), *[MAIL] * 500) == ["reset"] * 500
 
 
 def test_a_decision_leaves_its_tallies_unchanged() -> None:
@@ -212,7 +219,7 @@ def test_a_script_that_cannot_be_read_is_refused_with_its_place(text: str, place
         (RateLimit(Hint.NONSENSE, text="-5"), "Retry-After", "-5"),
     ],
 )
-def test_every_hint_is_told_in_its_own_header(fault: RateLimit, name: str, text: str) -> None:
+def test_every_hint_is_sent_in_its_own_header(fault: RateLimit, name: str, text: str) -> None:
     answer = rate_limit_answer(fault, now=NOON)
 
     assert (answer.status, answer.headers[name]) == (429, text)
@@ -266,7 +273,7 @@ def test_a_lookup_finds_an_effect_only_when_its_lag_has_passed() -> None:
         (b"GET / HTTP/1.1\r\n folded: x\r\n\r\n", 400),
     ],
 )
-def test_what_is_no_request_is_told_so(raw: bytes, status: int) -> None:
+def test_what_is_no_request_is_refused_as_such(raw: bytes, status: int) -> None:
     with pytest.raises(RequestError) as caught:
         parse_head(raw)
 

@@ -18,7 +18,7 @@ WITHIN = timedelta(seconds=10)
 
 
 class Lines:
-    """A journal that a test can read."""
+    """A logger that a test can read."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, Any]]] = []

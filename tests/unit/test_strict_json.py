@@ -1,4 +1,4 @@
-"""The strict JSON gate: what passes, in which form, and what is refused in which words."""
+"""Strict JSON: what is encoded, in which form, and what is refused in which words."""
 
 import importlib.util
 import json
@@ -86,7 +86,7 @@ def test_text_is_written_without_spaces_and_keys_keep_their_order() -> None:
     ],
     ids=repr,
 )
-def test_what_json_does_not_know_is_written_in_its_usual_form(value: Any, written: Any) -> None:
+def test_what_json_does_not_know_is_written_in_its_standard_form(value: Any, written: Any) -> None:
     assert json.loads(encode(value, what="argument")) == written
 
 
@@ -174,7 +174,7 @@ def test_a_fingerprint_that_was_stored_yesterday_is_still_the_same() -> None:
     assert fingerprint('{"text":"é","n":1}') == "2a7ad609c696ece062afc1b70d421d8b"
 
 
-def anew(module: ModuleType) -> Any:
+def loaded_again(module: ModuleType) -> Any:
     """Load *module* a second time, beside the first."""
     spec = importlib.util.spec_from_file_location(module.__name__, module.__file__)
     assert spec is not None
@@ -190,9 +190,9 @@ def a_ring() -> list[Any]:
     return ring
 
 
-def refusal(gate: Any, value: Any) -> str:
+def refusal(module: Any, value: Any) -> str:
     try:
-        gate.encode(value, what="argument")
+        module.encode(value, what="argument")
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -202,7 +202,7 @@ def test_where_python_has_no_quick_encoder_the_same_text_is_written(monkeypatch:
     value = {"b": [1, 2.5, None, Colour.RED], "a": "é\x1b"}
     monkeypatch.setattr("json.encoder.c_make_encoder", None)
 
-    slow = anew(strict_json)
+    slow = loaded_again(strict_json)
 
     assert slow.encode(value, what="argument") == encode(value, what="argument")
     for refused in (a_ring(), {(1, 2): 3}, object, nested(100_000), datetime(2024, 2, 29)):
@@ -254,7 +254,7 @@ def test_what_is_no_strict_json_is_refused_with_the_name_of_the_place(text: str 
 @pytest.mark.parametrize(
     "value", [{1: "a", "1": "b"}, [({None: 1, "null": 2},)], {"deep": {True: 1, "true": 2}}]
 )
-def test_keys_that_json_cannot_tell_apart_are_refused(value: Any) -> None:
+def test_keys_that_json_cannot_distinguish_are_refused(value: Any) -> None:
     with pytest.raises(PayloadInvalid, match=r"^argument has the key '(1|null|true)' twice"):
         encode(value, what="argument")
 

@@ -1,4 +1,4 @@
-"""What systemd is told: only what the probes would say."""
+"""What systemd is notified of: only what the probes would say."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def line(address: str) -> Iterator[socket.socket]:
-    """The end of the line on which systemd listens."""
+    """The socket on which systemd listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(f"\0{address[1:]}" if address.startswith("@") else address)
         line.setblocking(False)
         yield line
 
 
-def heard(line: socket.socket) -> list[str]:
+def received(line: socket.socket) -> list[str]:
     words = []
     while True:
         try:
@@ -57,7 +57,7 @@ def heard(line: socket.socket) -> list[str]:
             return words
 
 
-async def test_it_is_told_of_readiness_once_and_of_life_as_often_as_there_is_any(
+async def test_it_is_notified_of_readiness_once_and_of_life_as_often_as_there_is_any(
     address: str, line: socket.socket
 ) -> None:
     systemd = Systemd({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30"})
@@ -66,7 +66,7 @@ async def test_it_is_told_of_readiness_once_and_of_life_as_often_as_there_is_any
     async with systemd.notifying(live=live, ready=ready), asyncio.timeout(20):
         await live.spent.wait()
 
-    assert heard(line) == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
+    assert received(line) == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
 
 
 async def test_a_process_that_is_not_ready_says_nothing(address: str, line: socket.socket) -> None:
@@ -76,10 +76,10 @@ async def test_a_process_that_is_not_ready_says_nothing(address: str, line: sock
     async with systemd.notifying(live=live, ready=ready), asyncio.timeout(20):
         await ready.spent.wait()
 
-    assert heard(line) == []
+    assert received(line) == []
 
 
-async def test_a_word_that_nobody_took_is_said_again(tmp_path: Path) -> None:
+async def test_a_notification_that_was_not_received_is_sent_again(tmp_path: Path) -> None:
     address = f"{tmp_path}/notify"
     systemd = Systemd({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30"})
     live, asked = Probe(), 0
@@ -91,13 +91,13 @@ async def test_a_word_that_nobody_took_is_said_again(tmp_path: Path) -> None:
             nonlocal asked
             asked += 1
             if asked == 2:
-                line.bind(address)  # nobody was listening before
+                line.bind(address)  # there was no listener before
             return json_response(GOOD)
 
         async with systemd.notifying(live=live, ready=ready), asyncio.timeout(20):
             await live.spent.wait()
 
-        assert heard(line) == ["READY=1"]
+        assert received(line) == ["READY=1"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ async def test_without_a_watchdog_of_its_own_a_process_says_only_that_it_is_up(
         line.bind(address)
         line.setblocking(False)
         async with Systemd({"NOTIFY_SOCKET": address, **watchdog}).notifying(live=live, ready=Probe(GOOD)):
-            while not (words := heard(line)):
+            while not (words := received(line)):
                 await asyncio.sleep(0)
 
     assert words == ["READY=1"]
@@ -125,7 +125,7 @@ async def test_without_a_watchdog_of_its_own_a_process_says_only_that_it_is_up(
 @pytest.mark.parametrize(
     "environment", [{}, {"WATCHDOG_USEC": "30"}, {"NOTIFY_SOCKET": ""}], ids=["nothing", "no socket", "empty"]
 )
-async def test_without_systemd_nobody_is_asked(environment: dict[str, str]) -> None:
+async def test_without_systemd_no_probe_is_asked(environment: dict[str, str]) -> None:
     never = Probe()
 
     async with Systemd(environment).notifying(live=never, ready=never):

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.wiring.threads import Threads, ThreadWatchdog
 
-PATIENCE = 10
+TIMEOUT = 10
 
 
 async def test_a_call_is_run_after_all_threads_have_left() -> None:
@@ -20,9 +20,9 @@ async def test_a_call_is_run_after_all_threads_have_left() -> None:
     threads.close()
     for thread in threading.enumerate():
         if thread.name.startswith("leaving"):
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert await threads.run(lambda: "run") == "run"
 
 
@@ -31,7 +31,7 @@ async def test_calls_that_block_do_not_keep_others_waiting() -> None:
     go = threading.Event()
     hanging = [threads.run(go.wait) for _ in range(20)]
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert await threads.run(lambda: "run") == "run"
 
     go.set()
@@ -55,7 +55,7 @@ async def test_a_machine_without_threads_refuses_a_call_and_is_asked_again(
         with pytest.raises(RuntimeError, match="new thread"):
             threads.run(lambda: "refused")
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert await threads.run(lambda: "run") == "run"
 
 
@@ -75,7 +75,7 @@ async def test_a_watchdog_looks_while_the_loop_is_blocked_and_closes_in_the_end(
         check, close=lambda: closed.append(threading.current_thread().name)
     )
     for _ in range(3):
-        assert looks.acquire(timeout=PATIENCE)  # blocks the loop
+        assert looks.acquire(timeout=TIMEOUT)  # blocks the loop
 
     await stop()
 
@@ -92,10 +92,10 @@ async def test_a_watchdog_whose_check_hangs_is_not_waited_for_long(monkeypatch: 
         return 0.0
 
     stop = ThreadWatchdog("hanging").start(check, close=closed.set)
-    assert hangs.wait(PATIENCE)
-    async with asyncio.timeout(PATIENCE):
+    assert hangs.wait(TIMEOUT)
+    async with asyncio.timeout(TIMEOUT):
         await stop()
 
     assert not closed.is_set()
     goes_on.set()
-    assert closed.wait(PATIENCE)
+    assert closed.wait(TIMEOUT)

@@ -29,7 +29,7 @@ def test_a_ticket_is_as_loud_as_the_table_of_its_job_said_when_it_failed(level: 
 @pytest.mark.clause("RET-7")
 @pytest.mark.parametrize("kind", ErrorClass)
 @pytest.mark.parametrize("context", [{}, {"level": None}, {"level": "backup"}, {"level": "shout"}])
-def test_if_its_job_said_nothing_usable_the_usual_table_holds(
+def test_if_its_job_said_nothing_usable_the_default_table_holds(
     kind: ErrorClass, context: dict[str, str | None]
 ) -> None:
     letter = a_letter(error_class=kind, context=context)

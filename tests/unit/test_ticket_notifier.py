@@ -1,4 +1,4 @@
-"""A worker remembers who has heard a ticket that somebody else has not: of so many tickets, and no more."""
+"""A worker remembers which hooks have received a ticket that others have not, for a bounded number of tickets."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,43 +13,43 @@ def a_ticket(name: str, *, raised_at: datetime = NOON) -> Ticket:
     return Ticket(name, TicketKind.DEAD_LETTER, Follow.REVIEW, "job grade failed", raised_at)
 
 
-def hears(_: Ticket) -> None: ...
+def receives(_: Ticket) -> None: ...
 
 
-def deaf(_: Ticket) -> None: ...
+def fails(_: Ticket) -> None: ...
 
 
-def test_it_is_known_who_has_heard_a_ticket_and_who_has_not() -> None:
-    heard = HookDeliveries()
+def test_it_is_known_which_hook_has_received_a_ticket_and_which_has_not() -> None:
+    deliveries = HookDeliveries()
 
-    heard.note(hears, a_ticket("a"))
+    deliveries.note(receives, a_ticket("a"))
 
-    assert heard.has(hears, a_ticket("a"))
-    assert not heard.has(deaf, a_ticket("a"))
-    assert not heard.has(hears, a_ticket("b"))
+    assert deliveries.has(receives, a_ticket("a"))
+    assert not deliveries.has(fails, a_ticket("a"))
+    assert not deliveries.has(receives, a_ticket("b"))
 
 
-def test_a_later_ticket_of_the_same_name_was_heard_by_nobody() -> None:
-    heard = HookDeliveries()
+def test_a_later_ticket_of_the_same_name_was_received_by_no_hook() -> None:
+    deliveries = HookDeliveries()
 
-    heard.note(hears, a_ticket("a"))
+    deliveries.note(receives, a_ticket("a"))
 
-    assert not heard.has(hears, a_ticket("a", raised_at=NOON + timedelta(days=9)))
+    assert not deliveries.has(receives, a_ticket("a", raised_at=NOON + timedelta(days=9)))
 
 
 def test_the_oldest_is_forgotten_when_there_are_too_many() -> None:
-    heard = HookDeliveries(2)
+    deliveries = HookDeliveries(2)
 
     for name in ("a", "b", "b", "c"):
-        heard.note(hears, a_ticket(name))
+        deliveries.note(receives, a_ticket(name))
 
-    assert [heard.has(hears, a_ticket(name)) for name in ("a", "b", "c")] == [False, True, True]
+    assert [deliveries.has(receives, a_ticket(name)) for name in ("a", "b", "c")] == [False, True, True]
 
 
-def test_what_everybody_has_heard_is_forgotten() -> None:
-    heard = HookDeliveries()
-    heard.note(hears, a_ticket("a"))
+def test_what_every_hook_has_received_is_forgotten() -> None:
+    deliveries = HookDeliveries()
+    deliveries.note(receives, a_ticket("a"))
 
-    heard.forget([a_ticket("a"), a_ticket("never heard")])
+    deliveries.forget([a_ticket("a"), a_ticket("never received")])
 
-    assert not heard.has(hears, a_ticket("a"))
+    assert not deliveries.has(receives, a_ticket("a"))

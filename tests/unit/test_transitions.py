@@ -203,7 +203,7 @@ def test_a_parked_job_waits_without_a_worker_and_gets_its_attempt_back() -> None
     )
 
 
-def test_a_held_job_gets_its_attempt_back_and_waits_for_whoever_holds_it() -> None:
+def test_a_held_job_gets_its_attempt_back_and_waits_for_its_holder() -> None:
     assert hold(CLAIM, "its breaker is open", held_by=Holder("llm")) == Requeue(
         "j1",
         7,

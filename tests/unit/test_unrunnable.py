@@ -50,7 +50,7 @@ def test_the_longer_a_name_cannot_be_decoded_the_longer_its_jobs_wait(later: flo
     assert (change.event, change.gives_back, change.token) == (EventKind.PARKED, True, 7)
 
 
-def test_each_name_is_counted_by_itself() -> None:
+def test_each_name_is_counted_separately() -> None:
     clock = SteadyClock()
     unrunnable = Unrunnable("worker", clock, StructuredLogger(stream=io.StringIO()))
     unrunnable.undecodable(a_claim("old"))

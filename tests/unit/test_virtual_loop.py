@@ -1,4 +1,4 @@
-"""Virtual time: it passes when everybody waits, never else, and real threads and sockets are waited for."""
+"""Virtual time: it passes when every task waits, never else, and real threads and sockets are waited for."""
 
 import asyncio
 import random
@@ -92,7 +92,7 @@ def test_many_cancelled_timers_are_forgotten() -> None:
     assert run(main()) == 10
 
 
-def test_a_timeout_strikes_at_its_time() -> None:
+def test_a_timeout_fires_at_its_time() -> None:
     async def main() -> float:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(60):
@@ -159,33 +159,33 @@ def test_virtual_time_goes_on_without_a_thread_that_is_given_up() -> None:
     assert run(main()) == A_YEAR
 
 
-def test_a_thread_of_somebody_else_is_heard_before_the_loop_calls_itself_stuck() -> None:
+def test_a_callback_of_a_foreign_thread_runs_before_the_loop_calls_itself_stuck() -> None:
     async def main() -> str:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[str] = loop.create_future()
         thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(answer.set_result, "hello"))
         thread.start()
-        told = await answer
+        result = await answer
         thread.join()
-        return told
+        return result
 
     assert run(main()) == "hello"
 
 
-def test_a_socket_is_heard_before_time_moves_on() -> None:
+def test_a_socket_is_read_before_time_moves_on() -> None:
     async def main() -> tuple[bytes, float]:
         here, there = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=here)
         there.send(b"hello")
         async with asyncio.timeout(A_YEAR):
-            heard = await reader.readexactly(5)
+            received = await reader.readexactly(5)
         writer.close()
         there.close()
-        return heard, now()
+        return received, now()
 
-    heard, passed = run(main())
+    received, passed = run(main())
 
-    assert (heard, passed < A_YEAR) == (b"hello", True)
+    assert (received, passed < A_YEAR) == (b"hello", True)
 
 
 def test_settled_comes_after_all_that_can_happen_now() -> None:
@@ -203,9 +203,9 @@ def test_settled_comes_after_all_that_can_happen_now() -> None:
         assert isinstance(loop, VirtualLoop)
         task = asyncio.create_task(slowly())
         await loop.settled()
-        told = list(seen), now()
+        result = list(seen), now()
         await task
-        return told
+        return result
 
     assert run(main()) == (["slowly"], 0)
 
@@ -236,9 +236,9 @@ def test_without_chance_callbacks_run_in_the_order_of_asyncio() -> None:
 
 
 def test_chance_decides_the_order_of_what_is_ready() -> None:
-    orders = {tuple(run(who_comes_when(), random.Random(seed))) for seed in range(5)}
+    sequences = {tuple(run(who_comes_when(), random.Random(seed))) for seed in range(5)}
 
-    assert len(orders) == 5
+    assert len(sequences) == 5
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -315,22 +315,22 @@ def test_a_thread_is_not_waited_for_after_its_answer_came_to_one_who_is_not_admi
 def test_no_call_from_a_thread_is_lost_while_callbacks_are_sorted() -> None:
     loop, _ = admitting(lambda who: True)
     total = 2_000
-    heard = 0
+    received = 0
 
-    def hear() -> None:
-        nonlocal heard
-        heard += 1
+    def receive() -> None:
+        nonlocal received
+        received += 1
 
-    def tell() -> None:
+    def send() -> None:
         for _ in range(total):
-            loop.call_soon_threadsafe(hear)
+            loop.call_soon_threadsafe(receive)
 
     async def main() -> int:
-        telling = asyncio.create_task(asyncio.to_thread(tell))
-        while not telling.done():
+        sending = asyncio.create_task(asyncio.to_thread(send))
+        while not sending.done():
             await asyncio.sleep(0)
         await asyncio.sleep(0)
-        return heard
+        return received
 
     with opened(loop):
         assert loop.run_until_complete(main()) == total

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 SOURCE = ROOT / "src/holdfast"
 MODULES = sorted(SOURCE.rglob("*.py"))
+TEXTS = {
+    "src": [file for kind in ("*.py", "*.sql", "*.txt") for file in sorted((ROOT / "src").rglob(kind))],
+    "docs": [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))],
+}
 PAGES = [DOCS / "explanation/glossary.md", DOCS / "explanation/how-it-works.md"]
 
 RETIRED = {
@@ -44,6 +48,8 @@ RETIRED = {
     "mend",
     "mended",
     "news",
+    "nobody",
+    "patience",
     "somebody",
     "stranger",
     "strangers",
@@ -54,11 +60,40 @@ RETIRED = {
     "tellers",
     "telling",
     "ticker",
+    "told",
     "tools",
     "unwinding",
     "whoever",
     "wording",
 }
+
+RETIRED_IN_PROSE = {
+    "bustle",
+    "clerk",
+    "clerks",
+    "desk",
+    "desks",
+    "everybody",
+    "mend",
+    "mended",
+    "mends",
+    "nobody",
+    "patience",
+    "somebody",
+    "stranger",
+    "strangers",
+    "teller",
+    "tellers",
+    "told",
+    "whoever",
+}
+"""Words that name no actor, or name one by a metaphor: also in docstrings, comments, strings and pages."""
+
+STORED = {
+    "told_at": "a column of the tickets in every database",
+    "If it was told, it told of an earlier failure.": "a comment in the body of a trigger, which databases keep",
+}
+"""What may contain a retired word because databases store it, each with its reason."""
 
 SPOKEN = (
     "face",
@@ -88,6 +123,19 @@ LARGER_PACKAGES = {
 def words_of(identifier: str) -> set[str]:
     """Split *identifier* at underscores and capitals: `_HTTPServer_port` has the words http, server and port."""
     return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)}
+
+
+def prose(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield each line of *file* with its number; of a query only its comment, since its names are those of the schema."""
+    for number, line in enumerate(read(file).splitlines(), start=1):
+        yield number, line.partition("--")[2] if file.suffix == ".sql" else line
+
+
+def retired_in(text: str) -> list[str]:
+    """Return the names and words of *text* that contain a retired word."""
+    for stored in STORED:
+        text = re.sub(rf"(?<!\w){re.escape(stored)}(?!\w)", "", text)
+    return [name for name in re.findall(r"[A-Za-z_]+", text) if words_of(name) & RETIRED_IN_PROSE]
 
 
 def identifiers(module: Path) -> Iterator[tuple[int, str]]:
@@ -122,6 +170,45 @@ def test_no_identifier_uses_a_retired_word() -> None:
     ]
 
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "retired"),
+    [
+        ("Nobody was told.", ["Nobody", "told"]),
+        ("def page_somebody(ticket): ...", ["page_somebody"]),
+        ("told_at is the time of the notification", []),
+        ("tickets_told_at", ["tickets_told_at"]),
+        ("We recommend the desktop; a toll booth is amended", []),
+    ],
+)
+def test_a_retired_word_is_found_in_prose_as_a_word_and_in_a_name(text: str, retired: list[str]) -> None:
+    assert retired_in(text) == retired
+
+
+def test_of_a_query_only_the_comments_are_prose(tmp_path: Path) -> None:
+    query = tmp_path / "query.sql"
+    query.write_text("-- One.\nSELECT 2 -- Three.\n", encoding="utf-8")
+
+    assert list(prose(query)) == [(1, " One."), (2, " Three.")]
+
+
+@pytest.mark.parametrize("where", TEXTS)
+def test_no_docstring_comment_string_or_page_has_a_retired_word(where: str) -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {text.strip()}"
+        for file in TEXTS[where]
+        for number, text in prose(file)
+        if retired_in(text)
+    ]
+
+    assert found == []
+
+
+def test_every_stored_text_with_a_retired_word_is_still_in_use() -> None:
+    text = "\n".join(read(file) for file in TEXTS["src"])
+
+    assert [stored for stored in STORED if stored not in text] == []
 
 
 def test_nothing_that_a_user_reads_has_a_retired_phrase() -> None:

@@ -45,7 +45,7 @@ def test_a_worker_ignores_queues_that_it_does_not_serve() -> None:
     run(main())
 
 
-def test_a_worker_that_hears_of_no_other_looks_at_once_however_busy() -> None:
+def test_a_worker_that_knows_of_no_other_looks_at_once_however_busy() -> None:
     async def main() -> None:
         wake_ups, looks = watched()
 
@@ -60,7 +60,7 @@ def test_a_worker_that_hears_of_no_other_looks_at_once_however_busy() -> None:
     run(main())
 
 
-def test_one_of_twenty_idle_workers_looks_and_the_others_are_spared() -> None:
+def test_one_of_twenty_idle_workers_looks_and_the_others_need_not() -> None:
     looks: dict[str, int] = {}
 
     async def main() -> None:
@@ -74,11 +74,11 @@ def test_one_of_twenty_idle_workers_looks_and_the_others_are_spared() -> None:
                 jobs, ready = ready, 0
                 if fleet[name].claimed("mail", jobs=jobs, room=5, notified=fleet[name].looking("mail")):
                     # A claim and its message take three milliseconds.
-                    asyncio.get_running_loop().call_later(0.003, tell, name)
+                    asyncio.get_running_loop().call_later(0.003, notify_taken, name)
 
             return look
 
-        def tell(name: str) -> None:
+        def notify_taken(name: str) -> None:
             for wake_ups in fleet.values():
                 wake_ups.taken(taken("mail", name))
 
@@ -94,7 +94,7 @@ def test_one_of_twenty_idle_workers_looks_and_the_others_are_spared() -> None:
 
     run(main())
 
-    # The first notification wakes everybody; from then on the worker that won it looks alone.
+    # The first notification wakes every worker; from then on the worker that won it looks alone.
     assert sum(looks.values()) == 20 + 100
     assert sorted(looks.values()) == [1] * 19 + [101]
 
@@ -143,7 +143,7 @@ def test_a_claim_that_may_have_left_jobs_calls_the_others_in() -> None:
     run(main())
 
 
-def test_a_notification_that_comes_while_a_claim_is_under_way_is_not_lost() -> None:
+def test_a_notification_that_comes_while_a_claim_is_in_flight_is_not_lost() -> None:
     """Its job may have been stored after the claim has looked."""
 
     async def main() -> None:

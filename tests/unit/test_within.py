@@ -39,7 +39,7 @@ def test_a_connection_is_known_by_the_name_of_its_class(path: str, kind: Kind) -
 
 
 @pytest.mark.parametrize(("path", "kind"), KINDS.items())
-def test_so_is_one_whose_class_somebody_derived(path: str, kind: Kind) -> None:
+def test_so_is_one_of_a_derived_class(path: str, kind: Kind) -> None:
     derived = type("Traced", (a_class(path),), {"__module__": "shop.database"})
 
     assert kind_of(derived()) is kind
@@ -55,7 +55,7 @@ def test_a_real_connection_is_known() -> None:
 
 
 @pytest.mark.parametrize("path", ["psycopg.Cursor", "shop.Connection", "asyncpg_pool.Connection"])
-def test_anything_else_is_refused_by_its_name_and_told_what_is_taken(path: str) -> None:
+def test_anything_else_is_refused_by_its_name_with_what_is_taken(path: str) -> None:
     name = path.rpartition(".")[2]
 
     with pytest.raises(WithinUnsupported) as refused:
@@ -65,13 +65,13 @@ def test_anything_else_is_refused_by_its_name_and_told_what_is_taken(path: str) 
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_what_is_called_async_or_has_no_other_way_needs_an_event_loop(kind: Kind) -> None:
+def test_what_is_called_async_or_has_no_other_interface_needs_an_event_loop(kind: Kind) -> None:
     only_async = {Kind.ASYNCPG, Kind.AIOSQLITE}
 
     assert kind.awaits == ("an async " in kind.value or kind in only_async)
 
 
-def test_a_connection_to_another_database_is_told_where_the_jobs_are() -> None:
+def test_a_connection_to_another_database_is_refused_with_where_the_jobs_are() -> None:
     error = wrong_database(Kind.PSYCOPG2, "SQLite")
 
     assert isinstance(error, WithinUnsupported)
@@ -81,7 +81,7 @@ def test_a_connection_to_another_database_is_told_where_the_jobs_are() -> None:
     )
 
 
-def test_a_connection_in_no_transaction_is_told_how_to_open_one() -> None:
+def test_a_connection_in_no_transaction_is_refused_with_how_to_open_one() -> None:
     error = no_transaction("write BEGIN first")
 
     assert isinstance(error, WithinUnsupported)

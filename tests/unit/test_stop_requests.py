@@ -1,4 +1,4 @@
-"""What a worker makes of the orders to stop that reach it."""
+"""How a worker counts the stop requests that reach it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.telemetry.logs import StructuredLogger
 
 
 class Stoppable:
-    """Stands for a worker; counts how often it was told to stop."""
+    """Stands for a worker; counts how often it was asked to stop."""
 
     name = "host:1:a"
     running = 0
@@ -24,13 +24,13 @@ class Stoppable:
         self.stops += 1
 
 
-def orders_for(worker: Stoppable, heard: io.StringIO | None = None) -> StopRequests:
-    return StopRequests(cast("Any", worker), StructuredLogger(level="INFO", stream=heard or io.StringIO()))
+def stop_requests_of(worker: Stoppable, log: io.StringIO | None = None) -> StopRequests:
+    return StopRequests(cast("Any", worker), StructuredLogger(level="INFO", stream=log or io.StringIO()))
 
 
-def test_every_signal_is_an_order() -> None:
+def test_every_signal_is_a_stop_request() -> None:
     worker = Stoppable()
-    stop_requests = orders_for(worker)
+    stop_requests = stop_requests_of(worker)
 
     stop_requests.receive("signal", signal.SIGTERM)
     stop_requests.receive("signal", signal.SIGINT)
@@ -38,9 +38,9 @@ def test_every_signal_is_an_order() -> None:
     assert worker.stops == 2
 
 
-def test_the_same_order_by_two_ways_is_one() -> None:
+def test_the_same_stop_request_by_two_routes_is_one() -> None:
     worker = Stoppable()
-    stop_requests = orders_for(worker)
+    stop_requests = stop_requests_of(worker)
 
     stop_requests.receive("signal", signal.SIGTERM)
     stop_requests.receive("parent", signal.SIGTERM)
@@ -48,9 +48,9 @@ def test_the_same_order_by_two_ways_is_one() -> None:
     assert worker.stops == 1
 
 
-def test_the_second_order_is_the_second_by_whichever_way_it_comes_first() -> None:
+def test_the_second_stop_request_is_the_second_by_whichever_route_it_comes_first() -> None:
     worker = Stoppable()
-    stop_requests = orders_for(worker)
+    stop_requests = stop_requests_of(worker)
 
     stop_requests.receive("signal", signal.SIGTERM)
     stop_requests.receive("parent", signal.SIGTERM)
@@ -61,12 +61,12 @@ def test_the_second_order_is_the_second_by_whichever_way_it_comes_first() -> Non
 
 
 def test_a_worker_that_has_stopped_is_not_said_to_be_stopping() -> None:
-    worker, heard = Stoppable(), io.StringIO()
-    stop_requests = orders_for(worker, heard)
+    worker, log = Stoppable(), io.StringIO()
+    stop_requests = stop_requests_of(worker, log)
 
     stop_requests.receive("signal", signal.SIGTERM)
     worker.stopped = True
     stop_requests.receive("signal", signal.SIGTERM)
 
-    assert heard.getvalue().count("worker stopping") == 1
+    assert log.getvalue().count("worker stopping") == 1
     assert worker.stops == 2
