@@ -61,8 +61,7 @@ def encode(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> str:
 def decode(text: str | bytes, *, what: str) -> Any:
     """Read JSON that comes from outside: a command line, a file, an archive, a codec.
 
-    An object that has a key twice is refused: of two values one would be dropped in silence, and not by every
-    reader the same one. Raises `PayloadInvalid`, whose message begins with *what* and quotes no value.
+    An object that has a key twice is refused: one of its two values would be dropped silently, and readers differ in which. Raises `PayloadInvalid`, whose message begins with *what* and quotes no value.
 
     >>> decode('{"n": 1}', what="the file")
     {'n': 1}
@@ -80,7 +79,7 @@ def decode(text: str | bytes, *, what: str) -> Any:
 
 
 def ensure_storable(**texts: str | None) -> None:
-    """Refuse texts, each given by its name, that not every store can hold. Raises `PayloadInvalid`.
+    """Raise `PayloadInvalid` for a text, given by its name, that not every store can hold.
 
     >>> ensure_storable(actor="ada", reason=None)
     """
@@ -98,7 +97,7 @@ def ensure_storable(**texts: str | None) -> None:
 
 
 def fingerprint(text: str) -> str:
-    """Give equal texts for equal JSON values, whatever the order of their keys.
+    """Return the same text for equal JSON values, independent of the order of their keys.
 
     >>> fingerprint('{"a":1,"b":2}') == fingerprint('{"b":2,"a":1}')
     True
@@ -120,7 +119,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _has_other_keys(value: Any) -> bool:
-    """Say whether some dictionary in *value* has keys that are not plain text."""
+    """Return whether some dictionary in *value* has keys that are not plain text."""
     if isinstance(value, dict):
         for key in value:
             if type(key) is not str:

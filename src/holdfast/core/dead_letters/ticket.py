@@ -20,7 +20,7 @@ class TicketKind(StrEnum):
     MANY = "many dead letters"
     """More jobs have failed within a day than the limit."""
     ARCHIVE = "archive failed"
-    """Dead letters could not be archived. They are kept, and there are more and more of them."""
+    """Dead letters could not be archived. They are kept, and their number grows."""
 
 
 @dataclass(frozen=True, slots=True)

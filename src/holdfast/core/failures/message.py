@@ -22,7 +22,7 @@ _ROOT = (
     rf"(?:file:/{{1,4}}+|(?<![\w~])~(?!\d)[\w.-]{{0,64}}+/|(?<![\w./])\.{{1,2}}+/|(?<!\w)[A-Za-z]:[\\/](?!/)"
     rf"|(?<![\w\\])\\{{2,4}}+{_NAME}{{1,255}}+\\|(?<![\w/.#~])/{{1,4}}+{_NAME}{{1,255}}+\\?/)"
 )
-"""How a path begins. One name after a slash is none, and neither is a slash within a word, a date or a fraction."""
+"""How a path begins. One name after a slash is not a path, and neither is a slash within a word, a date or a fraction."""
 _ADDRESS = r"(?<![\w+.-])(?!file:)[A-Za-z][\w+.-]{1,31}+://[^/\s'\"<>,;)](?:[^\s'\"<>,;)]|\)(?=/))*+"
 _ROUTE = r"(?:\b(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)|\bwith url:) /[^\s'\"<>,;)]*+"
 _PATH = re.compile(

@@ -116,7 +116,7 @@ class Attempt:
 
     def _end_before_run(self, spec: JobSpec) -> Finish | None:
         """Return the end of a job whose function is not to be called; `None` if it is to be called."""
-        if self.claim.suspect or self.claim.failed_runs:
+        if self.claim.suspected or self.claim.failed_runs:
             end = end_before_run(self.claim, crash_budget=spec.crash_budget, run_limit=spec.run_limit)
             if end is not None:
                 return self._for_dead_letter(end, spec)
