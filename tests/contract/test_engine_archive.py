@@ -196,7 +196,7 @@ async def test_a_restored_letter_is_replayed_where_its_job_failed(
         await hold.read(job_id)
 
     assert await hold.dead_letters.restore(job_id) == ([job_id], {})
-    with pytest.raises(StepRefused, match="is in the database already, and was left alone"):
+    with pytest.raises(StepRefused, match="is in the database already, and was not restored"):
         await hold.dead_letters.restore(job_id)
     restored = await letter_of(hold, job_id)
     assert (restored.generation, restored.replays, restored.deaths) == (2, 1, 2)

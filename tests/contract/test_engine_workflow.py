@@ -103,7 +103,7 @@ async def test_a_step_without_a_name_a_reason_or_a_known_cause_is_refused(
     for asked, words in refusals:
         with pytest.raises(StepRefused, match=words):
             await asked
-    with pytest.raises(ConfigError, match="'weather' is no cause; use one of: transient, data, "):
+    with pytest.raises(ConfigError, match="'weather' is not a cause; use one of: transient, data, "):
         await dead.triage(job_id, "weather", actor="ann")
     with pytest.raises(ConfigError, match="pace=0 must be finite and above 0: it counts letters per second"):
         await dead.plan(job_id, safe=SAFE, actor="ann", pace=0)

@@ -38,7 +38,7 @@ class ResultWaiter:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        self._dismiss()
+        self._cancel_all()
 
     def _start(self) -> None:
         if self._task is None:
@@ -49,7 +49,7 @@ class ResultWaiter:
         """Cancel the waiting callers when the polling task was cancelled: it does not end otherwise."""
         if self._task is task:
             self._task = None
-            self._dismiss()
+            self._cancel_all()
 
     def _forget(self, job_id: str, ended: asyncio.Future[None]) -> None:
         others = self._waiting.get(job_id, [])
@@ -103,7 +103,7 @@ class ResultWaiter:
                 if not ended.done():
                     ended.set_exception(error)
 
-    def _dismiss(self) -> None:
+    def _cancel_all(self) -> None:
         for job_id in list(self._waiting):
             for ended in self._waiting.pop(job_id):
                 ended.cancel()

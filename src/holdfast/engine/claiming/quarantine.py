@@ -113,7 +113,7 @@ class Quarantine:
         delay = min(max(timedelta(seconds=now - begun), WAIT), LONGEST_WAIT)
         return [(attempt, delay) for attempt in surplus]
 
-    def dismiss(self) -> list[Attempt]:
+    def take_waiting(self) -> list[Attempt]:
         """Remove and return all that wait: none of them has started."""
         waiting = [entry.attempt for entry in self._waiting]
         self._waiting.clear()

@@ -53,7 +53,7 @@ class AutoReplayer(OptionalService):
                 return
 
     async def _due_letters(self, name: str, policy: AutoReplay) -> AsyncIterator[list[Letter]]:
-        """Yield pages of letters that are due, the oldest first; those past the time for it are never read."""
+        """Yield pages of letters that are due, the oldest first; those past the time limit are never read."""
         after = duration(policy.after)
         ages, last = (after, after + NOT_LATER), None
         while page := await self._store.dead_letters.find_replayable(name, ages=ages, limit=PAGE, after=last):
@@ -87,9 +87,7 @@ class AutoReplayer(OptionalService):
             phase=Phase.PACED,
             next_at=now,
         )
-        evidence = (
-            f"provider {provider!r} lets calls through" if provider else "the failure was one that passes"
-        )
+        evidence = f"provider {provider!r} lets calls through" if provider else "the failure was transient"
         steps = [
             triage(Cause.TRANSIENT, actor=AUTOMATIC, reason="the failure is of a class that is retried"),
             remediate(evidence, actor=AUTOMATIC),

@@ -76,7 +76,7 @@ class Preflight:
         schema = await self._store.schema_state()
         if schema.current:
             return ""
-        return f"the database has schema {schema.found}, the code wants {schema.expected}"
+        return f"the database has schema {schema.found}, the code expects {schema.expected}"
 
     def _facts(self, job: Job | None, rows: Sequence[StageRow]) -> Facts:
         if job is None:

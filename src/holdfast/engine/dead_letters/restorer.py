@@ -254,4 +254,4 @@ def _absent(
 
 
 def _is_here(job_id: str) -> StepRefused:
-    return StepRefused(f"job {job_id} is in the database already, and was left alone")
+    return StepRefused(f"job {job_id} is in the database already, and was not restored")

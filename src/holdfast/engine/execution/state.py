@@ -83,7 +83,7 @@ class ExecutionState:
         self.rows = _NO_ROWS
         """The stored stages and waits of the job."""
         self.signals: Sequence[Signal] = ()
-        """All signals that the job had got when it was claimed."""
+        """All signals that the job had received when it was claimed."""
         self.interruption: Interruption | None = None
         """Why the engine stops the attempt, if it does."""
         self.ended = False

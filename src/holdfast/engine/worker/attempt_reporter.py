@@ -39,7 +39,7 @@ class AttemptReporter:
         self._logger.error("transition not written", **outcome.fields(), message=self._describe(error))
 
     def report(self, batch: Sequence[AttemptOutcome], applied: Sequence[Settled]) -> bool:
-        """Report what the store made of *batch*; return whether a job was requeued that may be due soon."""
+        """Report how the store settled *batch*; return whether a job was requeued that may be due soon."""
         tally, verbose = _Tally(), self._logger.verbose or self._development
         for outcome, written in zip(batch, applied, strict=True):
             change = outcome.change

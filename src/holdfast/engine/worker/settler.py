@@ -64,7 +64,7 @@ class Settler:
         self._batcher.post(outcome)
 
     async def store_stage(self, change: StageWrite, claim: Claim, *, trace: str | None = None) -> Settled:
-        """Write the state of a stage, and return what the store made of it."""
+        """Write the state of a stage, and return how the store settled it."""
         return await self._batcher.ask(AttemptOutcome.of(claim, change)._replace(trace=trace))
 
     async def drain(self) -> None:
