@@ -49,8 +49,9 @@ def encode(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> str:
         raise PayloadTooLarge(
             f"{what} has {size:,} bytes, the limit is {limit:,}; store it elsewhere and pass a reference"
         )
-    if "\\u0000" in text:
-        _refuse_nul(text, what)
+    # An escaped backslash before "u0000" is harmless text, so a match is checked again without those.
+    if "\\u0000" in text and "\\u0000" in text.replace("\\\\", ""):
+        raise PayloadInvalid(f"{what} holds a NUL character, which PostgreSQL cannot store; remove it")
     if size > MAX_DEPTH:  # each level takes a bracket
         _refuse_depth(text, what)
     if type(value) not in _SCALARS and _has_other_keys(value):
@@ -134,12 +135,6 @@ def _has_other_keys(value: Any) -> bool:
     return False
 
 
-def _refuse_nul(text: str, what: str) -> None:
-    # An escaped backslash before "u0000" is harmless text, so a hit is looked at again without those.
-    if "\\u0000" in text.replace("\\\\", ""):
-        raise PayloadInvalid(f"{what} holds a NUL character, which PostgreSQL cannot store; remove it")
-
-
 def _refuse_depth(text: str, what: str) -> None:
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
@@ -160,7 +155,9 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911 - one return per kind of value r
     """Turn a value that JSON does not know into one that it does."""
     match value:
         case datetime():
-            return _aware(value).isoformat()
+            if value.tzinfo is None:
+                raise PayloadInvalid("holds a datetime without a time zone; use an aware one")
+            return value.isoformat()
         case date() | time() | UUID() | Decimal() | PurePath():
             return str(value)
         case timedelta():
@@ -174,12 +171,6 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911 - one return per kind of value r
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {entry.name: getattr(value, entry.name) for entry in fields(value)}
     raise TypeError(f"a {type(value).__name__} is not JSON; annotate the parameter, or convert it first")
-
-
-def _aware(value: datetime) -> datetime:
-    if value.tzinfo is None:
-        raise PayloadInvalid("holds a datetime without a time zone; use an aware one")
-    return value
 
 
 def _make_encoder() -> Callable[[Any], str]:

@@ -23,7 +23,9 @@ class ResultWaiter:
         ended = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, []).append(ended)
         self._look.set()
-        self._start()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="holdfast waiter")
+            self._task.add_done_callback(self._ended)
         try:
             async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
                 await ended
@@ -39,11 +41,6 @@ class ResultWaiter:
             task.cancel()
             await asyncio.wait([task])
         self._cancel_all()
-
-    def _start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="holdfast waiter")
-            self._task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         """Cancel the waiting callers when the polling task was cancelled: it does not end otherwise."""

@@ -23,10 +23,10 @@ GOOD_FOR = 3600.0
 PACE = 10.0
 """Default number of letters per second that follow the canary."""
 
-BEAT = 1.0
+BATCH_INTERVAL = 1.0
 """Seconds between two batches of letters."""
 
-HANDFUL = 1_000
+MAX_BATCH = 1_000
 """Most letters of one batch, which is one transaction."""
 
 
@@ -148,18 +148,15 @@ def next_move(plan: Plan, standing: Standing, now: float) -> Move:
         return _canary(plan, standing, now)
     waiting = standing.count(LetterState.VALIDATED)
     if waiting == 0:
-        under_way = standing.count(LetterState.REPLAYING)
-        return Move(plan if under_way else replace(plan, phase=Phase.DONE, why=_left_out(plan, standing)))
+        if standing.count(LetterState.REPLAYING):
+            return Move(plan)
+        gone = plan.letters - sum(standing.states.values())
+        why = f"{gone} of its {plan.letters} letters were removed from it by other steps" if gone > 0 else ""
+        return Move(replace(plan, phase=Phase.DONE, why=why))
     if now < plan.next_at:
         return Move(plan)
-    take = min(waiting, HANDFUL, max(1, round(plan.pace * BEAT)))
+    take = min(waiting, MAX_BATCH, max(1, round(plan.pace * BATCH_INTERVAL)))
     return Move(replace(plan, next_at=now + take / plan.pace), take)
-
-
-def _left_out(plan: Plan, standing: Standing) -> str:
-    """Return how many letters an operator has removed from the plan by another step; empty if none."""
-    gone = plan.letters - sum(standing.states.values())
-    return f"{gone} of its {plan.letters} letters were removed from it by other steps" if gone > 0 else ""
 
 
 def _canary(plan: Plan, standing: Standing, now: float) -> Move:
@@ -224,28 +221,24 @@ def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[PreflightChec
         _workflow(letter, facts.plan),
         PreflightCheck("schema", not facts.schema, facts.schema or "the schema fits"),
     ]
-    if missing := _missing(letter, facts):
-        return [*found, PreflightCheck("job", holds=False, detail=missing)]
+    if facts.gone:
+        detail = "its job is gone, and nothing is left to replay"
+        return [*found, PreflightCheck("job", holds=False, detail=detail)]
+    if not facts.declared:
+        detail = f"no job named {letter.name!r} is declared here; import its module"
+        return [*found, PreflightCheck("job", holds=False, detail=detail)]
+    available = (
+        f"provider {letter.provider!r} lets calls through" if letter.provider else "it called no provider"
+    )
     found += [
         PreflightCheck(
             "input", not facts.input_refused, facts.input_refused or "the function takes the arguments"
         ),
         _stages(letter, facts, restart=restart),
-        PreflightCheck("provider", not facts.unavailable, facts.unavailable or _lets_through(letter)),
+        PreflightCheck("provider", not facts.unavailable, facts.unavailable or available),
         _version(letter, facts.code_version),
     ]
     return found
-
-
-def _missing(letter: Letter, facts: Facts) -> str:
-    """Say what is missing, so that nothing else can be checked; empty if nothing is."""
-    if facts.gone:
-        return "its job is gone, and nothing is left to replay"
-    return "" if facts.declared else f"no job named {letter.name!r} is declared here; import its module"
-
-
-def _lets_through(letter: Letter) -> str:
-    return f"provider {letter.provider!r} lets calls through" if letter.provider else "it called no provider"
 
 
 def _workflow(letter: Letter, plan: str) -> PreflightCheck:

@@ -161,7 +161,10 @@ class _Search:
             beneath = self._first(_wrapped(error) if wraps else [error.__cause__])
             failure = beneath or failure or self._retryable_context(error)
         elif failure.error_class is ErrorClass.CONNECT_FAILED:
-            failure = self._bad_certificate(error) or failure
+            # A client may report a bad certificate as a failed connection; it fails until a setting is changed.
+            beneath = self._first([error.__cause__])
+            if beneath is not None and beneath.error_class is ErrorClass.MISCONFIGURED:
+                failure = beneath
         return None if failure is None else (failure, error)
 
     def _known(self, error: BaseException) -> tuple[Failure, bool] | None:
@@ -196,11 +199,6 @@ class _Search:
     def _first(self, errors: Iterable[BaseException | None]) -> Failure | None:
         found = (self.judge(error) for error in errors if error is not None)
         return next((judgement[0] for judgement in found if judgement is not None), None)
-
-    def _bad_certificate(self, error: BaseException) -> Failure | None:
-        """Whether a client calls it a failed connection, but it will fail until a setting is changed."""
-        beneath = self._first([error.__cause__])
-        return beneath if beneath is not None and beneath.error_class is ErrorClass.MISCONFIGURED else None
 
     def _retryable_context(self, error: BaseException) -> Failure | None:
         """Return the failure that was being handled when *error* was raised, if it is retryable; never one that is not.

@@ -77,16 +77,12 @@ def lowered(headers: object) -> dict[str, str]:
 
 
 def _hints(fields: Mapping[str, str], body: object, sent_at: datetime | None) -> Iterator[timedelta | None]:
-    yield _milliseconds(fields.get("retry-after-ms"))
+    milliseconds = positive(fields.get("retry-after-ms"))
+    yield None if milliseconds is None else positive(milliseconds / 1000)
     yield positive(fields.get("retry-after"))
     yield _until(_instant(fields.get("retry-after")), sent_at)
     yield max(_exhausted_limits(fields, sent_at), default=None)
     yield _retry_info(_decoded(body))
-
-
-def _milliseconds(text: str | None) -> timedelta | None:
-    milliseconds = positive(text)
-    return None if milliseconds is None else positive(milliseconds / 1000)
 
 
 def _exhausted_limits(fields: Mapping[str, str], sent_at: datetime | None) -> Iterator[timedelta]:

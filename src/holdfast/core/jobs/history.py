@@ -63,8 +63,8 @@ def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> l
             _add(events, event, len(events), past=_PAST.get(event.kind, ()))
     for event in _running(job):
         _add(events, event, _end_of_last_run(events), past=_FROM_OUTSIDE)
-    for event in _ended(job):
-        _add(events, event, len(events), past={EventKind.WARNING})
+    if job.finished_at is not None:
+        _add(events, _end(job, job.finished_at), len(events), past={EventKind.WARNING})
     for mark in sorted(stages, key=lambda mark: (mark.token, mark.number, mark.at)):
         place = _end_of_run(events, mark.token)
         if place is None:
@@ -125,10 +125,6 @@ def _running(job: Job) -> list[Event]:
         return []
     meta = {"attempt": job.last_attempt, "worker": job.leased_by}
     return [Event(EventKind.PROCESSING, job.last_attempt_at, meta)]
-
-
-def _ended(job: Job) -> list[Event]:
-    return [] if job.finished_at is None else [_end(job, job.finished_at)]
 
 
 def _end(job: Job, at: datetime) -> Event:

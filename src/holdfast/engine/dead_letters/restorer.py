@@ -1,6 +1,6 @@
 """The restorer: it brings dead letters back from the archive, each from its newest copy, file by file."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import Any, NamedTuple
@@ -91,15 +91,17 @@ class Restorer:
         manifests, unread = await self._manifests()
         copies_by_job = _copies_by_job(manifests, letter_filter)
         outcome = Restored([], _absent(letter_filter, copies_by_job, unread))
-        looked = 0
-        for page in _by_file(copies_by_job):
+        examined = 0
+        # By the file of the first copy of each letter: the records of one group are in memory at once.
+        for _, group in groupby(copies_by_job.items(), key=lambda item: item[1][0].manifest.name):
             room = None if letter_filter.limit is None else letter_filter.limit - len(outcome.done)
             if room == 0:
                 break
+            page = dict(group)
             await self._bring(page, letter_filter, outcome, room=room, dry_run=dry_run)
-            looked += len(page)
+            examined += len(page)
             if on_progress is not None:
-                on_progress(looked, len(copies_by_job))
+                on_progress(examined, len(copies_by_job))
         return outcome
 
     async def archived(self, letter_filter: LetterFilter) -> list[Archived]:
@@ -202,12 +204,6 @@ def _copies_by_job(manifests: Sequence[Manifest], letter_filter: LetterFilter) -
         for letter in matching(manifest.letters, letter_filter):
             copies_by_job.setdefault(letter.job_id, []).append(Copy(manifest, letter))
     return copies_by_job
-
-
-def _by_file(copies_by_job: CopiesByJob) -> Iterator[CopiesByJob]:
-    """Group letters by the file of their first copy: the records of one group are in memory at once."""
-    for _, group in groupby(copies_by_job.items(), key=lambda item: item[1][0].manifest.name):
-        yield dict(group)
 
 
 def _newest(copies: Sequence[Found | Unread]) -> Mapping[str, Any] | HoldfastError:

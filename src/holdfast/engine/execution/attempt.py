@@ -36,7 +36,8 @@ from holdfast.engine.execution.state import ExecutionState
 from holdfast.engine.registry import JobSpec
 from holdfast.ports import Span
 
-STRAGGLING = timedelta(seconds=5)
+THREAD_DELAY = timedelta(seconds=5)
+"""Delay before a job is claimed again whose function runs on in a thread at shutdown."""
 
 
 class Attempt:
@@ -210,7 +211,7 @@ class Attempt:
             case _:
                 in_thread = self._spec is not None and not self._spec.is_async
                 # The thread runs until the process ends; no other worker may run the job beside it.
-                return release(self.claim, "worker shut down", delay=STRAGGLING if in_thread else None)
+                return release(self.claim, "worker shut down", delay=THREAD_DELAY if in_thread else None)
 
     def _conclude(self, change: Finish | Requeue | None, spec: JobSpec) -> Finish | Requeue | None:
         """Apply the limit of runs, and add what the dead letter of a failed job shows."""
