@@ -358,7 +358,7 @@ PATTERNS = (
         _address,
     ),
     _shape("opaque", rf"(?<![\w+/-])[\w+/-]{{{_LONG},}}+={{0,2}}+", _random),
-    # 32 are a UUID, a trace or a digest, and 40 a commit: people need those. More are a key, unless called a digest.
+    # 32 are a UUID, a trace or a digest, and 40 a commit: operators need those. More are a key, unless called a digest.
     _shape(
         "opaque",
         r"(?i:(?<![\w+/-])(?<!sha\d{3}[:=])(?<!sha\d{3}: )[0-9a-f]{41,}+(?![\w+/-]))",

@@ -54,7 +54,7 @@ class Service(ABC):
             self._task.cancel()
 
     def wake(self) -> None:
-        """Have it run again soon."""
+        """Make it run again soon."""
         self._woken.set()
 
     def recover(self, error: Exception) -> float:

@@ -130,11 +130,11 @@ class TicketStore(Protocol):
         ...
 
     async def mark_notified(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
-        """Note that people were notified of these tickets; if *quiet*, by another of their group."""
+        """Record that these tickets were notified; if *quiet*, by another ticket of their group."""
         ...
 
     async def mark_logged(self, ticket_ids: Sequence[str]) -> None:
-        """Note that these tickets are in a log, so that they are not logged again when they are taken next."""
+        """Record that these tickets are logged, so that they are not logged again when they are taken next."""
         ...
 
     async def groups_notified(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:

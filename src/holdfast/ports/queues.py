@@ -32,11 +32,11 @@ class QueueStore(Protocol):
     """The operations of a store on queues."""
 
     async def pause(self, queue: str, *, actor: str, reason: str) -> bool:
-        """Have no worker claim from *queue* until it is resumed; false if it was paused before."""
+        """Pause *queue*: no worker claims from it until it is resumed. Return false if it was paused before."""
         ...
 
     async def resume(self, queue: str) -> bool:
-        """Let workers claim from *queue* again; false if it was not paused."""
+        """Resume *queue*: workers claim from it again. Return false if it was not paused."""
         ...
 
     async def paused(self) -> list[Pause]:

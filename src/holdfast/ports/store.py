@@ -284,7 +284,7 @@ class Store(Protocol):
         ...
 
     async def await_jobs(self, job_id: str, token: int, others: Sequence[str]) -> bool:
-        """Have the leased job woken once *others* have ended; false if its token no longer matches.
+        """Register the leased job to be woken once *others* have ended; return false if its token does not match.
 
         Idempotent.
         """

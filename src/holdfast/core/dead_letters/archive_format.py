@@ -188,7 +188,7 @@ def dump_manifest(manifest: Manifest, encrypt: Callable[[str], str]) -> bytes:
 
 
 def load_manifest(data: bytes, decrypt: Callable[[str], str]) -> Manifest:
-    """Read a manifest back. Raises `ArchiveDamaged` if it is none, was changed, or has another format."""
+    """Read a manifest back. Raises `ArchiveDamaged` if it is not a manifest, was changed, or has another format."""
     what = "a manifest of the archive"
     found = _object(data, what)
     if found.get("format") != FORMAT:

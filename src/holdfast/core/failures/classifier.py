@@ -140,7 +140,7 @@ Judgement = tuple[Failure, BaseException]
 
 
 class _Search:
-    """One walk through an exception and what lies beneath it; each is looked at once."""
+    """One walk through an exception and what lies beneath it; each is examined once."""
 
     def __init__(self, rules: tuple[Rule, ...], now: datetime | None) -> None:
         self._rules = rules

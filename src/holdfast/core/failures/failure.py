@@ -1,7 +1,7 @@
 """What went wrong in an attempt, as a value that is stored, shown and decided upon.
 
 A `Failure` is data: the attempt that met it has ended, and nothing raises it. Its `error_class` is for
-people who operate the system and for rules; its `code` is one of a few public codes, safe to show to
+operators and for rules; its `code` is one of a few public codes, safe to show to
 the users of the application. `MEANINGS` says, once, what each class means for a retry, for a
 second send and for the breaker; a rule may depart from it (see `rules`).
 """

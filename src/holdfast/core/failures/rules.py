@@ -194,7 +194,7 @@ RULES: tuple[Rule, ...] = (
         *_of("smtplib", "SMTPNotSupportedError"),
         *_of("openai", "OpenAIError"),
     ),
-    # Too much for now, or for good.
+    # A rate limit, or an exhausted quota.
     *_line(
         ErrorClass.RATE_LIMITED,
         *_http(429),

@@ -54,7 +54,7 @@ class InFlight:
 
 
 class ExecutionState:
-    """The state that the parts of an attempt share. They read its attributes, and change it through its methods alone.
+    """The state that the modules of an attempt share. They read its attributes, and change it by its methods only.
 
     Times are on this process's monotonic clock, from the moment of the claim. The store decides on deadlines.
     """

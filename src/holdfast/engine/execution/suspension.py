@@ -285,7 +285,7 @@ class Suspension:
         return True
 
     async def _register(self, others: list[str]) -> None:
-        """Have the job woken when the others have ended. Idempotent."""
+        """Register the job to be woken when the others have ended. Idempotent."""
         claim = self._state.claim
         if not await self._store_retry.call(lambda _: self._store.await_jobs(claim.id, claim.token, others)):
             raise LeaseLost
