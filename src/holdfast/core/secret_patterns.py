@@ -134,10 +134,10 @@ def _no_name(text: str) -> bool:
 def _random(text: str) -> bool:
     """Whether *text* or a long part of it, such as the end of a path, is random."""
     parts = [part for part in re.split("[/_-]", text) if len(part) >= _LONG]
-    return any(_by_chance(part) for part in (text, *parts))
+    return any(_looks_random(part) for part in (text, *parts))
 
 
-def _by_chance(text: str) -> bool:
+def _looks_random(text: str) -> bool:
     """Whether capitals, small letters and digits follow each other as in random text.
 
     Random text has a digit beside a letter more often than names do, and a small letter beside a small one less often.

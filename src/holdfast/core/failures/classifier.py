@@ -171,7 +171,7 @@ class _Search:
         """Return what is known of *error* itself, and whether a wrapped exception takes precedence."""
         own = next((rule for rule in self._rules if _fits(rule, error)), None)
         if own is None and (said := _said_by_handler(error)) is not None:
-            return self._informed(said, error.__cause__), False
+            return self._completed_by_cause(said, error.__cause__), False
 
         evidence = read(error)
         rule = own or next((TABLE[signal] for signal in evidence.signals if signal in TABLE), None)
@@ -186,7 +186,7 @@ class _Search:
             upstream_status=evidence.status,
         ), rule.wraps
 
-    def _informed(self, said: Failure, cause: BaseException | None) -> Failure:
+    def _completed_by_cause(self, said: Failure, cause: BaseException | None) -> Failure:
         """Complete the failure of a handler that only stated whether to retry by that of its cause."""
         if said.message or said.error_class is not ErrorClass.UNKNOWN:
             return said

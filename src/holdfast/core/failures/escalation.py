@@ -45,10 +45,10 @@ _OURS = (
 
 def _default_entry(kind: ErrorClass) -> tuple[Follow, ...]:
     level = Follow.ALERT if kind in _NETWORK else Follow.PAGE if kind in _OURS else Follow.REVIEW
-    return (Follow.BACKUP, level) if _may_be_the_providers(kind) else (level,)
+    return (Follow.BACKUP, level) if _may_be_providers_fault(kind) else (level,)
 
 
-def _may_be_the_providers(kind: ErrorClass) -> bool:
+def _may_be_providers_fault(kind: ErrorClass) -> bool:
     meaning = MEANINGS[kind]
     # A user's rule may blame a provider for an unknown failure.
     return (

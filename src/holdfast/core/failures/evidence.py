@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.failures.retry_after import lowered
 
-_KIN = {
+_ALIASES = {
     "httpx2": "httpx",
     "httpcore": "httpx",
     "httpcore2": "httpx",
@@ -119,7 +119,7 @@ def names(kind: type) -> Iterator[str]:
     """
     for ancestor in kind.__mro__[:-1]:
         package = str(ancestor.__module__).partition(".")[0]
-        yield f"{_KIN.get(package, package)}.{ancestor.__qualname__}"
+        yield f"{_ALIASES.get(package, package)}.{ancestor.__qualname__}"
 
 
 def _get(thing: object, name: str) -> object:
@@ -244,11 +244,11 @@ def _errno(error: BaseException) -> Iterator[str]:
 
 def _unreadable_answer(error: BaseException, called: tuple[str, ...]) -> Iterator[str]:
     """Whether it is a service's broken answer and not a broken payload: it was met inside a client library."""
-    if _UNREADABLE.intersection(called) and _CLIENTS.intersection(_packages_on_the_way(error)):
+    if _UNREADABLE.intersection(called) and _CLIENTS.intersection(_traceback_packages(error)):
         yield "answer unreadable"
 
 
-def _packages_on_the_way(error: BaseException) -> Iterator[str]:
+def _traceback_packages(error: BaseException) -> Iterator[str]:
     frame = error.__traceback__
     while frame is not None:
         yield str(frame.tb_frame.f_globals.get("__name__")).partition(".")[0]

@@ -66,15 +66,15 @@ def _frames(error: BaseException) -> Iterator[Frame]:
 
 def _ownership(frames: Sequence[Frame]) -> Callable[[Frame], bool]:
     """Return a predicate for the application's frames."""
-    others = [frame for frame, _ in frames if not _is_ground(frame)]
+    others = [frame for frame, _ in frames if not _is_platform(frame)]
     called_from_here = bool(frames) and _package(frames[0][0]) == "holdfast"
     if called_from_here and others and all(map(_is_installed, others)):
         application = _package(others[0])
-        return lambda entry: not _is_ground(entry[0]) and _package(entry[0]) == application
-    return lambda entry: not _is_ground(entry[0]) and not _is_installed(entry[0])
+        return lambda entry: not _is_platform(entry[0]) and _package(entry[0]) == application
+    return lambda entry: not _is_platform(entry[0]) and not _is_installed(entry[0])
 
 
-def _is_ground(frame: FrameType) -> bool:
+def _is_platform(frame: FrameType) -> bool:
     """Whether *frame* belongs to Python or to this library."""
     standard = _file(frame).startswith((_STANDARD_LIBRARY, "<frozen ")) and not _is_installed(frame)
     return standard or _package(frame) == "holdfast"

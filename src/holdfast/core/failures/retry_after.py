@@ -91,7 +91,7 @@ def _exhausted_limits(fields: Mapping[str, str], sent_at: datetime | None) -> It
         hint = None
         if name.startswith("x-ratelimit-reset-"):
             left = fields.get(name.replace("-reset-", "-remaining-"))
-            hint = _spelled(value) if _is_zero(left) else None
+            hint = _parse_duration(value) if _is_zero(left) else None
         elif name.startswith("anthropic-ratelimit-") and name.endswith("-reset"):
             left = fields.get(name.removesuffix("-reset") + "-remaining")
             hint = _until(_instant(value), sent_at) if _is_zero(left) else None
@@ -103,7 +103,7 @@ def _retry_info(body: object, depth: int = 0) -> timedelta | None:
     if depth > 6 or not isinstance(body, Mapping | list):
         return None
     if isinstance(body, Mapping) and str(body.get("@type")).endswith("RetryInfo"):
-        return _spelled(body.get("retryDelay"))
+        return _parse_duration(body.get("retryDelay"))
     inner = body.values() if isinstance(body, Mapping) else body
     return next((hint for part in inner if (hint := _retry_info(part, depth + 1)) is not None), None)
 
@@ -118,7 +118,7 @@ def _decoded(body: object) -> object:
     return decoded
 
 
-def _spelled(text: object) -> timedelta | None:
+def _parse_duration(text: object) -> timedelta | None:
     try:
         return positive(duration(text)) if isinstance(text, str) else None
     except ValueError:

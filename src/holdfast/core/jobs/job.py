@@ -244,9 +244,9 @@ class JobFilter:
             UUID(self.before)  # raises ValueError: a page ends at a job's id
         if self.at_risk is not None:
             duration(self.at_risk)  # raises ValueError
-            self._ensure_it_can_be_at_risk()
+            self._ensure_at_risk_allowed()
 
-    def _ensure_it_can_be_at_risk(self) -> None:
+    def _ensure_at_risk_allowed(self) -> None:
         if self.by_key:
             raise ValueError("jobs at risk are not found by key, subject or version; leave at_risk= out")
         if self.before is not None:

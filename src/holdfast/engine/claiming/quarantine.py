@@ -14,7 +14,7 @@ from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.runtime import Runtime
 
-FEW = 4
+SLOTS_PER_QUARANTINED = 4
 """One slot in this many may be taken by quarantined jobs that wait, and as many by those that run."""
 
 WAIT = timedelta(seconds=5)
@@ -103,7 +103,7 @@ class Quarantine:
 
         The delay grows with the time that those before them have been running: each release costs two history events.
         """
-        now, most = self._clock.monotonic(), max(1, self._slots // FEW)
+        now, most = self._clock.monotonic(), max(1, self._slots // SLOTS_PER_QUARANTINED)
         kept = [entry for entry in self._waiting if now - entry.since < WAIT.total_seconds()][:most]
         if len(kept) == len(self._waiting):
             return []

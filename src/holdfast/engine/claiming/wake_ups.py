@@ -52,7 +52,7 @@ class WakeUps:
         if not delay:
             self._wake()
         elif queue not in self._timers:
-            self._timers[queue] = self._loop.call_later(delay, self._look, queue)
+            self._timers[queue] = self._loop.call_later(delay, self._timer_fired, queue)
 
     def taken(self, hint: Hint) -> None:
         """Note that a worker has claimed the jobs of a queue that others were notified of, too."""
@@ -96,7 +96,7 @@ class WakeUps:
         spread = min(self._listeners * STEP, LONGEST) * (1 + load)
         return SHORTEST + self._dice.roll() * spread
 
-    def _look(self, queue: str) -> None:
+    def _timer_fired(self, queue: str) -> None:
         del self._timers[queue]
         self._wake()
 

@@ -87,7 +87,7 @@ class Restorer:
         what was restored before that stays.
         """
         ensure_known(letter_filter)
-        letter_filter = _spelled(letter_filter)
+        letter_filter = _normalized(letter_filter)
         manifests, unread = await self._manifests()
         copies_by_job = _copies_by_job(manifests, letter_filter)
         outcome = Restored([], _absent(letter_filter, copies_by_job, unread))
@@ -98,7 +98,7 @@ class Restorer:
             if room == 0:
                 break
             page = dict(group)
-            await self._bring(page, letter_filter, outcome, room=room, dry_run=dry_run)
+            await self._restore_page(page, letter_filter, outcome, room=room, dry_run=dry_run)
             examined += len(page)
             if on_progress is not None:
                 on_progress(examined, len(copies_by_job))
@@ -107,7 +107,7 @@ class Restorer:
     async def archived(self, letter_filter: LetterFilter) -> list[Archived]:
         """List what is in the archive, file by file, and whether or not it is in the database, too."""
         ensure_known(letter_filter)
-        letter_filter = _spelled(letter_filter)
+        letter_filter = _normalized(letter_filter)
         found = (
             Archived(letter, manifest.name)
             for manifest in await self.manifests()
@@ -135,7 +135,7 @@ class Restorer:
                     unread.append(error)
         return found, unread
 
-    async def _bring(
+    async def _restore_page(
         self,
         page: CopiesByJob,
         letter_filter: LetterFilter,
@@ -149,7 +149,7 @@ class Restorer:
         found = await self._store.dead_letters.find(LetterFilter(job_ids=tuple(page), limit=len(page)))
         in_database = {letter.job_id for letter in found}
         if letter_filter.job_ids is not None:
-            refused.update((job_id, _is_here(job_id)) for job_id in in_database)
+            refused.update((job_id, _already_stored(job_id)) for job_id in in_database)
         away = dict(islice(((job_id, page[job_id]) for job_id in page if job_id not in in_database), room))
         records = {}
         for job_id, copies in (await self._read(away)).items():
@@ -159,7 +159,7 @@ class Restorer:
             else:
                 records[job_id] = newest
         back = list(records) if dry_run else await self._put_back(list(records.values()))
-        refused.update((job_id, _is_here(job_id)) for job_id in records if job_id not in back)
+        refused.update((job_id, _already_stored(job_id)) for job_id in records if job_id not in back)
         done.extend(back)
 
     async def _read(self, page: CopiesByJob) -> dict[str, list[Found | Unread]]:
@@ -231,7 +231,7 @@ def _age(copy: Found) -> tuple[int, int]:
     return letter["generation"], letter["version"]
 
 
-def _spelled(letter_filter: LetterFilter) -> LetterFilter:
+def _normalized(letter_filter: LetterFilter) -> LetterFilter:
     """Normalize the job ids of a filter to the stored form."""
     if letter_filter.job_ids is None:
         return letter_filter
@@ -249,5 +249,5 @@ def _absent(
     return {job_id: LetterNotFound(f"the archive has no dead letter of job {job_id}") for job_id in absent}
 
 
-def _is_here(job_id: str) -> StepRefused:
+def _already_stored(job_id: str) -> StepRefused:
     return StepRefused(f"job {job_id} is in the database already, and was not restored")
