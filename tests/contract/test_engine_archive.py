@@ -626,7 +626,7 @@ async def test_what_the_archive_does_not_have_cannot_be_restored(hold: Holdfast,
         await hold.dead_letters.restore(unknown)
     with pytest.raises(LetterNotFound, match="there is no dead letter of job '42'; a job's id is a UUID"):
         await hold.dead_letters.restore("42")
-    with pytest.raises(ConfigError, match=r"no filter; name several jobs with LetterFilter\(job_ids=…\)"):
+    with pytest.raises(ConfigError, match=r"nor a filter; name several jobs with LetterFilter\(job_ids=…\)"):
         await hold.dead_letters.restore(["42"])  # type: ignore[arg-type] # as somebody may who has several
 
 
