@@ -28,7 +28,7 @@ async def submitted(store: Store, *jobs: Submission) -> list[str]:
 async def claimed(store: Store, worker: str = "worker", *, queue: str = "default") -> Claim:
     """Claim the one job that is first in line, and begin it if it is suspected."""
     [claim] = await store.claim(worker, queue, limit=1, lease=LEASE)
-    if claim.suspect:
+    if claim.suspected:
         assert await store.begin([(claim.id, claim.token)]) == [True]
     return claim
 

@@ -279,7 +279,7 @@ async def test_bytes_that_changed_in_the_archive_are_not_taken_for_letters(
 
     place.overwrite(name, good[:-1])
 
-    with pytest.raises(ArchiveDamaged, match=r"have not the SHA-256 that its manifest names"):
+    with pytest.raises(ArchiveDamaged, match=r"do not have the SHA-256 that its manifest names"):
         await get_letters(archive, FernetEncrypter(KEY))
 
 

@@ -169,7 +169,7 @@ async def test_an_open_breaker_spends_no_attempt_and_leaves_no_letter(
     ("table", "message"),
     [
         ({"NETWORK_TIMEOUT": "shout"}, r"\['shout'\] cannot follow NETWORK_TIMEOUT; use 'review', 'backup'"),
-        ({"TIMED_OUT": "page"}, "'TIMED_OUT' is no class of failures; there are CONNECT_FAILED, "),
+        ({"TIMED_OUT": "page"}, "'TIMED_OUT' is not an error class; the classes are CONNECT_FAILED, "),
         ({"BUG": ["page", 3]}, r"\['page', 3\] cannot follow BUG"),
         ({"BUG": 5}, "on_exhausted={'BUG': 5} is invalid"),
         ("page", "on_exhausted='page' is invalid"),

@@ -127,7 +127,7 @@ async def test_retries_beyond_the_budget_wait_and_first_calls_go_on(hold: Holdfa
         handles = await submitted(job, 3)
 
         async def some_held() -> bool:
-            return any(reason.endswith("retries to spare") for reason in await _last_reasons(hold))
+            return any(reason.startswith("the retry budget of ") for reason in await _last_reasons(hold))
 
         async def called() -> bool:
             return 99 in service.calls

@@ -300,7 +300,7 @@ async def look_away(_: Sequence[str]) -> None:
 async def lose_a_worker(store: Store, *, with_stage: bool = False) -> None:
     """Claim and begin the only job as a worker does that stores a stage and is dead a moment later."""
     [claim] = await store.claim("dead", "default", limit=1, lease=timedelta(seconds=90))
-    if claim.suspect:
+    if claim.suspected:
         await store.begin([(claim.id, claim.token)])
     if with_stage:
         await store.settle("dead", [a_stage(claim)])

@@ -103,11 +103,11 @@ async def test_a_step_without_a_name_a_reason_or_a_known_cause_is_refused(
     for asked, words in refusals:
         with pytest.raises(StepRefused, match=words):
             await asked
-    with pytest.raises(ConfigError, match="'weather' is no cause; use one of: transient, data, "):
+    with pytest.raises(ConfigError, match="'weather' is not a cause; use one of: transient, data, "):
         await dead.triage(job_id, "weather", actor="ann")
-    with pytest.raises(ConfigError, match="pace=0 is none; say how many letters a second, more than 0"):
+    with pytest.raises(ConfigError, match="pace=0 must be finite and above 0: it counts letters per second"):
         await dead.plan(job_id, safe=SAFE, actor="ann", pace=0)
-    with pytest.raises(ConfigError, match="canary=-1 is less than none; 0 sends no letter ahead"):
+    with pytest.raises(ConfigError, match="canary=-1 must be 0 or more; with 0, there is no canary"):
         await dead.plan(job_id, safe=SAFE, actor="ann", canary=-1)
 
     assert [step.state for step in (await dead.show(job_id)).steps] == [LetterState.NEW]

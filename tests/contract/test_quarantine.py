@@ -118,7 +118,7 @@ async def test_the_neighbours_of_a_suspected_job_get_their_attempts_back(
     assert (guilty.attempt, guilty.losses, guilty.failed_runs) == (3, 2, 2)
     excused = [(claim.attempt, claim.losses, claim.failed_runs, claim.excused) for claim in seen.values()]
     assert excused == [(1, 0, 0, True)] * 2
-    assert all(claim.suspect for claim in seen.values())
+    assert all(claim.suspected for claim in seen.values())
 
 
 @pytest.mark.clause("JOB-10")
@@ -350,7 +350,7 @@ async def claimed_by_one(store: Store, count: int) -> list[Claim]:
     """Claim as one worker, and begin what is claimed."""
     claims = await store.claim("worker", "default", limit=count, lease=LEASE)
     assert len(claims) == count
-    await store.begin([(claim.id, claim.token) for claim in claims if claim.suspect])
+    await store.begin([(claim.id, claim.token) for claim in claims if claim.suspected])
     return claims
 
 
@@ -358,7 +358,7 @@ async def lose_their_leases(store: Store, count: int) -> None:
     """Claim and begin as a worker does that is dead a moment later."""
     claims = await store.claim("dead", "default", limit=count, lease=timedelta(milliseconds=1))
     assert len(claims) == count
-    await store.begin([(claim.id, claim.token) for claim in claims if claim.suspect])
+    await store.begin([(claim.id, claim.token) for claim in claims if claim.suspected])
     lost: list[str] = []
     async with asyncio.timeout(TIMEOUT):
         while len(lost) < count:

@@ -458,7 +458,7 @@ async def test_letters_leave_for_the_archive_and_come_back(scene: Scene) -> None
     assert (back.returncode, back.stdout) == (1, f"{first}\trestored\n")
     assert back.stderr == f"holdfast: the archive has no dead letter of job {NO_SUCH_JOB}\n"
     assert (again.returncode, again.stdout) == (1, "")
-    assert again.stderr == f"holdfast: job {first} is in the database already, and was left alone\n"
+    assert again.stderr == f"holdfast: job {first} is in the database already, and was not restored\n"
     assert set(await scene.states()) == {first, second}
 
 

@@ -45,7 +45,7 @@ def _until_the_first_error(run_once: Any) -> Any:
 
 
 def _all_that_lost_a_worker(self: Any, claim: Claim) -> bool:
-    return claim.suspect and self._registry.get(claim.name) is not None
+    return claim.suspected and self._registry.get(claim.name) is not None
 
 
 async def _start_quarantined_later(self: Any, claims: list[Claim], asked_at: float) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.core.failures.failure import ErrorClass
-from holdfast.core.jobs.crashes import company, lost_too_often, out_of_runs
+from holdfast.core.jobs.crashes import lost_too_often, out_of_runs, quarantine_limit
 from holdfast.core.jobs.job import Claim
 from tests.builders import a_failure
 
@@ -61,11 +61,11 @@ def test_the_more_workers_a_job_has_lost_the_fewer_quarantined_jobs_run_beside_i
 ) -> None:
     claim = a_claim(attempt=attempt, losses=losses, excused=excused)
 
-    assert company(claim, 5, 100) == most
+    assert quarantine_limit(claim, 5, 100) == most
 
 
 def test_one_quarantined_job_runs_in_the_smallest_worker() -> None:
-    assert company(a_claim(attempt=2, losses=1), 5, 1) == 1
+    assert quarantine_limit(a_claim(attempt=2, losses=1), 5, 1) == 1
 
 
 def test_a_job_out_of_runs_keeps_the_class_of_its_last_failure_and_says_what_to_do() -> None:

@@ -105,7 +105,7 @@ def test_a_letter_escalates_as_the_most_urgent_word_says_and_never_less_than_rev
 
 def test_an_unknown_class_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(
-        ValueError, match=r"'SLOW' is no class of failures; there are CONNECT_FAILED, .*UNKNOWN"
+        ValueError, match=r"'SLOW' is not an error class; the classes are CONNECT_FAILED, .*UNKNOWN"
     ):
         table({"SLOW": "page"})
 

@@ -106,12 +106,12 @@ def test_what_an_older_version_did_not_write_has_its_default() -> None:
 
 @pytest.mark.parametrize("pace", [0.0, -1.0, math.inf, math.nan])
 def test_a_plan_that_would_never_move_is_refused(pace: float) -> None:
-    with pytest.raises(ValueError, match="say how many letters a second, more than 0"):
+    with pytest.raises(ValueError, match="must be finite and above 0: it counts letters per second"):
         a_plan(pace=pace)
 
 
 def test_a_canary_of_less_than_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="canary=-1 is less than none; 0 sends no letter ahead"):
+    with pytest.raises(ValueError, match="canary=-1 must be 0 or more; with 0, there is no canary"):
         a_plan(canary=-1)
 
 
@@ -271,7 +271,7 @@ def test_a_plan_whose_letters_were_all_taken_out_by_hand_is_done() -> None:
     assert (let_go.take, ended.take) == (0, 0)
     assert (ended.plan.phase, ended.plan.why) == (
         Phase.DONE,
-        "10 of its 10 letters left it for something else",
+        "10 of its 10 letters were removed from it by other steps",
     )
 
 
@@ -293,7 +293,7 @@ def test_a_plan_is_done_when_the_last_job_has_ended_however_it_ended() -> None:
 def test_a_plan_that_letters_have_left_says_so_when_it_is_done() -> None:
     ended = next_move(paced(a_plan()), standing(verified=7, closed=1), MADE_AT + 60).plan
 
-    assert (ended.phase, ended.why) == (Phase.DONE, "2 of its 10 letters left it for something else")
+    assert (ended.phase, ended.why) == (Phase.DONE, "2 of its 10 letters were removed from it by other steps")
 
 
 @pytest.mark.parametrize(

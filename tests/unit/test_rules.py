@@ -61,7 +61,7 @@ def test_a_rule_about_nothing_that_can_be_asked_is_refused(subject: Any) -> None
 
 
 def test_a_rule_about_a_class_that_is_no_exception_is_refused_by_its_name() -> None:
-    with pytest.raises(TypeError, match="int is none"):
+    with pytest.raises(TypeError, match="int is not one"):
         rule(int)  # type: ignore[arg-type]  # that is the point
 
 

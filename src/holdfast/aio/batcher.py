@@ -48,7 +48,7 @@ class Batcher(Generic[T, R]):
         self._items.append(item)
         self._answers.append(None)
         if self._flushing is None:  # a task that has ended looks for more items in its callback
-            self._kick()
+            self._start_flush()
 
     async def ask(self, item: T) -> R:
         """Queue *item*, and return its result. Raises what *write* raised."""
@@ -59,7 +59,7 @@ class Batcher(Generic[T, R]):
     def _add(self, item: T, answer: "asyncio.Future[R] | None") -> None:
         self._items.append(item)
         self._answers.append(answer)
-        self._kick()
+        self._start_flush()
 
     async def ask_alone(self, item: T) -> R:
         """Write *item* in the caller's task if no write is in flight: a new task would cost a fifth of the write.
@@ -74,7 +74,7 @@ class Batcher(Generic[T, R]):
         finally:
             self._free.set()
             if self._items:
-                self._kick()
+                self._start_flush()
         return answer
 
     async def drain(self) -> None:
@@ -90,7 +90,7 @@ class Batcher(Generic[T, R]):
         if self._flushing is not None:
             self._flushing.cancel()
 
-    def _kick(self) -> None:
+    def _start_flush(self) -> None:
         if not self._is_flushing() and self._free.is_set() and self._items:
             self._flushing = asyncio.create_task(self._flush(), name=self._name)
             self._flushing.add_done_callback(self._flushed)
@@ -108,7 +108,7 @@ class Batcher(Generic[T, R]):
         # Not in a `finally` of the task: one that is cancelled before its first step runs none of its lines.
         if self._flushing is task:
             self._flushing = None
-            self._kick()  # items are left only if the task was cancelled: they are written all the same
+            self._start_flush()  # items are left only if the task was cancelled: they are written all the same
 
     async def _write_batch(self, items: list[T], answers: list[asyncio.Future[R] | None]) -> None:
         try:

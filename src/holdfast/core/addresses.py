@@ -38,7 +38,7 @@ def is_public(address: Address) -> bool:
 
 
 def _embedded(address: Address) -> IPv4Address | None:
-    """Give the IPv4 address that a translated IPv6 address leads to."""
+    """Return the IPv4 address that a translated IPv6 address leads to."""
     if isinstance(address, IPv4Address):
         return None
     if address in _NAT64:

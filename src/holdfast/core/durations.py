@@ -1,4 +1,4 @@
-"""Durations as people write them: `90`, `"90s"`, `"1m30s"`, `timedelta(seconds=90)`, and instants.
+"""Durations as users write them: `90`, `"90s"`, `"1m30s"`, `timedelta(seconds=90)`, and instants.
 
 What passes here can be added to the present time, stored by every store, and read back.
 """
@@ -7,13 +7,13 @@ import re
 from datetime import UTC, datetime, timedelta
 
 Duration = timedelta | float | str
-"""What the library accepts wherever it takes a duration: a number means seconds."""
+"""The types that the library accepts as a duration: a number means seconds."""
 
 LONGEST = timedelta(days=36_500)
 """The longest duration: with it, no sum with the present time leaves the range of a store."""
 
 FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
-"""The range of instants: within that of `datetime`, whatever time zone one is given in."""
+"""The range of instants: within that of `datetime`, in any time zone."""
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ns|us|µs|ms|s|m|h|d)")

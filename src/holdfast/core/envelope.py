@@ -22,9 +22,9 @@ def wrap(text: str | None, encode: Callable[[str], str]) -> str | None:
 
 
 def unwrap(text: str | None, decode: Callable[[str], str]) -> str | None:
-    """Decode *text* if it was encoded. One that cannot be decoded stays as it is, so that other texts can still be read.
+    """Decode *text* if it was encoded. One that cannot be decoded is returned unchanged.
 
-    What comes out has to be JSON as strict as what went in: a wrong key, or another writer, may give anything.
+    The decoded text has to be strict JSON: a wrong key, or another writer, may result in any text.
 
     >>> unwrap('~"HELLO"', str.lower), unwrap('"HELLO"', str.lower)
     ('"hello"', '"HELLO"')
@@ -35,7 +35,7 @@ def unwrap(text: str | None, decode: Callable[[str], str]) -> str | None:
         opened = decode(text[len(ENCODED_PREFIX) :])
         strict_json.decode(opened, what="what the codec gave")  # what this refuses counts as not decoded
         return opened
-    except Exception:  # noqa: BLE001 - a user's code, which may refuse a wrong key with anything
+    except Exception:  # noqa: BLE001 - a user's code, which may raise anything for a wrong key
         return text
 
 

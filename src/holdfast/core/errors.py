@@ -2,7 +2,7 @@
 
 HoldfastError
  |
- |   raised by a handler, to say what its failure means
+ |   raised by a handler, to state what its failure means
  +-- Retryable
  |    +-- BadResponse
  +-- Permanent
@@ -125,7 +125,7 @@ class Permanent(HoldfastError):
 
 
 class MediaInvalid(Permanent):
-    """Raise it when a file is not what it should be: audio that cannot be decoded, a PDF that is none.
+    """Raise it when a file is not what it should be: audio that cannot be decoded, a file that is not a PDF.
 
     Pass `code=PublicCode.NOT_PDF` for the latter. The owner has to send another file.
     """
@@ -163,12 +163,12 @@ class PayloadTooLarge(SubmitError):
 class KeyReused(SubmitError):
     """The idempotency key belongs to a job with another payload, and keys are strict.
 
-    Choose a new key, or ask for a rerun under a higher version.
+    Choose a new key, or request a rerun under a higher version.
     """
 
 
 class VersionRefused(SubmitError):
-    """The subject already has a job of a higher version, or a rerun was not asked for.
+    """The subject already has a job of a higher version, or a rerun was not requested.
 
     Submit a version above the latest, with `rerun=True`.
     """
@@ -190,14 +190,14 @@ class JobFailed(HoldfastError):
 
 
 class JobCancelled(HoldfastError):
-    """The job was cancelled before it had a result. Submit it anew if it is wanted after all."""
+    """The job was cancelled before it had a result. Submit it again if its result is still needed."""
 
 
 class ResultTimeout(HoldfastError, TimeoutError):
-    """The job had no result in the time the caller was willing to wait.
+    """The job had no result within the timeout of the caller.
 
-    The job goes on: ask for its result again, with more time. Inside another job `failure` is set: there it is
-    stored that the wait was in vain, every attempt gets the same answer, and left alone it ends the job.
+    The job goes on: ask for its result again, with a longer timeout. Inside another job `failure` is set: the timeout
+    is stored there, every attempt gets the same exception, and if it is not caught, the job fails.
     """
 
     def __init__(self, message: str = "", *, failure: Failure | None = None) -> None:
@@ -206,23 +206,23 @@ class ResultTimeout(HoldfastError, TimeoutError):
 
 
 class SignalTimeout(HoldfastError, TimeoutError):
-    """No signal came in the time that the job was willing to wait, and every attempt gets the same answer.
+    """No signal came within the timeout of the job, and every attempt gets the same exception.
 
-    Catch it around the wait to go on without the signal; left alone, it ends the job. Retried, the job waits anew.
+    Catch it around the wait to go on without the signal; if it is not caught, the job fails. A retried job waits again.
     """
 
 
 class StateRefused(HoldfastError):
-    """The job is in a state that the asked-for change does not start from, and nothing was changed.
+    """The job's state does not allow the requested change, and nothing was changed.
 
-    Read the job again: another caller may have been faster.
+    Read the job again: another caller may have changed it.
     """
 
 
 class StageFailed(HoldfastError):
     """A stage has failed for good. A job function may catch it to go on without that stage.
 
-    Left alone, it ends the job with the stage's `failure`.
+    If it is not caught, the job fails with the stage's `failure`.
     """
 
     def __init__(self, stage: str, failure: Failure) -> None:
@@ -235,7 +235,7 @@ class StageFailed(HoldfastError):
 
 
 class StageMismatch(HoldfastError):
-    """A stored stage does not belong to the call that now asks for it: the job's code changed meanwhile.
+    """A stored stage does not match the call that the code makes now: the code has changed since it was stored.
 
     Give the changed stage another name or an explicit key, then retry the job.
     """
@@ -260,14 +260,14 @@ class WithinUnsupported(HoldfastError):
 
 
 class StoreUnavailable(HoldfastError):
-    """The database could not be reached, or gave up in the middle.
+    """The database could not be reached, or the connection was lost during an operation.
 
     Try again once it is back. A submission that met this may have been stored: repeat it with the same key.
     """
 
 
 class StoreReadOnly(StoreUnavailable):
-    """The database refuses to be written to. A worker waits for the end of it, as for one that is away.
+    """The database refuses writes. A worker retries until it accepts them, as during an outage.
 
     After a failover, wait or point the address at the primary; for a file, check the folder's permissions.
     """
@@ -298,7 +298,7 @@ class StepRefused(StateRefused):
 
 
 class PlanStale(StateRefused):
-    """What was planned is not how things stand any more.
+    """The letters, the plan or the code have changed since the plan was made.
 
     Plan the replay again: the dry run shows what has changed.
     """

@@ -1,6 +1,6 @@
 """The one place through which text leaves the process: messages, stack traces, log lines, dead letters.
 
-What a service or a user wrote may hold anything, and be of any length. Whatever of it is stored, logged or shown passes
+What a service or a user wrote may hold anything, and be of any length. All of it that is stored, logged or shown passes
 through a `Redact` first, which bounds the text before it looks for secrets: the work is the same for a text of 8,000
 characters and for one of a gigabyte. `beginning` and `_last_lines` say why the cut leaves no half of a secret.
 
@@ -23,7 +23,7 @@ __all__ = ["FAILED", "LEFT_OUT", "LONGEST", "EachOnce", "Pattern", "Redact", "Re
 Redact = Callable[[str], str]
 
 LONGEST = 8_000
-"""Characters of a text that are looked at. Of a longer one the beginning and the last lines are kept."""
+"""Characters of a text that are examined. Of a longer one the beginning and the last lines are kept."""
 FAILED = "[redaction failed]"
 LEFT_OUT = "[left out]"
 
@@ -107,7 +107,7 @@ class Redactor:
             last = _last_lines(text)
             mark = f"\n[{len(text) - _HEAD - len(last):,} characters left out]\n"
             return self.beginning(text, _HEAD) + mark + self._redacted(printable(last))
-        except Exception:  # noqa: BLE001 - whatever went wrong, text that was not redacted goes nowhere
+        except Exception:  # noqa: BLE001 - text that was not redacted is never returned, after any error
             return FAILED
 
     def beginning(self, text: str, most: int) -> str:
@@ -118,7 +118,7 @@ class Redactor:
         """
         try:
             clean = printable(text[: most + _MARGIN])
-            # Of a text that goes on, the margin is kept whatever characters were left out before it.
+            # If the text goes on, the margin is kept in full, also where characters were left out before it.
             whole = len(text) <= most + _MARGIN
             return self._redacted(clean, until=most if whole else max(0, min(most, len(clean) - _MARGIN)))
         except Exception:  # noqa: BLE001 - as above
@@ -188,9 +188,9 @@ class Redactor:
 
 
 class EachOnce:
-    """Redacts each text of one failure once, however often it is asked for, and only so many characters of all.
+    """Redacts each text of one failure once, however often it is passed, and a bounded number of characters in total.
 
-    A group of exceptions may hold thousands of texts, and a stack keeps 8,000 characters: the others are not looked at.
+    A group of exceptions may hold thousands of texts, and a stack keeps 8,000 characters: the others are not examined.
     """
 
     def __init__(self, redact: Redact) -> None:

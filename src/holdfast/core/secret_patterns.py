@@ -1,10 +1,10 @@
 r"""The shapes of secrets and of personal data.
 
-Each is looked for in linear time, also in text that was made to make it slow. Three habits see to it: a repetition
+Each is looked for in linear time, also in text that was written to make it slow. Three rules ensure this: a repetition
 never gives back what it took (`++`), what may be long either begins at the edge of its run or cannot fail after it was
 read, and what may be read again from the next character is bounded.
 
-Errors to this side are cheap: a message that lost a harmless word can still be read.
+False positives are cheap: a message that lost a harmless word can still be read.
 """
 
 import re
@@ -132,15 +132,15 @@ def _no_name(text: str) -> bool:
 
 
 def _random(text: str) -> bool:
-    """Whether *text* or a long part of it, such as the end of a path, came about by chance."""
+    """Whether *text* or a long part of it, such as the end of a path, is random."""
     parts = [part for part in re.split("[/_-]", text) if len(part) >= _LONG]
-    return any(_by_chance(part) for part in (text, *parts))
+    return any(_looks_random(part) for part in (text, *parts))
 
 
-def _by_chance(text: str) -> bool:
-    """Whether capitals, small letters and digits follow each other as only chance has them.
+def _looks_random(text: str) -> bool:
+    """Whether capitals, small letters and digits follow each other as in random text.
 
-    Chance puts a digit beside a letter more often than names do, and a small letter beside a small one less often.
+    Random text has a digit beside a letter more often than names do, and a small letter beside a small one less often.
     Of 32 random characters one text in a hundred is missed, of 43 one in three hundred.
     """
     kinds = [
@@ -191,7 +191,7 @@ _OPEN_KEYS = (
     "access account admin aes api app auth client decryption deploy encryption fernet gpg hmac jwt license master pgp"
     " priv private root rsa secret server service session shared signing ssh subscription symmetric webhook"
 )
-"""Keys that open something: also in two words, and whatever follows."""
+"""Keys that open something: also in two words, with any suffix."""
 _FIND_KEYS = (
     "cache candidate column composite dedup dedupe deduplication dict dup duplicate event field foreign group"
     " idempotency index item job json lock lookup map message missing natural object order partition primary public"
@@ -358,7 +358,7 @@ PATTERNS = (
         _address,
     ),
     _shape("opaque", rf"(?<![\w+/-])[\w+/-]{{{_LONG},}}+={{0,2}}+", _random),
-    # 32 are a UUID, a trace or a digest, and 40 a commit: people need those. More are a key, unless called a digest.
+    # 32 are a UUID, a trace or a digest, and 40 a commit: operators need those. More are a key, unless called a digest.
     _shape(
         "opaque",
         r"(?i:(?<![\w+/-])(?<!sha\d{3}[:=])(?<!sha\d{3}: )[0-9a-f]{41,}+(?![\w+/-]))",

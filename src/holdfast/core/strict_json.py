@@ -49,8 +49,9 @@ def encode(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> str:
         raise PayloadTooLarge(
             f"{what} has {size:,} bytes, the limit is {limit:,}; store it elsewhere and pass a reference"
         )
-    if "\\u0000" in text:
-        _refuse_nul(text, what)
+    # An escaped backslash before "u0000" is harmless text, so a match is checked again without those.
+    if "\\u0000" in text and "\\u0000" in text.replace("\\\\", ""):
+        raise PayloadInvalid(f"{what} holds a NUL character, which PostgreSQL cannot store; remove it")
     if size > MAX_DEPTH:  # each level takes a bracket
         _refuse_depth(text, what)
     if type(value) not in _SCALARS and _has_other_keys(value):
@@ -61,8 +62,7 @@ def encode(value: Any, *, what: str, limit: int = DEFAULT_LIMIT) -> str:
 def decode(text: str | bytes, *, what: str) -> Any:
     """Read JSON that comes from outside: a command line, a file, an archive, a codec.
 
-    An object that has a key twice is refused: of two values one would be dropped in silence, and not by every
-    reader the same one. Raises `PayloadInvalid`, whose message begins with *what* and quotes no value.
+    An object that has a key twice is refused: one of its two values would be dropped silently, and readers differ in which. Raises `PayloadInvalid`, whose message begins with *what* and quotes no value.
 
     >>> decode('{"n": 1}', what="the file")
     {'n': 1}
@@ -80,7 +80,7 @@ def decode(text: str | bytes, *, what: str) -> Any:
 
 
 def ensure_storable(**texts: str | None) -> None:
-    """Refuse texts, each given by its name, that not every store can hold. Raises `PayloadInvalid`.
+    """Raise `PayloadInvalid` for a text, given by its name, that not every store can hold.
 
     >>> ensure_storable(actor="ada", reason=None)
     """
@@ -98,7 +98,7 @@ def ensure_storable(**texts: str | None) -> None:
 
 
 def fingerprint(text: str) -> str:
-    """Give equal texts for equal JSON values, whatever the order of their keys.
+    """Return the same text for equal JSON values, independent of the order of their keys.
 
     >>> fingerprint('{"a":1,"b":2}') == fingerprint('{"b":2,"a":1}')
     True
@@ -120,7 +120,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _has_other_keys(value: Any) -> bool:
-    """Say whether some dictionary in *value* has keys that are not plain text."""
+    """Return whether some dictionary in *value* has keys that are not plain text."""
     if isinstance(value, dict):
         for key in value:
             if type(key) is not str:
@@ -133,12 +133,6 @@ def _has_other_keys(value: Any) -> bool:
         if type(inner) not in _SCALARS and _has_other_keys(inner):
             return True
     return False
-
-
-def _refuse_nul(text: str, what: str) -> None:
-    # An escaped backslash before "u0000" is harmless text, so a hit is looked at again without those.
-    if "\\u0000" in text.replace("\\\\", ""):
-        raise PayloadInvalid(f"{what} holds a NUL character, which PostgreSQL cannot store; remove it")
 
 
 def _refuse_depth(text: str, what: str) -> None:
@@ -161,7 +155,9 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911 - one return per kind of value r
     """Turn a value that JSON does not know into one that it does."""
     match value:
         case datetime():
-            return _aware(value).isoformat()
+            if value.tzinfo is None:
+                raise PayloadInvalid("holds a datetime without a time zone; use an aware one")
+            return value.isoformat()
         case date() | time() | UUID() | Decimal() | PurePath():
             return str(value)
         case timedelta():
@@ -175,12 +171,6 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911 - one return per kind of value r
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {entry.name: getattr(value, entry.name) for entry in fields(value)}
     raise TypeError(f"a {type(value).__name__} is not JSON; annotate the parameter, or convert it first")
-
-
-def _aware(value: datetime) -> datetime:
-    if value.tzinfo is None:
-        raise PayloadInvalid("holds a datetime without a time zone; use an aware one")
-    return value
 
 
 def _make_encoder() -> Callable[[Any], str]:

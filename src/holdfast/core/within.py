@@ -74,12 +74,12 @@ def kind_of(connection: Any) -> Kind:
 
 
 def wrong_database(kind: Kind, expected: str) -> WithinUnsupported:
-    """Say that a connection leads to another kind of database than the one with the jobs."""
+    """Return the error for a connection to another kind of database than the one with the jobs."""
     return WithinUnsupported(
         f"within= got {kind.value}, and the jobs are in {expected}; pass a connection to the database of the jobs"
     )
 
 
 def no_transaction(how: str) -> WithinUnsupported:
-    """Say that a connection is in no transaction, and *how* to open one."""
+    """Return the error for a connection without a transaction, with *how* to open one."""
     return WithinUnsupported(f"within= got a connection that is in no transaction; {how}")

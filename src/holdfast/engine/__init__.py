@@ -1,4 +1,4 @@
-"""The engine: it moves data between the decisions in `core` and the world behind `ports`.
+"""The engine: it moves data between the decisions in `core` and the environment behind `ports`.
 
 The path of a job:
 
@@ -8,8 +8,8 @@ The path of a job:
               claim again), claiming/wake_ups (which worker reacts to a notification), claiming/lost_claims
     start     claiming/launcher, claiming/state_reader (stored stages and signals), claiming/quarantine (suspected of
               crashing workers), worker/unrunnable (name unknown or not decodable here)
-    run       execution/attempt (one attempt, from claim to transition), execution/state (what its parts share and who may
-              change it), execution/job_context (what the job's code reaches), execution/stages, execution/stage_writer,
+    run       execution/attempt (one attempt, from claim to transition), execution/state (the state that the modules of an
+              attempt share), execution/job_context (what the job's code reaches), execution/stages, execution/stage_writer,
               execution/suspension (sleep, signals, children), execution/provider_calls (permits), execution/invoke (the
               call, thread, timeout), execution/context (current job, stage and calls), execution/interrupts (exceptions
               that unwind the function), execution/attempt_failures (errors as redacted failures)
@@ -36,7 +36,7 @@ job_service, queue_service, schedule_service; the services of providers and dead
 Shared by all: runtime (the dependencies), options, service (the loop of a background service), store_retry and
 store_availability (outages of the store), naming (log fields), worker/garbage_collector (tunes Python's).
 
-`worker/worker` puts these parts together, starts the services beside the claimer (lease keeper, cancel watcher,
+`worker/worker` connects these modules, starts the services beside the claimer (lease keeper, cancel watcher,
 maintenance, releaser, scheduler, replayers, notifier, archiver) and shuts down (worker/stop_request).
 What a decision is (a retry, a breaker, a deadline) is in `core`; how rows are written is in `stores`.
 """

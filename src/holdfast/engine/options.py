@@ -60,7 +60,7 @@ class WorkerOptions:
 
 def _no_encrypter(_: bytes) -> Encrypter:
     raise ConfigError(
-        "archiving needs a key and the means to encrypt; install them with: pip install 'holdfast[archive]'"
+        "archiving needs a key and the packages for encryption; install them with: pip install 'holdfast[archive]'"
     )
 
 

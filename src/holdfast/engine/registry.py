@@ -73,7 +73,7 @@ class JobSpec:
 
     @property
     def run_limit(self) -> int:
-        """How many runs of one generation may fail or lose their worker, whatever its stages store in between."""
+        """How many runs of one generation may fail or lose their worker, even if its stages store results in between."""
         return self.max_failed_runs or FAILED_RUNS_PER_ATTEMPT * self.crash_budget
 
 

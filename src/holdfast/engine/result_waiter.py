@@ -15,15 +15,17 @@ class ResultWaiter:
         self._dice = dice
         self._poll = poll
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self._look = asyncio.Event()
+        self._poll_due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def wait(self, job_id: str, *, timeout: timedelta | None) -> None:
         """Return once the job has ended. Raises `ResultTimeout`; the job itself goes on."""
         ended = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, []).append(ended)
-        self._look.set()
-        self._start()
+        self._poll_due.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="holdfast waiter")
+            self._task.add_done_callback(self._ended)
         try:
             async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
                 await ended
@@ -38,18 +40,13 @@ class ResultWaiter:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        self._dismiss()
-
-    def _start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="holdfast waiter")
-            self._task.add_done_callback(self._ended)
+        self._cancel_all()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         """Cancel the waiting callers when the polling task was cancelled: it does not end otherwise."""
         if self._task is task:
             self._task = None
-            self._dismiss()
+            self._cancel_all()
 
     def _forget(self, job_id: str, ended: asyncio.Future[None]) -> None:
         others = self._waiting.get(job_id, [])
@@ -69,7 +66,7 @@ class ResultWaiter:
 
     async def run_once(self) -> None:
         """Ask the store once for all callers that wait."""
-        self._look.clear()
+        self._poll_due.clear()
         if not self._waiting:
             return
         try:
@@ -87,7 +84,7 @@ class ResultWaiter:
         pause = self._poll.total_seconds() * (0.5 + self._dice.roll()) if self._waiting else None
         try:
             async with asyncio.timeout(pause):
-                await self._look.wait()
+                await self._poll_due.wait()
         except TimeoutError:
             return
 
@@ -95,7 +92,7 @@ class ResultWaiter:
         if hint.subject:
             self._wake(hint.subject)
         else:
-            self._look.set()  # a job may have ended, and the hint does not say which: one poll for all
+            self._poll_due.set()  # a job may have ended, and the hint does not say which: one poll for all
 
     def _fail_all(self, error: Exception) -> None:
         for job_id in list(self._waiting):
@@ -103,7 +100,7 @@ class ResultWaiter:
                 if not ended.done():
                     ended.set_exception(error)
 
-    def _dismiss(self) -> None:
+    def _cancel_all(self) -> None:
         for job_id in list(self._waiting):
             for ended in self._waiting.pop(job_id):
                 ended.cancel()

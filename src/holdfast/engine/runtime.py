@@ -1,4 +1,4 @@
-"""The runtime: the dependencies that the parts of the engine share."""
+"""The runtime: the dependencies that the modules of the engine share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -17,7 +17,7 @@ ERROR_PAUSE = 10.0
 
 
 class Service(ABC):
-    """Calls `run_once` again and again: after the seconds that it returned, or earlier if `wake` is called.
+    """Calls `run_once` repeatedly: after the seconds that it returned, or earlier if `wake` is called.
 
     An unavailable store delays the next run. Any other error ends the service: a worker cannot do without it.
     """
@@ -54,7 +54,7 @@ class Service(ABC):
             self._task.cancel()
 
     def wake(self) -> None:
-        """Have it run again soon."""
+        """Make it run again soon."""
         self._woken.set()
 
     def recover(self, error: Exception) -> float:

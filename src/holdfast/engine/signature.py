@@ -44,7 +44,7 @@ class Signature:
         self._result = _Codec(hints.get("return", Any), [hints.get("return")])
 
     def dump_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Write the arguments of a call. Raises `PayloadInvalid` if the function would not take them."""
+        """Write the arguments of a call. Raises `PayloadInvalid` if the function does not accept them."""
         checked = self._checked(self._args, self._bound(args, kwargs), "argument")
         return encode(checked, what=self._an_argument, limit=self._limit)
 
@@ -68,11 +68,11 @@ class Signature:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the arguments are called."""
+        """The names of the parameters."""
         return self._names
 
     def checked_args(self, text: str) -> str:
-        """Give stored arguments as the function takes them today. Raises `PayloadInvalid` if it does not."""
+        """Return stored arguments as the function accepts them now. Raises `PayloadInvalid` if it does not."""
         ensure_open(text, self._an_argument)
         try:
             args, kwargs = self.load_args(text)
@@ -131,7 +131,7 @@ class Signature:
             ) from error
 
     def dump_result(self, value: Any) -> str:
-        """Write what the function returned. Raises `PayloadInvalid` if it is not what it declares."""
+        """Write what the function returned. Raises `PayloadInvalid` if it does not fit the annotation."""
         checked = self._checked(self._result, value, "result")
         return encode(checked, what=self._the_result, limit=self._limit)
 

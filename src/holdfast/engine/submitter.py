@@ -74,7 +74,9 @@ class Submitter:
         answers = await self._store_retry.call(
             lambda tries: self._store.submit(batch, again=again or tries > 0), within=TIMEOUT
         )
-        self._metrics.count("jobs_created", sum(map(_is_new, answers)))
+        self._metrics.count(
+            "jobs_created", sum(isinstance(answer, Receipt) and not answer.existing for answer in answers)
+        )
         return answers
 
     def _receipts(
@@ -99,7 +101,3 @@ class Submitter:
                 owner=submission.owner,
             )
         return answer
-
-
-def _is_new(answer: Receipt | SubmissionRefusal) -> bool:
-    return isinstance(answer, Receipt) and not answer.existing

@@ -1,4 +1,4 @@
-"""What the engine asks of the world."""
+"""What the engine requires from its environment: the store, the archive, time, chance, logs, metrics and traces."""
 
 from holdfast.ports.archive import Archive, Encrypter
 from holdfast.ports.codec import Codec

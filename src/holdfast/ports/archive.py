@@ -1,19 +1,19 @@
-"""The archive: where dead letters go before they are deleted, and what keeps their contents secret there."""
+"""The archive, to which dead letters are written before they are deleted, and the encryption of their contents."""
 
 from typing import Protocol
 
 
 class Archive(Protocol):
-    """Bytes under names, written once and never changed. A name is plain: no folders, no leading dot.
+    """Files by name, written once and never changed. A name has no folder and no leading dot.
 
-    All of it may be asked again after an error or a cancelled wait, whether or not it was done.
+    Every operation may be repeated after an error or a cancellation, whether or not it took effect.
     """
 
     async def put(self, name: str, data: bytes) -> None:
         """Store *data* under a new name; once this returns, it survives a loss of power.
 
-        The same bytes under the same name are fine: that is a retry after a lost answer. Raises
-        `ArchiveUnavailable` if that did not work, and `ArchiveDamaged` if the name holds other bytes, which stay.
+        The same bytes may be stored again under the same name: a retry after a lost answer. Raises
+        `ArchiveUnavailable` if the write failed, and `ArchiveDamaged` if the name holds other bytes, which stay.
         """
         ...
 
@@ -25,17 +25,17 @@ class Archive(Protocol):
         ...
 
     async def names(self) -> list[str]:
-        """Return all names, sorted. Raises `ArchiveUnavailable`, also if its place is gone."""
+        """Return all names, sorted. Raises `ArchiveUnavailable`, also if the folder or bucket does not exist."""
         ...
 
 
 class Encrypter(Protocol):
-    """Turns what is secret into text that may be kept anywhere, and back."""
+    """Encrypts text, and decrypts it."""
 
     def encrypt(self, text: str) -> str:
-        """Return a text that says nothing of *text* without the key."""
+        """Return *text* encrypted."""
         ...
 
     def decrypt(self, text: str) -> str:
-        """Return what `encrypt` was given. Raises `ArchiveDamaged` if it was changed, or the key is another."""
+        """Return what `encrypt` was given. Raises `ArchiveDamaged` if it was changed, or encrypted with another key."""
         ...

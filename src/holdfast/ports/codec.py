@@ -1,4 +1,4 @@
-"""The codec: how arguments and results look at rest, for those who may not keep them in plain text."""
+"""The codec: encodes arguments and results at rest, for applications that may not store them in plain text."""
 
 from typing import Protocol
 
@@ -10,17 +10,17 @@ class Codec(Protocol):
     """
 
     def encode(self, text: str) -> str:
-        """Give what is stored of *text*: any text without NUL characters."""
+        """Return *text* as it is stored: any text without NUL characters."""
         ...
 
     def decode(self, text: str) -> str:
-        """Give back what `encode` was given. Whatever is raised means that *text* cannot be read here."""
+        """Return what `encode` was given. Any exception means that *text* cannot be decoded here."""
         ...
 
     def fingerprint(self, digest: str) -> str:
-        """Give the digest of a text as it is stored, to compare arguments by: the same for the same *digest*.
+        """Return the digest of a text as it is stored, for comparing arguments: the same for the same *digest*.
 
-        A plain digest lets a reader of the database try out guesses; one that is made with a key does not.
-        Other results for texts of before mean that their keys seem reused, and their stages changed.
+        A plain digest lets a reader of the database test guesses; one that is made with a key does not.
+        If the result for a *digest* changes, stored keys count as reused, and stored stages as changed.
         """
         ...

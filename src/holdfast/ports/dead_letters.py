@@ -1,7 +1,7 @@
 """Dead letters, replay plans and tickets, kept beside the jobs, and how long all of it is kept.
 
-The store itself writes a letter with the end of its job: no worker can end a job as failed and leave none. What people
-do with letters is compared and set: each letter's step says which version it was decided on.
+The store itself writes a letter with the end of its job: no worker can end a job as failed and leave none. A step
+of an operator is a compare-and-swap: it names the version of the letter that it was decided on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ Seen = tuple[str, int]
 
 
 class DeadLetterStore(Protocol):
-    """The part of a store that is about dead letters."""
+    """The operations of a store on dead letters."""
 
     async def get(self, job_id: str, *, owner: str | None = None) -> Letter:
-        """Read one. Raises `LetterNotFound` if it is absent or not *owner*'s."""
+        """Read one letter. Raises `LetterNotFound` if it is absent or not *owner*'s."""
         ...
 
     async def find(self, letter_filter: LetterFilter) -> list[Letter]:
@@ -31,8 +31,8 @@ class DeadLetterStore(Protocol):
     ) -> list[Letter]:
         """List new letters of *name* that were never replayed, whose failure is retryable and of that age.
 
-        The oldest first, from the one *after* which a page begins; whatever else is kept costs nothing. Of *ages*, the
-        first is included, the second is not.
+        The oldest first; a page begins *after* the given one. The cost does not grow with other letters. Of *ages*,
+        the first is included, the second is not.
         """
         ...
 
@@ -45,7 +45,7 @@ class DeadLetterStore(Protocol):
         ...
 
     async def steps(self, job_id: str) -> list[LetterStep]:
-        """Read what was done with a letter, in order."""
+        """Read the steps of a letter, in order."""
         ...
 
     async def move(
@@ -56,7 +56,7 @@ class DeadLetterStore(Protocol):
         plan: Plan | None = None,
         args: str | None = None,
     ) -> list[str]:
-        """Take *steps*, one after the other, with each letter that is as it was seen; name those.
+        """Take *steps*, one after the other, with each letter that has not changed since it was read; return their job ids.
 
         The first step has to follow from the letter's state. With *plan*, a new one whose token the last step names,
         that is stored with them. With *args*, of one letter, its job gets other arguments, and those that
@@ -65,7 +65,7 @@ class DeadLetterStore(Protocol):
         ...
 
     async def original_args(self, job_id: str) -> str | None:
-        """Give the arguments that a job was submitted with, if it has others now."""
+        """Return the arguments that a job was submitted with, if they were corrected since."""
         ...
 
     async def count_since(self, age: timedelta) -> int:
@@ -82,7 +82,7 @@ class PlanRow(NamedTuple):
 
 
 class ReplayPlanStore(Protocol):
-    """The part of a store that is about replay plans."""
+    """The operations of a store on replay plans."""
 
     async def get(self, token: str) -> PlanRow:
         """Read a plan. Raises `PlanStale` if there is none."""
@@ -97,7 +97,7 @@ class ReplayPlanStore(Protocol):
         ...
 
     async def advance(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
-        """Put *plan* in the place of what was read as *row*, and replay *take* letters with it; name their jobs.
+        """Replace the plan that was read as *row* by *plan*, and replay *take* letters with it; return their job ids.
 
         The oldest validated letters of the plan go: their jobs come back as new generations, with fresh attempts, and
         keep their finished stages unless the plan says `restart`. `None`, and nothing has changed, if the plan was
@@ -107,7 +107,7 @@ class ReplayPlanStore(Protocol):
 
 
 class TicketRow(NamedTuple):
-    """A ticket that is due: about a letter, if *job_id* is set and that is there, else about what *facts* say."""
+    """A ticket that is due: about the letter of *job_id*, if that exists, else described by *facts*."""
 
     id: str
     kind: str
@@ -120,7 +120,7 @@ class TicketRow(NamedTuple):
 
 
 class TicketStore(Protocol):
-    """The part of a store that is about tickets and alarms."""
+    """The operations of a store on tickets and alarms."""
 
     async def take(self, *, limit: int, lease: timedelta) -> list[TicketRow]:
         """Take tickets that are due, the most urgent first; no other caller gets them for as long as the *lease*.
@@ -130,37 +130,37 @@ class TicketStore(Protocol):
         ...
 
     async def mark_notified(self, ticket_ids: Sequence[str], *, quiet: bool = False) -> None:
-        """Note that people were notified of these tickets; if *quiet*, by another of their group."""
+        """Record that these tickets were notified; if *quiet*, by another ticket of their group."""
         ...
 
     async def mark_logged(self, ticket_ids: Sequence[str]) -> None:
-        """Note that these tickets are in a log, so that they are not logged again when they are taken next."""
+        """Record that these tickets are logged, so that they are not logged again when they are taken next."""
         ...
 
     async def groups_notified(self, fingerprints: Sequence[str], *, within: timedelta) -> set[str]:
-        """Name those of *fingerprints* with a ticket that was notified within that time, and not quietly."""
+        """Return those of *fingerprints* with a ticket that was notified within that time, and not quietly."""
         ...
 
     async def raise_alarm(self, kind: str, facts: Mapping[str, Any]) -> bool:
-        """Raise an alarm, with a ticket of that kind; false, and there is no other ticket, if it is raised already."""
+        """Raise an alarm, with a ticket of that kind; return false, without another ticket, if it is raised already."""
         ...
 
     async def clear_alarm(self, kind: str) -> bool:
-        """Note that what an alarm was about is over; false if it is not raised."""
+        """Clear an alarm; return false if it is not raised."""
         ...
 
 
 class RetentionStore(Protocol):
-    """The part of a store that archives, deletes and restores."""
+    """The operations of a store that archive, delete and restore."""
 
     async def letters_to_archive(
         self, *, older_than: timedelta | None, beyond: int | None, limit: int
     ) -> list[Seen]:
-        """Name letters that need not be kept: the oldest first, and none that is being replayed."""
+        """Return letters that need not be kept: the oldest first, and none that is being replayed."""
         ...
 
     async def letter_records(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Read all there is of these letters and their jobs, as `restore_letters` takes it.
+        """Read these letters and their jobs completely, as `restore_letters` takes them.
 
         A record has `letter`, `steps` and, if the job is still failed, `job` and `events`. What belongs to users is in
         `private`: the arguments that the job was submitted with, if it has others now, and of a job that is still
@@ -169,7 +169,7 @@ class RetentionStore(Protocol):
         ...
 
     async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
-        """Delete letters that are as they were seen, and those of their jobs that are still failed; name them.
+        """Delete letters that have not changed since they were read, with their jobs if still failed; return their ids.
 
         Not one whose plan has begun since, nor one whose job another waits for. A ticket that was not notified stays, and
         keeps in its facts what its notification says.
@@ -177,33 +177,33 @@ class RetentionStore(Protocol):
         ...
 
     async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Put letters and jobs back as they were, each whole or not at all; name them.
+        """Restore letters and jobs as they were, each completely or not at all; return their job ids.
 
-        One whose job, or letter, is there is left alone. A letter counts as new for its retention, and its version is
+        One whose job or letter exists is skipped. A letter counts as new for its retention, and its version is
         the next: a caller that has seen it before it was archived cannot delete it. A job has its key and its version again,
         unless another was submitted with them since; its history says so then.
         """
         ...
 
     async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
-        """Delete jobs that ended so long ago, with their arguments, stages and history; count them.
+        """Delete jobs that ended that long ago, with their arguments, stages and history; return how many.
 
-        Not those that failed, which leave with their letter alone, nor those with a dead letter, nor those that another
+        Not those that failed, which are deleted only with their letter, nor those with a dead letter, nor those that another
         job waits for.
         """
         ...
 
     async def purge_keys(self, *, older_than: timedelta, limit: int) -> int:
-        """Delete keys and versions that were taken so long ago, and whose job is gone; count them.
+        """Delete keys and versions that were taken that long ago, and whose job is deleted; return how many.
 
-        Not a key by which a job that lives has submitted another: it would do so again the next time it runs.
+        Not a key under which a live job has submitted another: it would submit it again in its next run.
         """
         ...
 
     async def purge_plans(self, *, older_than: timedelta, limit: int) -> int:
-        """Delete plans that do not run, have not moved for so long, and that no letter is in; count them."""
+        """Delete plans that are not running, have not changed for that long, and contain no letter; return how many."""
         ...
 
     async def purge_tickets(self, *, older_than: timedelta, limit: int) -> int:
-        """Delete tickets that were notified so long ago, and have no letter; count them."""
+        """Delete tickets that were notified that long ago, and have no letter; return how many."""
         ...

@@ -1,4 +1,4 @@
-"""Where the engine says what happened, in lines that people read and machines search."""
+"""The structured log of the engine."""
 
 from typing import Any, Protocol
 
@@ -12,17 +12,17 @@ class Logger(Protocol):
         ...
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Note a routine change."""
+        """Log a routine change."""
         ...
 
     def info(self, event: str, **fields: Any) -> None:
-        """Note a change that an operator may want to know."""
+        """Log a change that may interest an operator."""
         ...
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Note something that needs a look."""
+        """Log a condition that an operator should look at."""
         ...
 
     def error(self, event: str, **fields: Any) -> None:
-        """Note something that needs a hand."""
+        """Log a condition that requires an operator to act."""
         ...

@@ -1,7 +1,7 @@
-"""What is shared about providers, kept beside the jobs.
+"""The stored state of providers, which all workers share.
 
-A provider's state is one row with a version. A change names the version that was read, and is tried again
-if that is no longer the one that is there: no lock is held between reading and writing, so a worker that
+A provider's state is one row with a version. A change names the version that was read, and is retried
+if another version is stored by then: no lock is held between reading and writing, so a worker that
 stops in between blocks no other.
 """
 
@@ -20,17 +20,17 @@ class ProviderRow(NamedTuple):
 
 
 class KeyWrite(NamedTuple):
-    """What is to be stored of one key of a provider, if *version* is still the one that is there; 0: none is."""
+    """The new state of one key of a provider, written if *version* is still the stored one; 0: none is stored."""
 
     key: str
     version: int
     state: str
     expires: float
-    """The store's time in seconds after which the row means nothing any more."""
+    """The store's time in seconds after which the row has no effect."""
 
 
 class ProviderEvent(NamedTuple):
-    """Something that happened to a provider: a transition, or an operator's override."""
+    """An event in the history of a provider: a transition, or an operator's override."""
 
     name: str
     at: datetime
@@ -39,10 +39,10 @@ class ProviderEvent(NamedTuple):
 
 
 class ProviderStore(Protocol):
-    """The part of a store that is about providers, and about the jobs that are held for one."""
+    """The operations of a store on providers, and on the jobs that are held for one."""
 
     async def read(self, names: Sequence[str]) -> tuple[float, dict[str, ProviderRow]]:
-        """Read what is stored of these, and the store's time in seconds; what is not there is left out."""
+        """Read the states of these providers, and the store's time in seconds; one without a state is left out."""
         ...
 
     async def swap(
@@ -54,7 +54,7 @@ class ProviderStore(Protocol):
         *,
         keys: Sequence[KeyWrite] = (),
     ) -> bool:
-        """Replace the state if *version* is still the one that is stored, and note *events* with it; else false.
+        """Replace the state if *version* is still the one that is stored, and store *events* with it; return false otherwise.
 
         With *keys*, all of it is written or nothing: each of their versions has to match as well. Without a *state*
         only they are written.
@@ -62,29 +62,29 @@ class ProviderStore(Protocol):
         ...
 
     async def read_keys(self, name: str, keys: Sequence[str]) -> dict[str, ProviderRow]:
-        """Read what is stored of these keys of a provider; what is not there is left out."""
+        """Read the states of these keys of a provider; one without a state is left out."""
         ...
 
     async def delete_expired_keys(self, *, limit: int) -> int:
-        """Delete up to *limit* keys that have expired, of all providers; count them."""
+        """Delete up to *limit* keys that have expired, of all providers; return how many."""
         ...
 
     async def names(self) -> list[str]:
-        """Name everything of which a state is stored."""
+        """Return the names of the providers that have a stored state."""
         ...
 
     async def events(self, name: str, *, limit: int) -> list[ProviderEvent]:
-        """Read what happened to a provider, the newest first."""
+        """Read the history of a provider, the newest event first."""
         ...
 
     async def holders(self) -> list[Holder]:
-        """Return what holds jobs. The cost grows with their number, and not with that of the jobs."""
+        """Return all holders of jobs. The cost grows with their number, and not with that of the jobs."""
         ...
 
     async def count_held(self) -> dict[Holder, int]:
-        """Count the jobs that are held, by what holds them. The cost grows with those that are held."""
+        """Count held jobs by holder. The cost grows with the number of held jobs."""
         ...
 
     async def release(self, holder: Holder, *, limit: int) -> int:
-        """Make up to *limit* jobs ready that are held by *holder*, the longest held first; count them."""
+        """Make up to *limit* jobs ready that are held by *holder*, the longest held first; return how many."""
         ...

@@ -29,14 +29,14 @@ class Depth(NamedTuple):
 
 
 class QueueStore(Protocol):
-    """The part of a store that is about queues."""
+    """The operations of a store on queues."""
 
     async def pause(self, queue: str, *, actor: str, reason: str) -> bool:
-        """Have no worker claim from *queue* until it is resumed; false if it was paused before."""
+        """Pause *queue*: no worker claims from it until it is resumed. Return false if it was paused before."""
         ...
 
     async def resume(self, queue: str) -> bool:
-        """Let workers claim from *queue* again; false if it was not paused."""
+        """Resume *queue*: workers claim from it again. Return false if it was not paused."""
         ...
 
     async def paused(self) -> list[Pause]:
@@ -46,14 +46,14 @@ class QueueStore(Protocol):
     async def counts(self) -> dict[tuple[str, Status], int]:
         """Count live jobs by queue and state, and ended ones by state under the queue's name.
 
-        Exact, and as expensive as there are jobs: for tests, not for what people or services ask again and again.
+        Exact; the cost grows with the number of all jobs: for tests, not for repeated use.
         """
         ...
 
     async def depths(self) -> list[Depth]:
-        """Count live jobs by queue and state. The cost grows with them, and not with those that have ended."""
+        """Count live jobs by queue and state. The cost grows with their number, and not with that of ended jobs."""
         ...
 
     async def recent(self, *, limit: int) -> list[str]:
-        """Name the queues of the *limit* newest jobs that have ended."""
+        """Return the queues of the *limit* newest jobs that have ended."""
         ...

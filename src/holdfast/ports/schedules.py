@@ -8,16 +8,16 @@ from holdfast.core.jobs.job import Submission
 
 
 class ScheduleStore(Protocol):
-    """The part of a store that is about schedules."""
+    """The operations of a store on schedules."""
 
     async def marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
         """Return the store's time, and how far each schedule has come that has begun."""
         ...
 
     async def begin(self, names: Sequence[str]) -> None:
-        """Have schedules that are new count from now on; the others go on as they are."""
+        """Start new schedules at the store's time; those that have begun are unchanged."""
         ...
 
     async def advance(self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]) -> bool:
-        """Move a schedule from *old* to *new* and store *batch* with it; false if another worker did."""
+        """Move a schedule from *old* to *new* and submit *batch* with it; return false if another worker has."""
         ...

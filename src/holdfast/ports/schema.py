@@ -1,4 +1,4 @@
-"""What a store says about the schema in its database, and about the locks that keep a new one out."""
+"""The schema of a store's database, and the locks that block its migration."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -18,11 +18,11 @@ class SchemaState(NamedTuple):
 
 
 APPLY_LIMIT = timedelta(minutes=10)
-"""How long applying the schema is tried while other sessions hold locks on its tables."""
+"""How long applying the schema is retried while other sessions hold locks on its tables."""
 
 
 class LockHolder(NamedTuple):
-    """A session that holds a lock, as far as the database lets us see it."""
+    """A session that holds a lock, as far as the database shows it."""
 
     pid: int
     application: str
@@ -31,7 +31,7 @@ class LockHolder(NamedTuple):
     since: datetime | None
 
     def __str__(self) -> str:
-        """Describe the session for people.
+        """Describe the session for display.
 
         >>> str(LockHolder(4711, "pg_dump", "backup", "active", datetime.fromisoformat("2030-01-01T12:00:00Z")))
         "session 4711 ('pg_dump', user backup, active, transaction since 2030-01-01T12:00:00+00:00)"
@@ -47,13 +47,13 @@ class LockHolder(NamedTuple):
 
 
 class LockWait(NamedTuple):
-    """Another session holds a lock that applying the schema needs: nothing was changed, and it is tried again."""
+    """Another session holds a lock that applying the schema needs: nothing was changed, and it is retried."""
 
     holders: tuple[LockHolder, ...]
     waited: timedelta
 
     def __str__(self) -> str:
-        """Name what is waited for.
+        """Describe the locks for display.
 
         >>> str(LockWait((), timedelta(seconds=3)))
         'a lock that another session holds'

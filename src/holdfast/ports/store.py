@@ -1,6 +1,6 @@
-"""The store: where jobs live, and the only truth about them.
+"""The store: the database of jobs, and the single source of truth about them.
 
-Each method is one complete operation: it happens whole or not at all, and is decided by the
+Each method is one complete operation: it takes effect completely or not at all, and uses the
 store's own clock. Every write for a claimed job carries its lease token; one that no longer
 matches changes nothing and is reported.
 """
@@ -31,7 +31,7 @@ class HintKind(StrEnum):
 
 
 class Hint(NamedTuple):
-    """A notification that may spare a wait. Hints get lost: nothing may depend on one."""
+    """A notification that may shorten a wait. Hints get lost: nothing may depend on one."""
 
     kind: HintKind
     subject: str
@@ -88,7 +88,7 @@ class LeaseExtender(Protocol):
 
 
 class Settled(IntEnum):
-    """What became of a transition."""
+    """How the store settled a transition."""
 
     FENCED = 0
     """The lease was lost: nothing was changed."""
@@ -102,59 +102,59 @@ class Settled(IntEnum):
     EARLY = 5
     """The write was to time the job out, and its deadline has not passed: nothing was changed, and the lease goes on."""
     LOCKED = 6
-    """Another session has locked the job, and did not let go in time: nothing was changed. Send it again, apart from others."""
+    """Another session has locked the job, and did not release it in time: nothing was changed. Send the transition again, apart from others."""
 
 
 class SubmissionRefusal(NamedTuple):
-    """A submission that was turned away, while its neighbours went through."""
+    """A submission that was refused, while others of its batch were stored."""
 
     error: Exception
 
 
 class Store(Protocol):
-    """What every store can do with jobs, and its parts for all else. One contract suite runs against all of them."""
+    """The operations of a store on jobs, and its parts for everything else. One contract suite tests every store."""
 
     @property
     def queues(self) -> QueueStore:
-        """The part about queues."""
+        """Operations on queues."""
         ...
 
     @property
     def schedules(self) -> ScheduleStore:
-        """The part about recurring jobs."""
+        """Operations on schedules of recurring jobs."""
         ...
 
     @property
     def providers(self) -> ProviderStore:
-        """The part about providers, and about the jobs that are held for one."""
+        """Operations on providers, and on the jobs that are held for one."""
         ...
 
     @property
     def dead_letters(self) -> DeadLetterStore:
-        """The part about dead letters."""
+        """Operations on dead letters."""
         ...
 
     @property
     def replay_plans(self) -> ReplayPlanStore:
-        """The part about replay plans."""
+        """Operations on replay plans."""
         ...
 
     @property
     def tickets(self) -> TicketStore:
-        """The part about tickets and alarms."""
+        """Operations on tickets and alarms."""
         ...
 
     @property
     def retention(self) -> RetentionStore:
-        """The part about what is archived, deleted and restored."""
+        """Operations that archive, delete and restore."""
         ...
 
     async def open(self) -> None:
-        """Connect. Raises `StoreUnavailable` or `SchemaError` with what to do about it."""
+        """Connect. Raises `StoreUnavailable` or `SchemaError` whose message states what to do."""
         ...
 
     async def close(self) -> None:
-        """Disconnect, after what is under way."""
+        """Disconnect, after the operations in flight have ended."""
         ...
 
     async def apply_schema(
@@ -162,8 +162,8 @@ class Store(Protocol):
     ) -> SchemaState:
         """Bring the database to this code's schema, and return what it was before.
 
-        While other sessions hold locks on the tables, it tries again and again for up to *limit*, lets all other
-        sessions through between two tries, and calls *blocked* after each. Raises `StoreUnavailable` then: nothing was changed.
+        While other sessions hold locks on the tables, it retries for up to *limit*, lets all other
+        sessions proceed between two tries, and calls *blocked* after each. Raises `StoreUnavailable` then: nothing was changed.
         """
         ...
 
@@ -174,10 +174,10 @@ class Store(Protocol):
     async def submit(
         self, batch: Sequence[Submission], *, again: bool = False
     ) -> list[Receipt | SubmissionRefusal]:
-        """Store *batch* durably; an answer for each, in order, as if they had come one after the other.
+        """Store *batch* durably; return an answer for each, in order, as if they were submitted one after the other.
 
         After `StoreUnavailable` the outcome is unknown; sent *again*, the same submissions make
-        no second job, whatever became of the first try.
+        no second job, whether or not the first try was committed.
         """
         ...
 
@@ -198,38 +198,38 @@ class Store(Protocol):
     ) -> list[Claim]:
         """Take up to *limit* ready jobs, by priority, then oldest first, and spend an attempt of each.
 
-        A job that has lost its worker before is a suspect (`Claim.suspect`): `begin` spends its attempt. Jobs that
+        A job that has lost its worker before is suspected (`Claim.suspected`): `begin` spends its attempt. Jobs that
         were released for workers which know their name are left to those: taken only if it is in *knows*.
         """
         ...
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
-        """Write what became of claimed jobs; for each, what came of it.
+        """Write the transitions of claimed jobs; return for each how it was settled.
 
-        Stages are written before the ends of their jobs, wherever they stand in *batch*. A lease ends
+        Stages are written before the ends of their jobs, in any order of *batch*. A lease ends
         once: of two ends for one lease in the same batch, none may be sent. A job that ends after its
-        deadline has timed out, whatever its transition says. A result under the lease that the deadline
+        deadline has timed out, regardless of its transition. A result under the lease that the deadline
         ended is kept as late. A job that another session has locked keeps no other from being written.
         """
         ...
 
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
-        """Push the leases of these (job, token) pairs forward, in one statement, and say what became of the others.
+        """Push the leases of these (job, token) pairs forward, in one statement, and return what became of the others.
 
         It does not wait for jobs that another session has locked, but names them.
         """
         ...
 
     async def begin(self, held: Sequence[tuple[str, int]]) -> list[bool]:
-        """Spend the attempts of leased suspects, (job, token), before they run; for each, whether its token matched."""
+        """Spend the attempts of suspected jobs, as (job, token), before they run; return whether each token matched."""
         ...
 
     async def leased_to(self, worker: str) -> list[Leased]:
-        """List what *worker* has leased, after all that it had sent before."""
+        """List the jobs that *worker* has leased, after all that it had sent before."""
         ...
 
     def lease_extender(self) -> LeaseExtender:
-        """Make what extends leases while the event loop is blocked. It is not connected yet."""
+        """Make an extender of leases for a blocked event loop. It is not connected yet."""
         ...
 
     async def cancel_requests(self, worker: str) -> list[str]:
@@ -241,16 +241,16 @@ class Store(Protocol):
         ...
 
     async def reclaim(self, *, limit: int) -> list[str]:
-        """Put jobs whose lease ran out back into their queue, and name them.
+        """Requeue jobs whose lease has expired, and return their ids.
 
-        Each has lost its worker once more. If a suspect was running in that worker, its neighbours are excused, and
-        their next claims give the attempts back; each job is excused once in a row. A suspect that was not begun has
-        lost nothing.
+        Each has lost its worker once more. If a suspected job was running in that worker, the others are excused, and
+        their next claims give the attempts back; each job is excused once in a row. A suspected job that was not begun
+        has lost nothing.
         """
         ...
 
     async def expire(self, *, limit: int) -> list[str]:
-        """End jobs whose deadline has passed, wherever they are, and name them."""
+        """End jobs whose deadline has passed, in any live state, and return their ids."""
         ...
 
     async def accept_late(
@@ -262,7 +262,7 @@ class Store(Protocol):
         then: Submission | None = None,
         late_at: datetime | None = None,
     ) -> Job:
-        """Let the late result of a job stand, note *meta* in its history, and store *then* with it.
+        """Accept the late result of a job, note *meta* in its history, and submit *then* with it.
 
         With *late_at*, only the result that came at that time: *then* was made of it, and of no other.
         Raises `StateRefused` if the job has no late result, `JobNotFound` if it is not *owner*'s.
@@ -284,24 +284,24 @@ class Store(Protocol):
         ...
 
     async def await_jobs(self, job_id: str, token: int, others: Sequence[str]) -> bool:
-        """Have the leased job woken once *others* have ended; false if its token no longer matches.
+        """Register the leased job to be woken once *others* have ended; return false if its token does not match.
 
-        Said again, it changes nothing.
+        Idempotent.
         """
         ...
 
     async def ends(self, job_ids: Sequence[str]) -> list[End]:
-        """Read how these jobs ended, or that they live, all at one moment; one that does not exist is left out."""
+        """Read how these jobs ended, or that they live, as of one moment; one that does not exist is left out."""
         ...
 
     async def wake(self, *, limit: int) -> int:
-        """Deliver ends to the jobs that wait for them, and make those ready; count the ends."""
+        """Deliver ends to the jobs that wait for them, and make those ready; return the number of ends."""
         ...
 
     async def cancel(self, job_id: str, *, owner: str | None = None) -> Status:
         """End a queued job, or ask the worker of a running one to stop.
 
-        Returns `cancelled`, or `processing` if the request was left with the worker.
+        Returns `cancelled`, or `processing` if the request was stored for the worker.
         Raises `StateRefused` if the job had ended, `JobNotFound` if it is not *owner*'s.
         """
         ...
@@ -310,7 +310,7 @@ class Store(Protocol):
         """Bring a failed job back as a new generation, its attempts zeroed, its finished stages kept.
 
         Its dead letter is closed, as retried by its owner. With the *generation* in which it was seen to fail, a job
-        that has failed in another one is left alone. Raises `StateRefused` if the job has not failed, or not in that
+        that has failed in another one is not changed. Raises `StateRefused` if the job has not failed, or not in that
         generation, `JobNotFound` if it is not *owner*'s.
         """
         ...
@@ -331,15 +331,15 @@ class Store(Protocol):
         ...
 
     async def ids_between(self, low: str, high: str, *, limit: int) -> list[str]:
-        """Name jobs whose ids are from *low* to *high*, in order."""
+        """Return job ids from *low* to *high*, in order."""
         ...
 
     async def keys_of(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Give the idempotency keys of these jobs, as far as they have one."""
+        """Return the idempotency keys of those of these jobs that have one."""
         ...
 
     async def reasons(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Say why these jobs last went back to their queue, as far as they did."""
+        """Return why these jobs were last requeued; one that was not is left out."""
         ...
 
     async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
@@ -347,7 +347,7 @@ class Store(Protocol):
         ...
 
     async def await_ends(self, job_ids: Sequence[str]) -> list[str]:
-        """Name those of *job_ids* that have ended, and ask for a hint when the others do."""
+        """Return those of *job_ids* that have ended, and request a hint when the others end."""
         ...
 
     async def now(self) -> datetime:
@@ -359,18 +359,18 @@ class Store(Protocol):
         ...
 
     async def facts(self) -> dict[str, str]:
-        """Return what `holdfast doctor` asks: version, durability settings, connections, and its own time as `now`."""
+        """Return what `holdfast doctor` reports: version, durability settings, connections, and its own time as `now`."""
         ...
 
     def notify_taken(self, worker: str, queue: str) -> None:
         """Notify other workers, soon, that *worker* has taken what they were hinted at, and that nothing is left of it.
 
-        It may get lost like every hint. A store whose hints do not reach many processes at once may leave it.
+        It may get lost like every hint. A store whose hints reach a single process may do nothing.
         """
         ...
 
     def listen(
-        self, hear: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
+        self, on_hint: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
     ) -> Callable[[], None]:
-        """Pass hints of these *kinds* to *hear* until the returned function is called."""
+        """Pass hints of these *kinds* to *on_hint* until the returned function is called."""
         ...

@@ -1,4 +1,4 @@
-"""Traces: which call led to which, over queues, attempts and processes."""
+"""Traces across queues, attempts and processes."""
 
 from typing import Protocol
 
@@ -8,23 +8,23 @@ from holdfast.core.jobs.stages import StageKey
 
 
 class Span(Protocol):
-    """A piece of work under way. The code that runs in it, and what that code begins, belongs to it."""
+    """A span of a trace. Code that runs in it, and the spans that this code begins, belong to it."""
 
     @property
     def trace(self) -> str:
-        """Where work that comes from this one stands, as a W3C `traceparent`."""
+        """The trace context of work that this span causes, as a W3C `traceparent`."""
         ...
 
     def end(self, outcome: str, failure: Failure | None = None) -> None:
-        """Say what came of it. To be called where it was begun, and once."""
+        """End the span with its outcome. Called once, in the context in which it was begun."""
         ...
 
 
 class Tracer(Protocol):
-    """A sink for spans. Where tracing is off, it answers with `None` at once."""
+    """A sink for spans. Where tracing is off, it returns `None`."""
 
     def here(self) -> str | None:
-        """Tell where the running code stands in a trace, as a W3C `traceparent`."""
+        """Return the trace context of the running code, as a W3C `traceparent`."""
         ...
 
     def attempt(self, claim: Claim) -> Span | None:

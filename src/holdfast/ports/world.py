@@ -1,6 +1,6 @@
 """Time, chance, names and threads: everything that would make two runs differ.
 
-All of it comes in from outside, so that a test can run the whole engine on a simulated
+All of it is passed in, so that a test can run the whole engine on a simulated
 clock with loaded dice.
 """
 
@@ -19,7 +19,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, for measuring lengths."""
+        """Return seconds that never go back, for measuring durations."""
         ...
 
 
@@ -47,7 +47,7 @@ class Ids(Protocol):
 
 
 class Watchdog(Protocol):
-    """Something that looks at the event loop from outside, also while that is blocked."""
+    """Watches the event loop from a thread, also while the loop is blocked."""
 
     def start(
         self, check: Callable[[], float], *, close: Callable[[], object]
@@ -61,7 +61,7 @@ class Watchdog(Protocol):
 
 
 class Executor(Protocol):
-    """Somewhere to run a function that blocks."""
+    """Runs functions that block."""
 
     def run(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run *function* off the event loop. Raises `RuntimeError` if there is no thread for it.
@@ -71,5 +71,5 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of idle threads. A thread that is still busy ends with the process."""
+        """Stop idle threads. A thread that is still busy ends with the process."""
         ...

@@ -189,7 +189,7 @@ class _HintedWaiter(ResultWaiter):
     """Waits for hints without polling: no hint is lost in a simulation."""
 
     async def _rest(self) -> None:
-        await self._look.wait()
+        await self._poll_due.wait()
 
 
 class _TestTwin(_ProcessTwin):

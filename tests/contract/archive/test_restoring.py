@@ -49,7 +49,7 @@ async def test_a_restored_letter_is_replayed_where_its_job_failed(
         await hold.read(job_id)
 
     assert await hold.dead_letters.restore(job_id) == ([job_id], {})
-    with pytest.raises(StepRefused, match="is in the database already, and was left alone"):
+    with pytest.raises(StepRefused, match="is in the database already, and was not restored"):
         await hold.dead_letters.restore(job_id)
     restored = await letter_of(hold, job_id)
     assert (restored.generation, restored.replays, restored.deaths) == (2, 1, 2)
@@ -226,7 +226,7 @@ async def test_what_the_archive_does_not_have_cannot_be_restored(hold: Holdfast,
         await hold.dead_letters.restore(unknown)
     with pytest.raises(LetterNotFound, match="there is no dead letter of job '42'; a job's id is a UUID"):
         await hold.dead_letters.restore("42")
-    with pytest.raises(ConfigError, match=r"no filter; name several jobs with LetterFilter\(job_ids=…\)"):
+    with pytest.raises(ConfigError, match=r"nor a filter; name several jobs with LetterFilter\(job_ids=…\)"):
         await hold.dead_letters.restore(["42"])  # type: ignore[arg-type] # as a caller may who has several
 
 

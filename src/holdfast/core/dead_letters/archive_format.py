@@ -1,9 +1,9 @@
 """How dead letters look in an archive: one file of records, and one manifest that says what is in it.
 
 A record is a JSON object. What a person needs to recognise a letter is readable; what belongs to the users of the
-application is encrypted. The file goes first and its manifest last, so whatever has a manifest is whole.
+application is encrypted. The file goes first and its manifest last, so a file that has a manifest is complete.
 
-What is read back may have been changed by anyone who can write to the archive. The manifest is signed, and names the
+Any process that can write to the archive may have changed what is read back. The manifest is signed, and names the
 size and the digest of its file; the encrypted part of a record holds the digest of the readable part. So nothing is
 taken from an archive that the holder of its key did not write.
 """
@@ -38,7 +38,7 @@ class Packed:
     data: bytes
     sha256: str
     unpacked: int
-    """How many bytes they are when they are uncompressed."""
+    """Their size in bytes before compression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Manifest:
 
 
 def ensure_name(name: str) -> str:
-    """Give back *name* if every archive can hold it. Raises `ValueError`: it would lead out of the archive.
+    """Return *name* if every archive can hold it. Raises `ValueError` for one that would lead out of the archive.
 
     >>> ensure_name("letters-1.jsonl.gz")
     'letters-1.jsonl.gz'
@@ -75,7 +75,7 @@ def ensure_name(name: str) -> str:
 
 
 def ensure_size(name: str, data: bytes, at_most: int) -> bytes:
-    """Give back *data* if it is no more than *at_most* bytes. Raises `ArchiveDamaged`."""
+    """Return *data* if it is no more than *at_most* bytes. Raises `ArchiveDamaged`."""
     if len(data) > at_most:
         raise _damaged(name, f"it has more than the {at_most:,} bytes that it may have")
     return data
@@ -100,12 +100,12 @@ def manifest_name(name: str) -> str:
 
 
 def is_manifest(name: str) -> bool:
-    """Say whether *name* is that of a manifest."""
+    """Return whether *name* is that of a manifest."""
     return name.endswith(MANIFEST) and NAME.fullmatch(name) is not None
 
 
 def encrypt_record(record: Mapping[str, Any], encrypt: Callable[[str], str]) -> dict[str, Any]:
-    """Replace `private`, which may be any JSON object, by `sealed`, which also holds the digest of the rest.
+    """Encrypt `private`, any JSON object, into the field `sealed`, together with the digest of the other fields.
 
     >>> sorted(encrypt_record({"letter": {"id": 1}, "private": {"n": 2}}, str.upper))
     ['letter', 'sealed']
@@ -115,7 +115,7 @@ def encrypt_record(record: Mapping[str, Any], encrypt: Callable[[str], str]) -> 
 
 
 def decrypt_record(record: Mapping[str, Any], decrypt: Callable[[str], str]) -> dict[str, Any]:
-    """Put `private` back in the place of `sealed`. Raises `ArchiveDamaged`, or what *decrypt* raises.
+    """Decrypt the field `sealed`, and return the record with `private`. Raises `ArchiveDamaged`, or what *decrypt* raises.
 
     >>> decrypt_record(encrypt_record({"letter": {"id": 1}, "private": {"n": 2}}, str), str)
     {'letter': {'id': 1}, 'private': {'n': 2}}
@@ -135,7 +135,7 @@ def decrypt_record(record: Mapping[str, Any], decrypt: Callable[[str], str]) -> 
 def pack(records: Sequence[Mapping[str, Any]]) -> Packed:
     """Write encrypted *records* as compressed lines of JSON: the same bytes for the same records.
 
-    Raises `ValueError` for a record whose private part is still to be read.
+    Raises `ValueError` for a record that is not encrypted.
     """
     if any("private" in record for record in records):
         raise ValueError("a record is not encrypted; pass it through encrypt_record() before it is packed")
@@ -153,7 +153,9 @@ def manifest_of(packed: Packed, letters: Iterable[LetterEntry], *, at: datetime)
 def unpack(data: bytes, manifest: Manifest) -> list[dict[str, Any]]:
     """Read records back. Raises `ArchiveDamaged` if they are not, byte for byte, what *manifest* describes."""
     if hashlib.sha256(data).hexdigest() != manifest.sha256:
-        raise _damaged(manifest.name, f"its {len(data):,} bytes have not the SHA-256 that its manifest names")
+        raise _damaged(
+            manifest.name, f"its {len(data):,} bytes do not have the SHA-256 that its manifest names"
+        )
     lines = _decompressed(data, manifest).splitlines()
     if len(lines) != len(manifest.letters):
         raise _damaged(
@@ -163,14 +165,16 @@ def unpack(data: bytes, manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def _decompressed(data: bytes, manifest: Manifest) -> bytes:
-    """Uncompress *data*, but no more of it than there was: a few kilobytes can become gigabytes."""
+    """Decompress *data*, up to the size that the manifest names: a few kilobytes can become gigabytes."""
     stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         text = stream.decompress(data, manifest.unpacked + 1)
     except zlib.error as error:
         raise _damaged(manifest.name, f"it cannot be uncompressed: {error}") from error
     if not stream.eof or stream.unused_data or len(text) != manifest.unpacked:
-        raise _damaged(manifest.name, f"it is not the {manifest.unpacked:,} bytes that its manifest names")
+        raise _damaged(
+            manifest.name, f"its size is not the {manifest.unpacked:,} bytes that its manifest names"
+        )
     return text
 
 
@@ -184,7 +188,7 @@ def dump_manifest(manifest: Manifest, encrypt: Callable[[str], str]) -> bytes:
 
 
 def load_manifest(data: bytes, decrypt: Callable[[str], str]) -> Manifest:
-    """Read a manifest back. Raises `ArchiveDamaged` if it is none, was changed, or has another format."""
+    """Read a manifest back. Raises `ArchiveDamaged` if it is not a manifest, was changed, or has another format."""
     what = "a manifest of the archive"
     found = _object(data, what)
     if found.get("format") != FORMAT:
@@ -194,7 +198,7 @@ def load_manifest(data: bytes, decrypt: Callable[[str], str]) -> Manifest:
         )
     signature = found.pop("signature", None)
     if not isinstance(signature, str) or not signature.isascii() or decrypt(signature) != _digest(found):
-        raise _damaged(what, "its signature is not of this text")
+        raise _damaged(what, "its signature does not match its text")
     try:
         letters = tuple(_entry(letter) for letter in found["letters"])
         return Manifest(
@@ -205,7 +209,7 @@ def load_manifest(data: bytes, decrypt: Callable[[str], str]) -> Manifest:
             letters,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(what, f"it lacks something: {error!r}") from error
+        raise _damaged(what, f"a field is missing or invalid: {error!r}") from error
 
 
 KNOWN = ("job_ids", "name", "fingerprint", "limit")
@@ -245,7 +249,7 @@ def _entry(letter: Mapping[str, Any]) -> LetterEntry:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
 
 
@@ -259,8 +263,8 @@ def _digest(value: object) -> str:
         return hashlib.sha256(_json(value).encode()).hexdigest()
     except (
         ValueError
-    ) as error:  # a number that is larger than any reads as infinity, which none of our files holds
-        raise _damaged("what the archive holds", f"it is no strict JSON: {error}") from error
+    ) as error:  # a number beyond the range of floats reads as infinity, which is never written
+        raise _damaged("what the archive holds", f"it is not strict JSON: {error}") from error
 
 
 def _object(text: str | bytes, what: str) -> dict[str, Any]:
@@ -269,7 +273,7 @@ def _object(text: str | bytes, what: str) -> dict[str, Any]:
     except PayloadInvalid as error:
         raise _damaged(what, str(error)) from error
     if not isinstance(found, dict):
-        raise _damaged(what, "it is no JSON object")
+        raise _damaged(what, "it is not a JSON object")
     return found
 
 

@@ -1,7 +1,7 @@
 """A dead letter: the record of a failed job, and the steps by which an operator repairs it.
 
-The store writes it in the transaction that ends the job, whatever ends it. From then on it moves through the states
-of `GRAPH`, one step at a time: each says who took it and why, and none is taken twice.
+The store writes it in the transaction that ends the job, for every cause of failure. From then on it moves through the states
+of `GRAPH`, one step at a time: each records its actor and its reason, and none is taken twice.
 
 >>> LetterState.REPLAYING in GRAPH[LetterState.VALIDATED], LetterState.REPLAYING in GRAPH[LetterState.NEW]
 (True, False)
@@ -54,7 +54,7 @@ _S = LetterState
 OPEN = (_S.NEW, _S.TRIAGED, _S.REMEDIATED, _S.VALIDATED)
 """The states in which an operator still has to act."""
 
-# Closed as well, and by no person: its owner has retried the job, or its late result was accepted.
+# Closed as well, without an operator: its owner has retried the job, or its late result was accepted.
 _GIVEN_UP = frozenset({_S.DISCARDED, _S.CLOSED})
 
 GRAPH: Mapping[LetterState, frozenset[LetterState]] = {
@@ -85,7 +85,7 @@ NEXT: Mapping[LetterState, str] = {
 
 
 class Cause(StrEnum):
-    """Why a job failed, as an operator found out."""
+    """Why a job failed, as determined by an operator."""
 
     TRANSIENT = "transient"
     DATA = "data"
@@ -99,7 +99,7 @@ class Letter:
     """A dead letter as stored.
 
     `failure` is the last one: its message and stack are redacted. `version` grows with each change: a step is taken
-    from the version that its taker has seen. `attempt` is how many attempts the failed stage had.
+    from the version that the operator has read. `attempt` is how many attempts the failed stage had.
     """
 
     job_id: str
@@ -134,12 +134,12 @@ class Letter:
 
     @property
     def seen(self) -> tuple[str, int]:
-        """Its job's id and its version: which letter a step is taken with, and which step came before it."""
+        """Its job's id and its version: the letter, and the state of it, that a step applies to."""
         return self.job_id, self.version
 
     @property
     def error_class(self) -> ErrorClass:
-        """What kind of failure it was."""
+        """The class of the failure."""
         return self.failure.error_class
 
     @property
@@ -154,12 +154,12 @@ class Letter:
 
     @property
     def code_version(self) -> str:
-        """Which version of the application failed; empty if it has not said."""
+        """The version of the application that failed; empty if it is not configured."""
         return str(self.failure.context.get("code_version") or "")
 
     @property
     def level(self) -> str:
-        """The level of its ticket by its job's table; empty if no worker of that job has ended it."""
+        """The level of its ticket by its job's table; empty if the job was not ended by one of its workers."""
         return str(self.failure.context.get("level") or "")
 
     @property
@@ -174,7 +174,7 @@ class Letter:
 
     @property
     def sanitized_context(self) -> dict[str, Any]:
-        """What is known around the failure, and may be known: nothing but allowed fields."""
+        """The context of the failure: allowed fields only."""
         return {
             **self.failure.context,
             "stage": self.stage,
@@ -314,7 +314,7 @@ def close(notes: str, *, actor: str) -> Step:
 
 
 def discard(reason: str, *, actor: str) -> Step:
-    """Give a job up."""
+    """Discard a letter: its job stays failed."""
     return Step(LetterState.DISCARDED, require_actor(actor), _require_text(reason, "reason"))
 
 

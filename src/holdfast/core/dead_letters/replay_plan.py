@@ -1,8 +1,8 @@
 """A plan: which dead letters are replayed together, how, and how far that has come.
 
-A plan is made by a dry run and known by its token. Once started, workers move it on: a canary goes first, and only
+A plan is made by a dry run and known by its token. Once it is started, workers carry it out: a canary is replayed first, and only
 when its jobs have completed do the others follow, at a rate. A step is written together with the letters that go
-with it, so two workers that try at once take one.
+with it, so of two workers that try at the same time, one takes it.
 """
 
 import json
@@ -21,13 +21,13 @@ GOOD_FOR = 3600.0
 """Seconds after which a plan that was not started is stale: the findings of its dry run may be outdated."""
 
 PACE = 10.0
-"""Letters a second that follow the canary, unless a plan says otherwise."""
+"""Default number of letters per second that follow the canary."""
 
-BEAT = 1.0
+BATCH_INTERVAL = 1.0
 """Seconds between two batches of letters."""
 
-HANDFUL = 1_000
-"""Letters that go at once at most: all of them in one transaction."""
+MAX_BATCH = 1_000
+"""Most letters of one batch, which is one transaction."""
 
 
 class Phase(StrEnum):
@@ -57,7 +57,7 @@ class Plan:
     canary: int = 1
     pace: float = PACE
     sent: int = 0
-    """How many letters have gone as its canary."""
+    """How many letters were replayed as its canary."""
     phase: Phase = Phase.MADE
     next_at: float = 0.0
     why: str = ""
@@ -65,9 +65,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not 0 < self.pace < math.inf:
-            raise ValueError(f"pace={self.pace} is none; say how many letters a second, more than 0")
+            raise ValueError(f"pace={self.pace} must be finite and above 0: it counts letters per second")
         if self.canary < 0:
-            raise ValueError(f"canary={self.canary} is less than none; 0 sends no letter ahead")
+            raise ValueError(f"canary={self.canary} must be 0 or more; with 0, there is no canary")
 
     def dump(self) -> str:
         """Return it as stored."""
@@ -100,7 +100,7 @@ class Standing(NamedTuple):
 
     @property
     def replayed(self) -> int:
-        """How many have gone, whatever became of their jobs."""
+        """How many were replayed, with any outcome."""
         return sum(self.states.values()) - self.count(LetterState.VALIDATED)
 
 
@@ -109,7 +109,7 @@ def start(plan: Plan, standing: Standing, now: float, *, actor: str, code_versio
 
     Raises `PlanStale`, and `StepRefused` if *actor* is empty.
 
-    There is a canary only if others can follow it: a plan of no more letters than that keeps its pace from the start.
+    A plan with no more letters than its canary has no canary: it keeps its pace from the start.
     """
     actor = require_actor(actor)
     if plan.phase in (Phase.DONE, Phase.STOPPED):
@@ -148,22 +148,19 @@ def next_move(plan: Plan, standing: Standing, now: float) -> Move:
         return _canary(plan, standing, now)
     waiting = standing.count(LetterState.VALIDATED)
     if waiting == 0:
-        under_way = standing.count(LetterState.REPLAYING)
-        return Move(plan if under_way else replace(plan, phase=Phase.DONE, why=_left_out(plan, standing)))
+        if standing.count(LetterState.REPLAYING):
+            return Move(plan)
+        gone = plan.letters - sum(standing.states.values())
+        why = f"{gone} of its {plan.letters} letters were removed from it by other steps" if gone > 0 else ""
+        return Move(replace(plan, phase=Phase.DONE, why=why))
     if now < plan.next_at:
         return Move(plan)
-    take = min(waiting, HANDFUL, max(1, round(plan.pace * BEAT)))
+    take = min(waiting, MAX_BATCH, max(1, round(plan.pace * BATCH_INTERVAL)))
     return Move(replace(plan, next_at=now + take / plan.pace), take)
 
 
-def _left_out(plan: Plan, standing: Standing) -> str:
-    """Say how many letters a plan has left out, if any: an operator has taken another step with them."""
-    gone = plan.letters - sum(standing.states.values())
-    return f"{gone} of its {plan.letters} letters left it for something else" if gone > 0 else ""
-
-
 def _canary(plan: Plan, standing: Standing, now: float) -> Move:
-    """Send the canary; the others follow when all of it has completed, and none if it has not."""
+    """Replay the canary; the others follow when all its jobs have completed, and none otherwise."""
     # Also if an operator has taken it out of the plan meanwhile: no other letter takes its place.
     if plan.sent > standing.count(LetterState.REPLAYING, LetterState.VERIFIED, LetterState.CLOSED):
         outcome = "failed in the same place as before" if standing.repeated else "did not complete"
@@ -177,7 +174,7 @@ def _canary(plan: Plan, standing: Standing, now: float) -> Move:
 
 
 def stop(plan: Plan, *, actor: str, reason: str = "") -> Plan:
-    """Send no more letters; jobs in flight go on. A plan that has ended stays as it is.
+    """Replay no more letters; jobs in flight go on. A plan that has ended stays as it is.
 
     Raises `StepRefused` if *actor* is empty.
     """
@@ -198,7 +195,7 @@ class PreflightCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a dry run has found out about one letter's job."""
+    """What a dry run has found about one letter's job."""
 
     gone: bool = False
     """Whether there is no such job any more."""
@@ -224,28 +221,24 @@ def checks(letter: Letter, facts: Facts, *, restart: bool) -> list[PreflightChec
         _workflow(letter, facts.plan),
         PreflightCheck("schema", not facts.schema, facts.schema or "the schema fits"),
     ]
-    if missing := _missing(letter, facts):
-        return [*found, PreflightCheck("job", holds=False, detail=missing)]
+    if facts.gone:
+        detail = "its job is gone, and nothing is left to replay"
+        return [*found, PreflightCheck("job", holds=False, detail=detail)]
+    if not facts.declared:
+        detail = f"no job named {letter.name!r} is declared here; import its module"
+        return [*found, PreflightCheck("job", holds=False, detail=detail)]
+    available = (
+        f"provider {letter.provider!r} lets calls through" if letter.provider else "it called no provider"
+    )
     found += [
         PreflightCheck(
             "input", not facts.input_refused, facts.input_refused or "the function takes the arguments"
         ),
         _stages(letter, facts, restart=restart),
-        PreflightCheck("provider", not facts.unavailable, facts.unavailable or _lets_through(letter)),
+        PreflightCheck("provider", not facts.unavailable, facts.unavailable or available),
         _version(letter, facts.code_version),
     ]
     return found
-
-
-def _missing(letter: Letter, facts: Facts) -> str:
-    """Say what is missing, so that nothing else can be checked; empty if nothing is."""
-    if facts.gone:
-        return "its job is gone, and nothing is left to replay"
-    return "" if facts.declared else f"no job named {letter.name!r} is declared here; import its module"
-
-
-def _lets_through(letter: Letter) -> str:
-    return f"provider {letter.provider!r} lets calls through" if letter.provider else "it called no provider"
 
 
 def _workflow(letter: Letter, plan: str) -> PreflightCheck:
@@ -279,7 +272,7 @@ def _stages(letter: Letter, facts: Facts, *, restart: bool) -> PreflightCheck:
 
 
 def _version(letter: Letter, now: str) -> PreflightCheck:
-    """A mistake in the code is still in it, as long as the code is the same."""
+    """Check that the code has changed since a failure that only a change of the code repairs."""
     before = letter.code_version
     if letter.cause is not Cause.CODE:
         return PreflightCheck("version", holds=True, detail=f"version {now or 'unknown'}")

@@ -1,4 +1,4 @@
-"""How long what has ended is kept."""
+"""The retention of ended jobs, dead letters and keys."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,7 +9,7 @@ from holdfast.core.durations import Duration, parse_durations
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept how long; `None` means for ever.
+    """How long records are kept; `None` means for ever.
 
     Dead letters leave for the archive, the oldest first; without an archive none is ever deleted. A key outlives its
     job: as long as it is kept, nothing runs twice for it.
@@ -20,7 +20,7 @@ class Retention:
     finished: timedelta | None = timedelta(days=30)
     keys: timedelta | None = timedelta(days=90)
     letters_a_day: int | None = 100
-    """More dead letters than this within a day raise a ticket, once for each time that it comes to that."""
+    """More dead letters than this within a day raise a ticket, once each time the number is exceeded."""
 
     if TYPE_CHECKING:  # durations are given in any form, and parsed to timedelta
 

@@ -20,7 +20,7 @@ class TicketKind(StrEnum):
     MANY = "many dead letters"
     """More jobs have failed within a day than the limit."""
     ARCHIVE = "archive failed"
-    """Dead letters could not be archived. They are kept, and there are more and more of them."""
+    """Dead letters could not be archived. They are kept, and their number grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,17 @@ class Ticket:
 def of_letter(ticket_id: str, raised_at: datetime, letter: Letter, own: Table = DEFAULT_TABLE) -> Ticket:
     """Return the ticket of a dead letter, with the first reason for which its job failed.
 
-    Its level was fixed when the job ended, by the table of its worker; otherwise *own* decides.
+    The level of an escalated letter is `PAGE`. That of another was fixed when the job ended, by the table of its worker;
+    otherwise *own* decides.
     """
     kind = TicketKind.ESCALATED if letter.escalated else TicketKind.DEAD_LETTER
     outcome = "failed again in the same way" if letter.escalated else "failed"
     place = f" in stage {letter.stage}" if letter.stage else ""
+    own_level = next((word for word in LEVELS if word == letter.level), level_of(letter.error_class, own))
     return Ticket(
         id=ticket_id,
         kind=kind,
-        level=_level(letter, own),
+        level=Follow.PAGE if letter.escalated else own_level,
         title=f"job {letter.name} {outcome}{place}: {letter.failure.message}",
         raised_at=raised_at,
         job_id=letter.job_id,
@@ -76,10 +78,3 @@ def of_letter(ticket_id: str, raised_at: datetime, letter: Letter, own: Table = 
             "replays": letter.replays,
         },
     )
-
-
-def _level(letter: Letter, own: Table) -> Follow:
-    """Return `PAGE` for an escalated letter, otherwise the level of the job's table."""
-    if letter.escalated:
-        return Follow.PAGE
-    return next((word for word in LEVELS if word == letter.level), level_of(letter.error_class, own))

@@ -1,8 +1,8 @@
-"""How long to wait before the next attempt.
+"""The delay before the next attempt.
 
 Every shape is the same thing: a step that grows with each attempt, and a band around it from which chance
 picks. The band is cut to fit under the ceiling *before* the pick, so that delays near the ceiling stay
-spread out and never gather on it.
+spread out and do not cluster at it.
 """
 
 import math
@@ -14,15 +14,15 @@ from holdfast.core.durations import Duration, duration, parse_durations
 from holdfast.core.failures.failure import Failure
 
 CEILING = timedelta(seconds=300)
-"""The longest that a retry waits, whatever a backoff or a service asks for, unless `max_wait` says otherwise."""
+"""The longest that a retry waits, even if a backoff or a service asks for more, unless `max_wait` allows it."""
 
 LONGEST = timedelta(days=365)
-"""The most that `max_wait` can say."""
+"""The largest value of `max_wait`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A growing wait with chance in it. Use one of the named shapes.
+    """A growing delay with jitter. Use one of the named shapes.
 
     The step is `initial` after the first attempt and grows by `factor` up to `ceiling`. The delay lies
     between `step * (1 - below)` and `step * (1 + above) + extra`, never above `ceiling`.
@@ -36,7 +36,7 @@ class Backoff:
     above: float = 0.0
     extra: timedelta = timedelta(0)
 
-    if TYPE_CHECKING:  # lengths are given in any form, and read as timedelta
+    if TYPE_CHECKING:  # durations are given in any form, and read as timedelta
 
         def __init__(  # noqa: PLR0917 - the fields, in their order
             self,
@@ -49,7 +49,7 @@ class Backoff:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        """Refuse what could not be kept."""
+        """Raise `ValueError` for values that describe no delay."""
         parse_durations(self, "initial", "ceiling", "extra")
         if self.ceiling > LONGEST:
             raise ValueError(
@@ -72,7 +72,7 @@ class Backoff:
     def exponential(
         cls, initial: Duration = 2, factor: float = 2, ceiling: Duration = CEILING, jitter: float = 0.2
     ) -> "Backoff":
-        """Return a wait that multiplies, give or take the part *jitter* of it.
+        """Return a delay that grows exponentially, plus or minus the fraction *jitter* of it.
 
         >>> Backoff.exponential().delay(3, roll=0.5)
         datetime.timedelta(seconds=8)
@@ -136,7 +136,7 @@ class RetryPolicy:
     max_wait: timedelta = CEILING
 
     def __post_init__(self) -> None:
-        """Refuse a policy under which nothing would ever run."""
+        """Raise `ValueError` for a policy under which no job would run."""
         if not isinstance(self.attempts, int) or isinstance(self.attempts, bool) or self.attempts < 1:
             raise ValueError(f"A job needs at least one attempt, not {self.attempts!r}: the first one counts")
         if not CEILING <= self.max_wait <= LONGEST:
@@ -153,7 +153,7 @@ class RetryPolicy:
         """Return how long to wait after *failure* ended attempt number *attempt*.
 
         The longer of the backoff and of what the service asked for, at most `max_wait`. A job never comes back
-        before the time it was asked to wait, whatever the *roll*.
+        before that time, for any *roll*.
         """
         return min(max(self.backoff.delay(attempt, roll=roll), failure.wait or timedelta(0)), self.max_wait)
 

@@ -1,6 +1,6 @@
-"""From an exception to a `Failure`: the one place where an error is judged.
+"""From an exception to a `Failure`: the one place where errors are classified.
 
-The exception and what it was raised from are looked at from the outside in. A user's rules speak first, then the
+The exception and what it was raised from are examined from the outside in. A user's rules apply first, then the
 library's own exceptions, then the table in `rules`. An unknown exception is `UNKNOWN`, which is retried.
 """
 
@@ -88,7 +88,7 @@ class Classifier:
         self._stack = partial(message.stack, read_source=read_source)
 
     def classify(self, error: BaseException, *, now: datetime | None = None) -> Failure:
-        """Return what *error* means, with its texts. Never raises, whatever the exception is made of.
+        """Return what *error* means, with its texts. Never raises, for any exception.
 
         *now* is only needed to read a date for the next try in an answer that does not carry its own date.
         """
@@ -98,7 +98,7 @@ class Classifier:
         """Return what *error* means, without its texts. Never raises, and redacts nothing."""
         try:
             failure, source = _Search(self._rules, now).judge(error) or (_unknown(), error)
-        except Exception:  # noqa: BLE001 - the end of an attempt must always be reported, even if all of it is broken
+        except Exception:  # noqa: BLE001 - the end of an attempt must always be reported, even if reading the exception fails
             failure, source = _unknown(), error
         return Judged(failure, error, source)
 
@@ -118,7 +118,7 @@ class Classifier:
         )
 
     def describe(self, error: BaseException) -> str:
-        """Say on one line what went wrong."""
+        """Return the error as one redacted line."""
         judged = self.judge(error)
         return (
             judged.failure.message
@@ -140,7 +140,7 @@ Judgement = tuple[Failure, BaseException]
 
 
 class _Search:
-    """One walk through an exception and what lies beneath it; each is looked at once."""
+    """One walk through an exception and what lies beneath it; each is examined once."""
 
     def __init__(self, rules: tuple[Rule, ...], now: datetime | None) -> None:
         self._rules = rules
@@ -159,16 +159,19 @@ class _Search:
         failure, wraps = known or (None, False)
         if failure is None or wraps:
             beneath = self._first(_wrapped(error) if wraps else [error.__cause__])
-            failure = beneath or failure or self._lent_by_context(error)
+            failure = beneath or failure or self._retryable_context(error)
         elif failure.error_class is ErrorClass.CONNECT_FAILED:
-            failure = self._bad_certificate(error) or failure
+            # A client may report a bad certificate as a failed connection; it fails until a setting is changed.
+            beneath = self._first([error.__cause__])
+            if beneath is not None and beneath.error_class is ErrorClass.MISCONFIGURED:
+                failure = beneath
         return None if failure is None else (failure, error)
 
     def _known(self, error: BaseException) -> tuple[Failure, bool] | None:
-        """Return what is known of *error* itself, and whether what it wraps may know better."""
+        """Return what is known of *error* itself, and whether a wrapped exception takes precedence."""
         own = next((rule for rule in self._rules if _fits(rule, error)), None)
         if own is None and (said := _said_by_handler(error)) is not None:
-            return self._informed(said, error.__cause__), False
+            return self._completed_by_cause(said, error.__cause__), False
 
         evidence = read(error)
         rule = own or next((TABLE[signal] for signal in evidence.signals if signal in TABLE), None)
@@ -183,8 +186,8 @@ class _Search:
             upstream_status=evidence.status,
         ), rule.wraps
 
-    def _informed(self, said: Failure, cause: BaseException | None) -> Failure:
-        """A handler that only says whether to retry leaves the rest to what it raised from."""
+    def _completed_by_cause(self, said: Failure, cause: BaseException | None) -> Failure:
+        """Complete the failure of a handler that only stated whether to retry by that of its cause."""
         if said.message or said.error_class is not ErrorClass.UNKNOWN:
             return said
         beneath = self._first([cause])
@@ -197,15 +200,10 @@ class _Search:
         found = (self.judge(error) for error in errors if error is not None)
         return next((judgement[0] for judgement in found if judgement is not None), None)
 
-    def _bad_certificate(self, error: BaseException) -> Failure | None:
-        """Whether a client calls it a failed connection, but it will fail until a setting is changed."""
-        beneath = self._first([error.__cause__])
-        return beneath if beneath is not None and beneath.error_class is ErrorClass.MISCONFIGURED else None
+    def _retryable_context(self, error: BaseException) -> Failure | None:
+        """Return the failure that was being handled when *error* was raised, if it is retryable; never one that is not.
 
-    def _lent_by_context(self, error: BaseException) -> Failure | None:
-        """What was being handled when *error* was raised may lend it patience, but never takes it away.
-
-        Code that recovers from one failure and then meets another has moved on: whether something was sent is open.
+        Code that recovers from one failure and then meets another has moved on: whether something was sent is unknown.
         """
         if error.__cause__ is not None or error.__suppress_context__:
             return None
@@ -223,7 +221,7 @@ class _Search:
 def _fits(rule: Rule, error: BaseException) -> bool:
     try:
         return rule.fits(error)
-    except Exception:  # noqa: BLE001 - a predicate that stumbles over an exception does not know it
+    except Exception:  # noqa: BLE001 - a predicate that raises does not match
         return False
 
 

@@ -1,7 +1,7 @@
-"""What follows when a job has no attempt left: a table by the class of its failure, for each job its own.
+"""What follows when a job has no attempt left: a table by the class of its failure, one for each job.
 
 Every such job leaves a dead letter with a ticket. The table says at which level it is notified, and whether the
-backup of its provider is called before.
+backup of its provider is called first.
 
 >>> [str(word) for word in DEFAULT_TABLE[ErrorClass.CONNECT_FAILED]]
 ['backup', 'alert']
@@ -45,10 +45,10 @@ _OURS = (
 
 def _default_entry(kind: ErrorClass) -> tuple[Follow, ...]:
     level = Follow.ALERT if kind in _NETWORK else Follow.PAGE if kind in _OURS else Follow.REVIEW
-    return (Follow.BACKUP, level) if _may_be_the_providers(kind) else (level,)
+    return (Follow.BACKUP, level) if _may_be_providers_fault(kind) else (level,)
 
 
-def _may_be_the_providers(kind: ErrorClass) -> bool:
+def _may_be_providers_fault(kind: ErrorClass) -> bool:
     meaning = MEANINGS[kind]
     # A user's rule may blame a provider for an unknown failure.
     return (
@@ -57,7 +57,7 @@ def _may_be_the_providers(kind: ErrorClass) -> bool:
 
 
 DEFAULT_TABLE: Table = {kind: _default_entry(kind) for kind in ErrorClass}
-"""What follows unless a job says otherwise.
+"""What follows unless a job has its own table.
 
 Timeouts are reviewed, after the backup was called; a broken network alerts; mistakes and settings page the operator.
 """
@@ -88,7 +88,7 @@ def _class(kind: str) -> ErrorClass:
         return ErrorClass(kind)
     except ValueError:
         known = ", ".join(ErrorClass)
-        raise ValueError(f"{kind!r} is no class of failures; there are {known}") from None
+        raise ValueError(f"{kind!r} is not an error class; the classes are {known}") from None
 
 
 def _entries(kind: str, words: str | Iterable[str]) -> tuple[Follow, ...]:

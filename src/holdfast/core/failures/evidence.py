@@ -1,7 +1,7 @@
 """What can be read from one exception without knowing its library.
 
 An exception is read into *signals*: short words such as `http 429`, `code insufficient_quota`,
-`sqlstate 40001` or `httpx.ReadTimeout`, the most telling first. The table in `rules` is looked up by
+`sqlstate 40001` or `httpx.ReadTimeout`, the most specific first. The table in `rules` is looked up by
 them. Nothing is imported and nothing is fetched: a body counts only if its client has already read it.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.failures.retry_after import lowered
 
-_KIN = {
+_ALIASES = {
     "httpx2": "httpx",
     "httpcore": "httpx",
     "httpcore2": "httpx",
@@ -76,7 +76,7 @@ def read(error: BaseException) -> Evidence:
 
 
 def request_id(error: BaseException) -> str:
-    """Return the name that a service gave to the request, by which its people can find it; empty if there is none.
+    """Return the id that a service gave to the request, by which its operators can find it; empty if there is none.
 
     >>> error = RuntimeError("no answer")
     >>> error.request_id = "req_1"
@@ -119,13 +119,13 @@ def names(kind: type) -> Iterator[str]:
     """
     for ancestor in kind.__mro__[:-1]:
         package = str(ancestor.__module__).partition(".")[0]
-        yield f"{_KIN.get(package, package)}.{ancestor.__qualname__}"
+        yield f"{_ALIASES.get(package, package)}.{ancestor.__qualname__}"
 
 
 def _get(thing: object, name: str) -> object:
     try:
         return getattr(thing, name)
-    except Exception:  # noqa: BLE001 - not there, or a property of a foreign class, which may do anything
+    except Exception:  # noqa: BLE001 - absent, or a property of a foreign class, which may raise anything
         return None
 
 
@@ -137,7 +137,7 @@ def _status(error: BaseException, response: object) -> int | None:
     if isinstance(response, Mapping):
         metadata = response.get("ResponseMetadata")
         return _number(metadata.get("HTTPStatusCode")) if isinstance(metadata, Mapping) else None
-    # Asked for one by one: aiohttp warns when `code` is touched, and has said `status` before.
+    # Asked for one by one: aiohttp warns when `code` is touched, and `status` comes first.
     places = (
         (response, "status_code"),
         (response, "status"),
@@ -179,9 +179,9 @@ def _json(content: object) -> object:
 
 
 def _codes(body: object, depth: int = 0) -> Iterator[str]:
-    """Yield the words by which a service names its error, the innermost first.
+    """Yield the codes by which a service names its error, the innermost first.
 
-    Only known places are looked into: some services echo the request, and its words must not speak for them.
+    Only known places are looked into: some services echo the request, and its values must not be taken for error codes.
     """
     if depth > 5:
         return
@@ -236,7 +236,7 @@ def _database(error: BaseException) -> Iterator[str]:
 
 
 def _errno(error: BaseException) -> Iterator[str]:
-    # The numbers of ssl and of name resolution are not those of the system, whatever the attribute is called.
+    # The numbers of ssl and of name resolution are not those of the system, although the attribute has the same name.
     number = _get(error, "errno") if isinstance(error, OSError) else None
     if isinstance(number, int) and number in errno.errorcode:
         yield f"errno {errno.errorcode[number]}"
@@ -244,11 +244,11 @@ def _errno(error: BaseException) -> Iterator[str]:
 
 def _unreadable_answer(error: BaseException, called: tuple[str, ...]) -> Iterator[str]:
     """Whether it is a service's broken answer and not a broken payload: it was met inside a client library."""
-    if _UNREADABLE.intersection(called) and _CLIENTS.intersection(_packages_on_the_way(error)):
+    if _UNREADABLE.intersection(called) and _CLIENTS.intersection(_traceback_packages(error)):
         yield "answer unreadable"
 
 
-def _packages_on_the_way(error: BaseException) -> Iterator[str]:
+def _traceback_packages(error: BaseException) -> Iterator[str]:
     frame = error.__traceback__
     while frame is not None:
         yield str(frame.tb_frame.f_globals.get("__name__")).partition(".")[0]

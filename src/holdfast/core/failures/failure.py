@@ -1,7 +1,7 @@
 """What went wrong in an attempt, as a value that is stored, shown and decided upon.
 
 A `Failure` is data: the attempt that met it has ended, and nothing raises it. Its `error_class` is for
-people who operate the system and for rules; its `code` is one of a few public words, safe to show to
+operators and for rules; its `code` is one of a few public codes, safe to show to
 the users of the application. `MEANINGS` says, once, what each class means for a retry, for a
 second send and for the breaker; a rule may depart from it (see `rules`).
 """
@@ -49,7 +49,7 @@ class ErrorClass(StrEnum):
 
 
 class PublicCode(StrEnum):
-    """The words that the API and the pages use; they say nothing about the inside."""
+    """The codes that the API and the pages use; they reveal nothing internal."""
 
     NOT_PDF = "NOT_PDF"
     TOO_LARGE = "TOO_LARGE"
@@ -72,7 +72,7 @@ class Sent(StrEnum):
 
 
 class Scope(StrEnum):
-    """About what the failure says something: this job, its whole provider, or neither."""
+    """What the failure is about: this job, its whole provider, or neither."""
 
     JOB = "job"
     PROVIDER = "provider"
@@ -89,7 +89,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a class means unless a rule says otherwise."""
+    """What a class means unless a rule overrides it."""
 
     code: PublicCode
     sent: Sent
@@ -140,7 +140,7 @@ MEANINGS: Mapping[ErrorClass, Meaning] = {
 class Failure:
     """Why an attempt ended without a result, and what may follow from it.
 
-    `wait` is how long the service asked to be left alone. `retries`, if set, is this failure's own limit
+    `wait` is how long the service asked callers to wait. `retries`, if set, is this failure's own limit
     on further attempts, below that of the policy. `stack` is for operators and never leaves the dead letter.
 
     Failures with one `fingerprint` belong together; that of a dead letter is made of its job, its stage, the class and
@@ -209,7 +209,7 @@ class Failure:
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Read what `to_dict` wrote, also if a newer or an older version of the library wrote it.
 
-        An unknown class reads as `UNKNOWN`, an unknown field is passed over, a missing one has its class's meaning.
+        An unknown class reads as `UNKNOWN`, an unknown field is ignored, a missing one has its class's meaning.
         """
         failure = cls.of(
             _member(ErrorClass, stored.get("error_class"), ErrorClass.UNKNOWN), str(stored.get("message", ""))
@@ -246,7 +246,7 @@ def fingerprint_of(error_class: ErrorClass, place: str = "", *, job: str = "", s
 
 
 def worker_lost() -> Failure:
-    """Return the failure of an attempt whose worker went away without a word."""
+    """Return the failure of an attempt whose worker was lost."""
     return Failure.of(ErrorClass.WORKER_LOST, "the worker was lost during the attempt")
 
 
@@ -285,7 +285,7 @@ def not_awaited(stages: Iterable[str]) -> Failure:
 def deadline_passed(job: str = "") -> Failure:
     """Return the failure of a job that had not ended at its deadline.
 
-    Its fingerprint can be read, since a database makes it where no worker does.
+    Its fingerprint is readable, since the database composes it where no worker does.
 
     >>> deadline_passed("grade").fingerprint
     'TIMEOUT:grade'

@@ -66,16 +66,16 @@ def _frames(error: BaseException) -> Iterator[Frame]:
 
 def _ownership(frames: Sequence[Frame]) -> Callable[[Frame], bool]:
     """Return a predicate for the application's frames."""
-    others = [frame for frame, _ in frames if not _is_ground(frame)]
+    others = [frame for frame, _ in frames if not _is_platform(frame)]
     called_from_here = bool(frames) and _package(frames[0][0]) == "holdfast"
     if called_from_here and others and all(map(_is_installed, others)):
         application = _package(others[0])
-        return lambda entry: not _is_ground(entry[0]) and _package(entry[0]) == application
-    return lambda entry: not _is_ground(entry[0]) and not _is_installed(entry[0])
+        return lambda entry: not _is_platform(entry[0]) and _package(entry[0]) == application
+    return lambda entry: not _is_platform(entry[0]) and not _is_installed(entry[0])
 
 
-def _is_ground(frame: FrameType) -> bool:
-    """Whether *frame* belongs to what every application stands on: Python and this library."""
+def _is_platform(frame: FrameType) -> bool:
+    """Whether *frame* belongs to Python or to this library."""
     standard = _file(frame).startswith((_STANDARD_LIBRARY, "<frozen ")) and not _is_installed(frame)
     return standard or _package(frame) == "holdfast"
 
@@ -124,7 +124,7 @@ def _short(file: str, module: str) -> str:
 
 def _source(frame: FrameType, line_number: int, read_source: SourceReader) -> str:
     if not _file(frame).endswith(".py"):
-        return ""  # a template, or made on the fly: who knows where its literals begin
+        return ""  # a template, or generated code: where its literals begin is unknown
     try:
         lines = read_source(_file(frame), frame.f_globals)
         return without_literals(tuple(lines)).get(line_number, "") if len(lines) <= _MOST_LINES else ""
@@ -134,9 +134,9 @@ def _source(frame: FrameType, line_number: int, read_source: SourceReader) -> st
 
 @lru_cache(maxsize=64)
 def without_literals(source: tuple[str, ...]) -> dict[int, str]:
-    """Give the lines of *source* by their number, text and numbers replaced, comments dropped.
+    """Return the lines of *source* by their number, text and numbers replaced, comments dropped.
 
-    Raises `SyntaxError` or `tokenize.TokenError` for source that is no Python.
+    Raises `SyntaxError` or `tokenize.TokenError` for source that is not Python.
 
     >>> without_literals(("connect('db.test', port=5432)  # the old one",))
     {1: "connect('…', port=0)"}
@@ -161,7 +161,7 @@ def _literals(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[tuple[Position, 
     for token in tokens:
         kind = tokenize.tok_name[token.type]
         if kind == "ERRORTOKEN":
-            raise SyntaxError("no Python: the places of its literals are unknown")
+            raise SyntaxError("not Python: the places of its literals are unknown")
         if kind.endswith("STRING_START"):
             begun.append(token.start)
         elif kind.endswith("STRING_END"):

@@ -22,7 +22,7 @@ _ROOT = (
     rf"(?:file:/{{1,4}}+|(?<![\w~])~(?!\d)[\w.-]{{0,64}}+/|(?<![\w./])\.{{1,2}}+/|(?<!\w)[A-Za-z]:[\\/](?!/)"
     rf"|(?<![\w\\])\\{{2,4}}+{_NAME}{{1,255}}+\\|(?<![\w/.#~])/{{1,4}}+{_NAME}{{1,255}}+\\?/)"
 )
-"""How a path begins. One name after a slash is none, and neither is a slash within a word, a date or a fraction."""
+"""How a path begins. One name after a slash is not a path, and neither is a slash within a word, a date or a fraction."""
 _ADDRESS = r"(?<![\w+.-])(?!file:)[A-Za-z][\w+.-]{1,31}+://[^/\s'\"<>,;)](?:[^\s'\"<>,;)]|\)(?=/))*+"
 _ROUTE = r"(?:\b(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)|\bwith url:) /[^\s'\"<>,;)]*+"
 _PATH = re.compile(
@@ -41,7 +41,8 @@ def one_line(error: BaseException, redact: Callable[[str], str]) -> str:
     """
     text = _redacted_text(error, redact).partition("Traceback (most recent call last)")[0]
     flat = " ".join(_PATH.sub(_hidden, _printable(text)).split())
-    return _cut(flat) or type(error).__name__
+    line = flat if len(flat) <= LINE_LIMIT else flat[: LINE_LIMIT - 1] + "…"
+    return line or type(error).__name__
 
 
 def stack(
@@ -55,7 +56,9 @@ def stack(
     parts: list[str] = []
     room = STACK_LIMIT
     for link in links(error):  # the last first: as soon as they fill the stack, nothing else is redacted
-        parts.insert(0, _printable(_render_trace(link, redact, read_source)))
+        notes = (redact(note) for note in _notes(link))
+        trace = "\n".join([*frames.render(link, read_source), _redacted_text(link, redact), *notes])
+        parts.insert(0, _printable(trace))
         room -= len(parts[0]) + 1
         if room < 0:
             break
@@ -96,11 +99,6 @@ def _without_filename(error: BaseException) -> str | None:
     return error.strerror if isinstance(error, OSError) and error.filename is not None else None
 
 
-def _render_trace(error: BaseException, redact: Callable[[str], str], read_source: SourceReader) -> str:
-    notes = (redact(note) for note in _notes(error))
-    return "\n".join([*frames.render(error, read_source), _redacted_text(error, redact), *notes])
-
-
 def _notes(error: BaseException) -> Iterator[str]:
     notes = getattr(error, "__notes__", None)
     return islice((note for note in notes or () if isinstance(note, str)), MOST_NOTES)
@@ -115,7 +113,3 @@ def _hidden(found: re.Match[str]) -> str:
 def _printable(text: str) -> str:
     """Drop characters that a database or a terminal rejects; line ends and tabs stay."""
     return _UNPRINTABLE.sub("", text)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LINE_LIMIT else text[: LINE_LIMIT - 1] + "…"

@@ -1,7 +1,7 @@
-"""How long a service asked to be left alone, read from its answer.
+"""How long a service asks callers to wait, read from its answer.
 
-Services say it in many ways and sometimes say nonsense. The first source that makes sense counts; what
-is unreadable, endless, zero or in the past is no hint at all, and nothing here ever raises.
+Services state it in many forms, some of them invalid. The first valid source counts; a hint that is
+unreadable, infinite, zero or in the past is ignored, and nothing here ever raises.
 """
 
 import json
@@ -23,7 +23,7 @@ def wait_hint(
 
     In this order: `retry-after-ms`; `retry-after` in seconds or as a date; the reset of those
     rate limits whose remainder is zero; the `RetryInfo` of a decoded JSON *body*. Dates count from the answer's
-    own `Date` header, so that a skewed clock on either side does no harm; *now* stands in where it is missing.
+    own `Date` header, so that a skewed clock on either side does no harm; *now* is used where it is missing.
 
     >>> wait_hint({"Retry-After": "120", "retry-after-ms": "1500"})
     datetime.timedelta(seconds=1, microseconds=500000)
@@ -34,12 +34,12 @@ def wait_hint(
         fields = lowered(headers)
         sent_at = _instant(fields.get("date")) or now
         return next((hint for hint in _hints(fields, body, sent_at) if hint is not None), None)
-    except Exception:  # noqa: BLE001 - a hint is a kindness; a strange one must not hide the failure it came with
+    except Exception:  # noqa: BLE001 - an invalid hint must not hide the failure it came with
         return None
 
 
 def should_retry(headers: Mapping[str, str] | None) -> bool | None:
-    """Return what the service itself says about a retry in `x-should-retry`, None if it says nothing.
+    """Return what the service itself says about a retry in `x-should-retry`, None if the header is absent.
 
     >>> should_retry({"X-Should-Retry": "false"})
     False
@@ -69,24 +69,20 @@ def lowered(headers: object) -> dict[str, str]:
     """Return *headers* with names in lower case and plain text values; the first of a repeated name counts."""
     fields: dict[str, str] = {}
     try:
-        for name, value in headers.items():  # type: ignore[attr-defined]  # whatever a client calls headers
+        for name, value in headers.items():  # type: ignore[attr-defined]  # the headers of any client library
             fields.setdefault(_text(name).lower(), _text(value))
-    except Exception:  # noqa: BLE001 - headers that cannot be read say nothing
+    except Exception:  # noqa: BLE001 - headers that cannot be read are ignored
         return fields
     return fields
 
 
 def _hints(fields: Mapping[str, str], body: object, sent_at: datetime | None) -> Iterator[timedelta | None]:
-    yield _milliseconds(fields.get("retry-after-ms"))
+    milliseconds = positive(fields.get("retry-after-ms"))
+    yield None if milliseconds is None else positive(milliseconds / 1000)
     yield positive(fields.get("retry-after"))
     yield _until(_instant(fields.get("retry-after")), sent_at)
     yield max(_exhausted_limits(fields, sent_at), default=None)
     yield _retry_info(_decoded(body))
-
-
-def _milliseconds(text: str | None) -> timedelta | None:
-    milliseconds = positive(text)
-    return None if milliseconds is None else positive(milliseconds / 1000)
 
 
 def _exhausted_limits(fields: Mapping[str, str], sent_at: datetime | None) -> Iterator[timedelta]:
@@ -95,7 +91,7 @@ def _exhausted_limits(fields: Mapping[str, str], sent_at: datetime | None) -> It
         hint = None
         if name.startswith("x-ratelimit-reset-"):
             left = fields.get(name.replace("-reset-", "-remaining-"))
-            hint = _spelled(value) if _is_zero(left) else None
+            hint = _parse_duration(value) if _is_zero(left) else None
         elif name.startswith("anthropic-ratelimit-") and name.endswith("-reset"):
             left = fields.get(name.removesuffix("-reset") + "-remaining")
             hint = _until(_instant(value), sent_at) if _is_zero(left) else None
@@ -107,7 +103,7 @@ def _retry_info(body: object, depth: int = 0) -> timedelta | None:
     if depth > 6 or not isinstance(body, Mapping | list):
         return None
     if isinstance(body, Mapping) and str(body.get("@type")).endswith("RetryInfo"):
-        return _spelled(body.get("retryDelay"))
+        return _parse_duration(body.get("retryDelay"))
     inner = body.values() if isinstance(body, Mapping) else body
     return next((hint for part in inner if (hint := _retry_info(part, depth + 1)) is not None), None)
 
@@ -122,7 +118,7 @@ def _decoded(body: object) -> object:
     return decoded
 
 
-def _spelled(text: object) -> timedelta | None:
+def _parse_duration(text: object) -> timedelta | None:
     try:
         return positive(duration(text)) if isinstance(text, str) else None
     except ValueError:

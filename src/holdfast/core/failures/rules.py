@@ -1,12 +1,12 @@
 """The table of failures: which signal means which class.
 
 Each line gives a class and the signals that mean it (see `evidence` for how they are spelled). What a class
-means for retries, second sends and breakers is said once, in `failures.MEANINGS`; a line that departs
-from it says so.
+means for retries, second sends and breakers is defined once, in `failures.MEANINGS`; a line that departs
+from it states that.
 
 An exception is looked up by its signals in their order, its own class before the ancestors. A line that
-*wraps* speaks only if nothing beneath the exception is known: an SDK's "connection error" says less than the
-exception it was made from.
+*wraps* applies only if nothing beneath the exception is known: an SDK's "connection error" is less specific than the
+exception that caused it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from holdfast.core.failures.evidence import names
 from holdfast.core.failures.failure import ErrorClass, Failure, PublicCode, Scope, Sent, Verdict
 
 Subject = str | type[BaseException] | Callable[[BaseException], bool]
-"""What a user's rule is about: a class, the name of one, or a question to ask of the exception."""
+"""What a user's rule is about: a class, the name of one, or a predicate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Rule:
     wraps: bool = False
 
     def fits(self, error: BaseException) -> bool:
-        """Say whether this is about *error*. Raises whatever a user's predicate raises."""
+        """Return whether this rule matches *error*. Raises what a user's predicate raises."""
         if isinstance(self.subject, str):
             return self.subject in _spellings(type(error))
         if isinstance(self.subject, type):
@@ -46,7 +46,7 @@ class Rule:
         return bool(self.subject(error))
 
     def as_failure(self) -> Failure:
-        """Return the meaning of the class with this rule's departures; the classifier adds the words."""
+        """Return the meaning of the class with this rule's departures; the classifier adds message and stack."""
         plain = Failure.of(self.error_class, "")
         return replace(
             plain,
@@ -72,10 +72,10 @@ def rule(
     wait: Duration | None = None,
     retries: int | None = None,
 ) -> Rule:
-    """Teach the classifier an exception of your own.
+    """Make a rule for an exception of the application.
 
-    *subject* is the class, its name with or without the inner modules, or a function that says whether an
-    exception is meant. What is not given follows from *error_class*. Raises `TypeError` for another subject.
+    *subject* is the class, its name with or without the inner modules, or a predicate that returns whether an
+    exception matches. What is not given follows from *error_class*. Raises `TypeError` for another subject.
 
     >>> rule("shop.OutOfStock", error_class=ErrorClass.CONFLICT, wait="5m").as_failure().wait
     datetime.timedelta(seconds=300)
@@ -83,7 +83,7 @@ def rule(
     if not callable(subject) and not isinstance(subject, str):
         raise TypeError(f"A rule is about a class, its name or a predicate, not {subject!r}")
     if isinstance(subject, type) and not issubclass(subject, BaseException):
-        raise TypeError(f"A rule is about an exception, and {subject.__name__} is none")
+        raise TypeError(f"A rule is about an exception, and {subject.__name__} is not one")
     waits = None if wait is None else duration(wait)
     return Rule(subject, error_class, code, retryable, sent, scope, verdict, waits, retries)
 
@@ -180,7 +180,7 @@ RULES: tuple[Rule, ...] = (
         *_of("urllib3", "MaxRetryError SSLError"),
         wraps=True,
     ),
-    # Asked in the wrong place or in the wrong way, and every job of the provider will.
+    # A wrong address or a malformed request: every job of the provider fails the same.
     *_line(
         ErrorClass.MISCONFIGURED,
         *_http(407),
@@ -194,7 +194,7 @@ RULES: tuple[Rule, ...] = (
         *_of("smtplib", "SMTPNotSupportedError"),
         *_of("openai", "OpenAIError"),
     ),
-    # Too much for now, or for good.
+    # A rate limit, or an exhausted quota.
     *_line(
         ErrorClass.RATE_LIMITED,
         *_http(429),
@@ -221,7 +221,7 @@ RULES: tuple[Rule, ...] = (
         *_codes("spend_limit_exceeded spend_limit_reached credit_balance_too_low per_day_quota"),
         *_codes("ServiceQuotaExceededException daily_quota_exceeded monthly_quota_exceeded"),
     ),
-    # The service is unwell.
+    # The service is overloaded or failing.
     *_line(
         ErrorClass.OVERLOADED,
         *_http(503, 529),
@@ -245,7 +245,7 @@ RULES: tuple[Rule, ...] = (
         "SQLITE_CONSTRAINT_UNIQUE",
         "SQLITE_CONSTRAINT_PRIMARYKEY",
     ),
-    # The service understood, and says no.
+    # The service understood the request, and refuses it.
     *_line(
         ErrorClass.AUTH_DENIED,
         *_http(401),
@@ -295,7 +295,7 @@ RULES: tuple[Rule, ...] = (
         *_of("openai", "ContentFilterFinishReasonError"),
     ),
     *_line(ErrorClass.RECIPIENT_REJECTED, "smtplib.SMTPRecipientsRefused", "smtp 5xx"),
-    # It answered, but with nothing of use.
+    # It answered, but the answer cannot be used.
     *_line(
         ErrorClass.BAD_RESPONSE,
         "answer unreadable",

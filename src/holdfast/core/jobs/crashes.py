@@ -1,8 +1,8 @@
-"""Jobs whose runs fail or lose their workers again and again: when one is given up, and what runs beside it.
+"""Jobs whose runs fail or lose their workers repeatedly: when one is given up, and what runs beside it.
 
-A lost worker leaves no note of which of its jobs took it down. Each is a suspect from then on. Suspects run beside
-other jobs, and fewer at a time the more workers they have lost: many, then few, then one. A run whose loss would be
-the last has no other suspect beside it.
+A lost worker leaves no record of which of its jobs crashed it. Each of them is suspected from then on. Suspected jobs
+run beside other jobs, and fewer at a time the more workers they have lost: many, then few, then one. A run whose loss
+would be the last has no other suspected job beside it.
 """
 
 from dataclasses import replace
@@ -14,11 +14,11 @@ from holdfast.core.jobs.job import Claim
 LOSSES_PER_ATTEMPT = 2
 """Workers that a job may lose in a row for each of its attempts, if its runs store stages in between.
 
-A stage that ends gives the next one its own attempts, but no run that ends in a crash clears the job of suspicion.
+A stage that ends gives the next one its own attempts, but the job stays suspected.
 """
 
 FAILED_RUNS_PER_ATTEMPT = 100
-"""Runs of a job that may fail or lose their worker, for each of its attempts, unless the job says otherwise."""
+"""Runs of a job that may fail or lose their worker, for each of its attempts; a job may set another limit."""
 
 
 def lost_too_often(claim: Claim, budget: int) -> bool:
@@ -26,15 +26,15 @@ def lost_too_often(claim: Claim, budget: int) -> bool:
 
     An attempt that was given back after a loss was begun nevertheless: a job with one attempt is not begun twice.
     """
-    if not claim.suspect:
+    if not claim.suspected:
         return False
     if budget == 1 and claim.excused:
         return True
     return claim.attempt > budget or claim.losses >= LOSSES_PER_ATTEMPT * budget
 
 
-def company(claim: Claim, budget: int, slots: int) -> int:
-    """Return how many suspects, itself included, may run together with this one in a worker with *slots* slots."""
+def quarantine_limit(claim: Claim, budget: int, slots: int) -> int:
+    """Return how many suspected jobs, itself included, may run beside this one in a worker with *slots* slots."""
     last = claim.attempt >= budget or claim.losses + 1 >= LOSSES_PER_ATTEMPT * budget
     return 1 if last else max(1, slots >> 2 * max(claim.losses, 1))
 

@@ -1,7 +1,7 @@
 """A job's history, from its row and the stored events.
 
-The row is the record of where a job is: when it was submitted, who runs it since when, how it
-ended. Only what a row forgets is stored as an event, so the common job costs no event row at all
+The row is the record of where a job is: when it was submitted, which worker runs it since when, how it
+ended. Only what a row does not keep is stored as an event, so the common job costs no event row at all
 and the history can never disagree with the state.
 """
 
@@ -24,14 +24,14 @@ _RUN_ENDS = {
     EventKind.COMPLETED,
 }
 _FROM_OUTSIDE = {EventKind.SIGNALLED, EventKind.WARNING}
-"""What may happen to a job at any time, so that only the clock says whether it came before or after something else."""
+"""What may happen to a job at any time, so that only the clock decides whether it came before or after something else."""
 
 _PAST = {
     EventKind.PROCESSING: _FROM_OUTSIDE,
     EventKind.FAILED: {EventKind.WARNING},
     EventKind.EXPIRED: {EventKind.WARNING},
 }
-"""What is stored only when the row forgets it, and the kinds that may have been stored before it and happened later."""
+"""What is stored only when the row no longer keeps it, and the kinds that may have been stored before it and happened later."""
 
 
 class StageMark(NamedTuple):
@@ -63,8 +63,8 @@ def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> l
             _add(events, event, len(events), past=_PAST.get(event.kind, ()))
     for event in _running(job):
         _add(events, event, _end_of_last_run(events), past=_FROM_OUTSIDE)
-    for event in _ended(job):
-        _add(events, event, len(events), past={EventKind.WARNING})
+    if job.finished_at is not None:
+        _add(events, _end(job, job.finished_at), len(events), past={EventKind.WARNING})
     for mark in sorted(stages, key=lambda mark: (mark.token, mark.number, mark.at)):
         place = _end_of_run(events, mark.token)
         if place is None:
@@ -80,14 +80,14 @@ def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> l
 
 
 def _add(events: list[Event], event: Event, place: int, *, past: Container[EventKind]) -> None:
-    """Put *event* in at *place*, or before what is there of the kinds *past* that is later by the clock."""
+    """Insert *event* at *place*, or before what is there of the kinds *past* that is later by the clock."""
     while place > 1 and events[place - 1].kind in past and events[place - 1].at > event.at:
         place -= 1
     events.insert(place, event)
 
 
 def _add_by_clock(events: list[Event], stage: Event, place: int) -> None:
-    """Put a *stage* of which no more is known in before all of its generation that is later, or ends its lap."""
+    """Insert a *stage* whose run is unknown before all events of its generation that are later or end its run."""
     while place > 1 and events[place - 1].kind is not EventKind.REPLAYED:
         before = events[place - 1]
         if before.at < stage.at or (before.at == stage.at and before.kind not in _RUN_ENDS):
@@ -125,10 +125,6 @@ def _running(job: Job) -> list[Event]:
         return []
     meta = {"attempt": job.last_attempt, "worker": job.leased_by}
     return [Event(EventKind.PROCESSING, job.last_attempt_at, meta)]
-
-
-def _ended(job: Job) -> list[Event]:
-    return [] if job.finished_at is None else [_end(job, job.finished_at)]
 
 
 def _end(job: Job, at: datetime) -> Event:

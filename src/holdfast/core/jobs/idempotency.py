@@ -1,4 +1,4 @@
-"""Whether a submission makes a new job, or an earlier one stands for it."""
+"""Whether a submission makes a new job, or is answered with an earlier one."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -61,5 +61,5 @@ REUSED = '{"reason":"key reused with another payload"}'
 
 
 def misused(answers: Iterable[object]) -> list[str]:
-    """Name the jobs that stand for a submission with another payload than theirs."""
+    """Return the ids of the jobs that answered a submission with a different payload."""
     return sorted({answer.id for answer in answers if isinstance(answer, Receipt) and answer.payload_differs})

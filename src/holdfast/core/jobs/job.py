@@ -1,4 +1,4 @@
-"""What a job is: as submitted, as claimed, and as seen by a person.
+"""A job: as submitted, as claimed, and as displayed.
 
 The values that pass through a worker's hot path are named tuples, because making
 one costs a fifth of what a frozen dataclass costs; the others are dataclasses.
@@ -56,7 +56,7 @@ class Submission(NamedTuple):
 
     @property
     def unique(self) -> bool:
-        """Whether an earlier job may stand in for this one."""
+        """Whether an earlier job may be the answer to it."""
         return self.key is not None or self.subject is not None
 
 
@@ -97,13 +97,13 @@ class Claim(NamedTuple):
     excused: bool = False
 
     @property
-    def suspect(self) -> bool:
-        """Whether the job may be what took its workers down. Its claim has spent no attempt yet: beginning does."""
+    def suspected(self) -> bool:
+        """Whether the job may have crashed its workers. Its claim has spent no attempt yet: `Store.begin` does."""
         return self.losses > 0 or self.excused
 
 
 MOST_SIGNALS = 10_000
-"""Signals that one job takes over its life: each is read whenever the job waits for one."""
+"""Most signals of one job over its life: all are read each time the job waits for one."""
 
 
 class Signal(NamedTuple):
@@ -130,7 +130,7 @@ class Job:
     """A job as its row describes it, live or ended.
 
     `waiting` says that it sleeps, or waits for a signal or for other jobs, `pending` for how many of those. `held_by`
-    names who holds it, as long as it is held. With `purged_at`, its arguments, stages and history were deleted then, and
+    names its holder, as long as it is held. With `purged_at`, its arguments, stages and history were deleted then, and
     only its end is left, for as long as its key is taken.
     """
 
@@ -192,7 +192,7 @@ class EventKind(StrEnum):
     REPLAYED = "replayed"
     CANCELLED = "cancelled"
     WARNING = "warning"
-    """Nothing changed, but it is worth a look: the job's key was used again with another payload."""
+    """Nothing changed, but an operator may want to know: the job's key was used again with another payload."""
     ACCEPTED = "accepted"
     """An operator accepted a result that had come after the deadline."""
     SIGNALLED = "signalled"
@@ -244,9 +244,9 @@ class JobFilter:
             UUID(self.before)  # raises ValueError: a page ends at a job's id
         if self.at_risk is not None:
             duration(self.at_risk)  # raises ValueError
-            self._ensure_it_can_be_at_risk()
+            self._ensure_at_risk_allowed()
 
-    def _ensure_it_can_be_at_risk(self) -> None:
+    def _ensure_at_risk_allowed(self) -> None:
         if self.by_key:
             raise ValueError("jobs at risk are not found by key, subject or version; leave at_risk= out")
         if self.before is not None:

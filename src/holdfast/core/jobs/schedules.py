@@ -1,7 +1,7 @@
 """Recurring jobs: which of their ticks are due.
 
 A tick is an instant that follows from the schedule alone, so all workers see the same ones. How far a
-schedule has come is kept in the store; missed ticks are caught up with, or not.
+schedule has come is kept in the store; missed ticks are submitted later, or skipped.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A stage of a job: how it is known again, and what the store remembers of it."""
+"""A stage of a job: how it is identified, and what the store keeps of it."""
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -17,7 +17,7 @@ class StageStatus(StrEnum):
 
 
 RESTARTED = "@restarted"
-"""The name of a row that stands for no stage: with it a replay says that nothing of before is left."""
+"""The name of a row that is no stage: a replay writes it when no earlier stage is kept."""
 
 
 class StageKey(NamedTuple):
@@ -31,7 +31,7 @@ class StageKey(NamedTuple):
 
     @property
     def is_wait(self) -> bool:
-        """Whether the engine wrote it for a wait, or to mark something: it is none of the job's own stages.
+        """Whether the engine wrote it for a wait, or as a marker: it is not one of the job's own stages.
 
         >>> StageKey("@sleep", "#1").is_wait, StageKey("fetch", "#1").is_wait
         (True, False)
@@ -59,14 +59,14 @@ class StageRow(NamedTuple):
 
 
 class CallHash(NamedTuple):
-    """By what a call of a stage is known again: the hash of all its arguments, and of those not at their default."""
+    """What identifies a call of a stage: the hash of all its arguments, and of those not at their default."""
 
     full: str
     brief: str
 
 
 def ensure_same(row: StageRow, call: CallHash, earlier: Callable[[], Iterable[str]]) -> None:
-    """Refuse to answer a call from a row that was stored for other arguments.
+    """Raise `StageMismatch` if a row was stored for other arguments.
 
     A row of an earlier version has the hash of all arguments only. *earlier* gives what that was for the present call
     before some of its parameters existed: any of those that are at their default.

@@ -1,7 +1,7 @@
 """The state graph of a job, declared once.
 
 A live job is `queued` or `processing`; everything else is an end. Only a failed
-job can go on when a person asks for it: it comes back as a new generation, or
+job can continue, on request: it comes back as a new generation, or
 completes with a result that came after its deadline. A queued job fails when its
 deadline passes.
 
@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Where a job is."""
+    """The state of a job."""
 
     QUEUED = "queued"
     PROCESSING = "processing"
@@ -25,7 +25,7 @@ class Status(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether a job in this state is out of every worker's reach."""
+        """Whether a job in this state is never claimed."""
         return self in ENDED
 
 
@@ -41,7 +41,7 @@ ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 
 
 def allowed(source: Status, target: Status) -> bool:
-    """Say whether a job may go from *source* to *target* in one step."""
+    """Return whether a job may go from *source* to *target* in one step."""
     return target in GRAPH[source]
 
 

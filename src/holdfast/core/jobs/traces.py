@@ -6,7 +6,7 @@ _TRACEPARENT = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}
 
 
 def ids(trace: str | None) -> dict[str, str]:
-    """Give the ids of *trace* under the names that log lines have for them; nothing if there is none.
+    """Return the ids of *trace* under the names that log lines have for them; nothing if there is none.
 
     >>> ids("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     {'traceId': '0af7651916cd43dd8448eb211c80319c', 'spanId': 'b7ad6b7169203331'}

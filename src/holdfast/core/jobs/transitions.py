@@ -1,6 +1,6 @@
 """Every change that a worker may write for a job it holds, and the decisions that choose one.
 
-A transition says what to write, with lengths of time instead of instants; the store adds its
+A transition says what to write, with durations instead of instants; the store adds its
 own clock, writes all of it or nothing, and only if the lease token still matches.
 """
 
@@ -31,7 +31,7 @@ class Finish(NamedTuple):
     failure: Failure | None = None
     stage: str | None = None
     if_overdue: bool = False
-    """Set if nothing but its deadline ends the job: then only if that has passed, which the store knows."""
+    """Set if nothing but its deadline ends the job: the store ends it only if the deadline has passed."""
 
 
 class Requeue(NamedTuple):
@@ -54,12 +54,12 @@ class Requeue(NamedTuple):
 
     @property
     def keeps_losses(self) -> bool:
-        """Whether losses in a row still count: the job is given back, and has not come as far as to wait for something."""
+        """Whether losses in a row still count: the job is given back, and did not reach a wait."""
         return self.gives_back and self.seen is None
 
 
 class StageWrite(NamedTuple):
-    """What became of one stage. A stored result sets the job's attempt count back to this claim."""
+    """The new state of one stage. A stored result sets the job's attempt count back to this claim."""
 
     id: str
     token: int
@@ -216,7 +216,7 @@ def hold(claim: Claim, reason: str, *, held_by: Holder) -> Requeue:
 
 
 def release(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Requeue:
-    """Give the job back as if it had not been claimed: the attempt was not its own fault."""
+    """Give the job back as if it had not been claimed: the attempt does not count."""
     return Requeue(
         claim.id,
         claim.token,
@@ -228,7 +228,7 @@ def release(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Req
 
 
 def too_early(end: Finish) -> Requeue:
-    """Give a job back that was stopped for a deadline which has not come: the attempt was not its own fault."""
+    """Give a job back that was stopped for a deadline which has not come: the attempt does not count."""
     return Requeue(
         end.id,
         end.token,

@@ -37,7 +37,7 @@ class OpenPeriod(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A call that shows whether the provider is back. Its slot is free again at *expires*, whatever its outcome."""
+    """A call that shows whether the provider is back. Its slot is free again at *expires*, with or without an outcome."""
 
     id: str
     expires: float

@@ -73,7 +73,7 @@ _OUTCOMES = {
 
 
 def hold_reason(name: str, breaker: BreakerState, now: float) -> str:
-    """Say why a job is held for the breaker.
+    """Return why a job is held for the breaker.
 
     >>> from holdfast.core.providers.breaker_state import OpenPeriod
     >>> period = OpenPeriod(OpenCause.FAILURES, since=0.0, until=30.0, failed=11, seen=20)

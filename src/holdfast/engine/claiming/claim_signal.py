@@ -17,11 +17,11 @@ class ClaimSignal:
         self._hints_arrive = False
 
     def wake(self) -> None:
-        """Have the worker claim again now."""
+        """Make the worker claim again now."""
         self._woken.set()
 
     def wake_for_slot(self) -> None:
-        """Have it claim again if a free slot may find a job: one is left or quarantined, or no hint ever arrived."""
+        """Make it claim again if a free slot may find a job: one is left or quarantined, or no hint ever arrived."""
         if self.more or not self._hints_arrive or self._quarantine.waiting:
             self._woken.set()
 

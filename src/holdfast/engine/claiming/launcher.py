@@ -91,7 +91,7 @@ class Launcher:
             self._settler.post(AttemptOutcome.of(claim, release(claim, why)))
 
     async def start_quarantined(self) -> int:
-        """Start the quarantined jobs that may run now; release those that have waited too long; count the started.
+        """Start the quarantined jobs that may run now; release those that have waited too long; return how many started.
 
         Their state is read after the store has recorded that they run: reading it, too, may crash the process.
         """
@@ -111,9 +111,9 @@ class Launcher:
             self._put_back(attempt, "waits until other quarantined jobs have ended", delay=delay)
         return len(attempts)
 
-    def dismiss_quarantined(self) -> None:
+    def release_quarantined(self) -> None:
         """Release the quarantined jobs that have not started: the worker shuts down."""
-        for attempt in self._quarantine.dismiss():
+        for attempt in self._quarantine.take_waiting():
             self._put_back(attempt, SHUT_DOWN)
 
     async def _load_and_launch(self, attempts: Sequence[Attempt], *, since: float) -> None:

@@ -32,12 +32,12 @@ class LostClaims:
         self._poll = options.poll.total_seconds()
         self._slots = slots
         self._settler = settler
-        self._until = self._next_look = float("-inf")
+        self._until = self._next_check_at = float("-inf")
 
     def expect(self) -> None:
         """Note that the outcome of a claim is unknown."""
-        self._next_look = self._clock.monotonic()
-        self._until = self._next_look + self._lease
+        self._next_check_at = self._clock.monotonic()
+        self._until = self._next_check_at + self._lease
 
     def expected(self) -> bool:
         """Whether there may be such jobs."""
@@ -45,7 +45,7 @@ class LostClaims:
 
     def due(self) -> bool:
         """Whether the next check for them is due."""
-        return self.expected() and self._clock.monotonic() >= self._next_look
+        return self.expected() and self._clock.monotonic() >= self._next_check_at
 
     async def give_back(self) -> None:
         """Release what is leased to this worker and is neither held by it nor about to be settled.
@@ -55,7 +55,7 @@ class LostClaims:
         held = {(attempt.claim.id, attempt.claim.token) for attempt in self._slots.held.values()}
         known = held | self._settler.leases
         lost = [job for job in await self._store.leased_to(self._worker) if (job.id, job.token) not in known]
-        self._next_look = self._clock.monotonic() + self._poll
+        self._next_check_at = self._clock.monotonic() + self._poll
         if not lost:
             return
         for job in lost:

@@ -8,13 +8,13 @@ from collections import deque
 from datetime import timedelta
 from typing import NamedTuple
 
-from holdfast.core.jobs.crashes import company
+from holdfast.core.jobs.crashes import quarantine_limit
 from holdfast.core.jobs.job import Claim
 from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.runtime import Runtime
 
-FEW = 4
+SLOTS_PER_QUARANTINED = 4
 """One slot in this many may be taken by quarantined jobs that wait, and as many by those that run."""
 
 WAIT = timedelta(seconds=5)
@@ -26,7 +26,7 @@ LONGEST_WAIT = timedelta(minutes=5)
 
 class _Quarantined(NamedTuple):
     attempt: Attempt
-    company: int
+    limit: int
     """How many quarantined jobs may run in this worker beside it, itself included."""
     since: float
     """When it was claimed, or started, on the monotonic clock."""
@@ -53,13 +53,13 @@ class Quarantine:
     def takes(self, claim: Claim) -> bool:
         """Whether the job's function is to be called, and is suspected of crashing the process."""
         # One that is to be cancelled ends with its claim. Released to wait, it would be ready again at once.
-        return claim.suspect and self._registry.runs(claim)
+        return claim.suspected and self._registry.runs(claim)
 
     def add(self, attempt: Attempt) -> None:
         """Queue *attempt*."""
         spec = self._registry.get(attempt.claim.name)
         budget = 1 if spec is None else spec.crash_budget
-        most = company(attempt.claim, budget, self._slots)
+        most = quarantine_limit(attempt.claim, budget, self._slots)
         self._waiting.append(_Quarantined(attempt, most, self._clock.monotonic()))
 
     async def begin(self) -> list[Attempt]:
@@ -86,9 +86,9 @@ class Quarantine:
     def _take_ready(self) -> list[_Quarantined]:
         """Take those that may run beside the quarantined jobs that run already; none overtakes another."""
         ready: list[_Quarantined] = []
-        most = min((entry.company for entry in self._running.values()), default=self._slots)
+        most = min((entry.limit for entry in self._running.values()), default=self._slots)
         while self._waiting:
-            most = min(most, self._waiting[0].company)
+            most = min(most, self._waiting[0].limit)
             if len(self._running) + len(ready) >= most:
                 break
             ready.append(self._waiting.popleft())
@@ -103,7 +103,7 @@ class Quarantine:
 
         The delay grows with the time that those before them have been running: each release costs two history events.
         """
-        now, most = self._clock.monotonic(), max(1, self._slots // FEW)
+        now, most = self._clock.monotonic(), max(1, self._slots // SLOTS_PER_QUARANTINED)
         kept = [entry for entry in self._waiting if now - entry.since < WAIT.total_seconds()][:most]
         if len(kept) == len(self._waiting):
             return []
@@ -113,7 +113,7 @@ class Quarantine:
         delay = min(max(timedelta(seconds=now - begun), WAIT), LONGEST_WAIT)
         return [(attempt, delay) for attempt in surplus]
 
-    def dismiss(self) -> list[Attempt]:
+    def take_waiting(self) -> list[Attempt]:
         """Remove and return all that wait: none of them has started."""
         waiting = [entry.attempt for entry in self._waiting]
         self._waiting.clear()

@@ -3,7 +3,7 @@
 A notification reaches every subscribed worker, and one claim is enough for one job. So the worker that claimed the jobs
 of a notification, and has drained the queue, notifies the others; those that receive this in time do not claim. That
 worker stays the first to react for as long as it is idle: the others wait for a few milliseconds, each for a different
-time. Notifications of both kinds may get lost: then a worker claims in vain, or at its next poll.
+time. Notifications of both kinds may get lost: then a worker claims nothing, or claims at its next poll.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ SHORTEST = 0.01
 """Shortest delay in seconds before another worker claims: longer than a claim and its notification take."""
 
 STEP = 0.002
-"""Seconds per subscribed worker over which their claims are spread: of twenty, one or two claim in vain."""
+"""Seconds per subscribed worker over which their claims are spread: of twenty, one or two claim nothing."""
 
 LONGEST = 0.05
 """Longest spread in seconds, however many workers are subscribed."""
@@ -52,7 +52,7 @@ class WakeUps:
         if not delay:
             self._wake()
         elif queue not in self._timers:
-            self._timers[queue] = self._loop.call_later(delay, self._look, queue)
+            self._timers[queue] = self._loop.call_later(delay, self._timer_fired, queue)
 
     def taken(self, hint: Hint) -> None:
         """Note that a worker has claimed the jobs of a queue that others were notified of, too."""
@@ -96,7 +96,7 @@ class WakeUps:
         spread = min(self._listeners * STEP, LONGEST) * (1 + load)
         return SHORTEST + self._dice.roll() * spread
 
-    def _look(self, queue: str) -> None:
+    def _timer_fired(self, queue: str) -> None:
         del self._timers[queue]
         self._wake()
 

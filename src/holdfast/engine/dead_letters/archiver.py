@@ -102,7 +102,7 @@ class Archiver(OptionalService):
     async def archive(
         self, *, older_than: timedelta | None = None, beyond: int | None = None, batches: int | None = None
     ) -> int:
-        """Archive letters that need not be kept, then delete them; count them.
+        """Archive letters that need not be kept, then delete them; return how many.
 
         By the retention, or those *older_than* or *beyond* what is given; all of them, or at most *batches*. If the
         archive fails, what was not archived is kept, an alarm is raised, and the error goes to the caller; the alarm is
@@ -170,7 +170,7 @@ class Archiver(OptionalService):
     async def _put(self, records: Sequence[Mapping[str, Any]]) -> None:
         archive, encrypter = self._archive(), await self._encrypter()
         now = await self._store.now()
-        # In a thread: sealing and compressing some megabytes would hold up every job of this worker.
+        # In a thread: encrypting and compressing some megabytes would hold up every job of this worker.
         packed = await self._runtime.executor.run(
             lambda: pack([encrypt_record(record, encrypter.encrypt) for record in records])
         )

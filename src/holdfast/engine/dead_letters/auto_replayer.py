@@ -43,24 +43,22 @@ class AutoReplayer(OptionalService):
             Plan.load(row.state).actor != AUTOMATIC for row in await self._store.replay_plans.running()
         ):
             for name, policy in policies.items():
-                await self._look(name, policy)
+                # The first letters that are due; the others follow when that plan has ended.
+                async for page in self._due_letters(name, policy):
+                    if await self._plan_replay(page, policy):
+                        break
         return self._jittered(EVERY)
 
-    async def _look(self, name: str, policy: AutoReplay) -> None:
-        """Plan the replay of the first letters that are due; the others follow when that plan has ended."""
-        async for page in self._due_letters(name, policy):
-            if await self._consider(page, policy):
-                return
-
     async def _due_letters(self, name: str, policy: AutoReplay) -> AsyncIterator[list[Letter]]:
-        """Yield pages of letters that are due, the oldest first; those past the time for it are never read."""
+        """Yield pages of letters that are due, the oldest first; those past the time limit are never read."""
         after = duration(policy.after)
         ages, last = (after, after + NOT_LATER), None
         while page := await self._store.dead_letters.find_replayable(name, ages=ages, limit=PAGE, after=last):
             yield page
             last = page[-1]
 
-    async def _consider(self, letters: Sequence[Letter], policy: AutoReplay) -> bool:
+    async def _plan_replay(self, letters: Sequence[Letter], policy: AutoReplay) -> bool:
+        """Make a plan per provider for those of *letters* that can be replayed now; return whether there is one."""
         now = await self._store.now()
         due = [letter for letter in letters if is_due(letter, policy, now)]
         unavailable = await unavailable_providers(self._store, [letter.provider for letter in due])
@@ -87,9 +85,7 @@ class AutoReplayer(OptionalService):
             phase=Phase.PACED,
             next_at=now,
         )
-        evidence = (
-            f"provider {provider!r} lets calls through" if provider else "the failure was one that passes"
-        )
+        evidence = f"provider {provider!r} lets calls through" if provider else "the failure was transient"
         steps = [
             triage(Cause.TRANSIENT, actor=AUTOMATIC, reason="the failure is of a class that is retried"),
             remediate(evidence, actor=AUTOMATIC),

@@ -76,7 +76,7 @@ class Preflight:
         schema = await self._store.schema_state()
         if schema.current:
             return ""
-        return f"the database has schema {schema.found}, the code wants {schema.expected}"
+        return f"the database has schema {schema.found}, the code expects {schema.expected}"
 
     def _facts(self, job: Job | None, rows: Sequence[StageRow]) -> Facts:
         if job is None:
@@ -103,7 +103,12 @@ class Preflight:
         try:
             stage.signature.load_result(row.result or "null")
         except (HoldfastError, ValidationError) as error:
-            return f"the stored result of stage {row.key} does not fit: {_first_line(error)}"
+            why = (
+                error.errors(include_url=False, include_input=False)[0]["msg"]
+                if isinstance(error, ValidationError)
+                else error
+            )
+            return f"the stored result of stage {row.key} does not fit: {why}"
         return ""
 
 
@@ -135,9 +140,3 @@ def _why_refused(spec: JobSpec, args: str) -> str:
     except HoldfastError as refusal:
         return str(refusal)
     return ""
-
-
-def _first_line(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return str(error.errors(include_url=False, include_input=False)[0]["msg"])
-    return str(error)

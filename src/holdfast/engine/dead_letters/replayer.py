@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from holdfast.core.dead_letters.replay_plan import BEAT, Phase, Plan, next_move
+from holdfast.core.dead_letters.replay_plan import BATCH_INTERVAL, Phase, Plan, next_move
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import OptionalService
 from holdfast.ports.dead_letters import PlanRow
@@ -24,7 +24,7 @@ class Replayer(OptionalService):
         rows = await self._store.replay_plans.running()
         for row in rows:
             await self._advance(row)
-        return min(BEAT, self._idle) if rows else self._jittered(self._idle)
+        return min(BATCH_INTERVAL, self._idle) if rows else self._jittered(self._idle)
 
     async def _advance(self, row: PlanRow) -> None:
         try:

@@ -1,6 +1,6 @@
 """The restorer: it brings dead letters back from the archive, each from its newest copy, file by file."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import Any, NamedTuple
@@ -87,25 +87,27 @@ class Restorer:
         what was restored before that stays.
         """
         ensure_known(letter_filter)
-        letter_filter = _spelled(letter_filter)
+        letter_filter = _normalized(letter_filter)
         manifests, unread = await self._manifests()
         copies_by_job = _copies_by_job(manifests, letter_filter)
         outcome = Restored([], _absent(letter_filter, copies_by_job, unread))
-        looked = 0
-        for page in _by_file(copies_by_job):
+        examined = 0
+        # By the file of the first copy of each letter: the records of one group are in memory at once.
+        for _, group in groupby(copies_by_job.items(), key=lambda item: item[1][0].manifest.name):
             room = None if letter_filter.limit is None else letter_filter.limit - len(outcome.done)
             if room == 0:
                 break
-            await self._bring(page, letter_filter, outcome, room=room, dry_run=dry_run)
-            looked += len(page)
+            page = dict(group)
+            await self._restore_page(page, letter_filter, outcome, room=room, dry_run=dry_run)
+            examined += len(page)
             if on_progress is not None:
-                on_progress(looked, len(copies_by_job))
+                on_progress(examined, len(copies_by_job))
         return outcome
 
     async def archived(self, letter_filter: LetterFilter) -> list[Archived]:
         """List what is in the archive, file by file, and whether or not it is in the database, too."""
         ensure_known(letter_filter)
-        letter_filter = _spelled(letter_filter)
+        letter_filter = _normalized(letter_filter)
         found = (
             Archived(letter, manifest.name)
             for manifest in await self.manifests()
@@ -133,7 +135,7 @@ class Restorer:
                     unread.append(error)
         return found, unread
 
-    async def _bring(
+    async def _restore_page(
         self,
         page: CopiesByJob,
         letter_filter: LetterFilter,
@@ -147,7 +149,7 @@ class Restorer:
         found = await self._store.dead_letters.find(LetterFilter(job_ids=tuple(page), limit=len(page)))
         in_database = {letter.job_id for letter in found}
         if letter_filter.job_ids is not None:
-            refused.update((job_id, _is_here(job_id)) for job_id in in_database)
+            refused.update((job_id, _already_stored(job_id)) for job_id in in_database)
         away = dict(islice(((job_id, page[job_id]) for job_id in page if job_id not in in_database), room))
         records = {}
         for job_id, copies in (await self._read(away)).items():
@@ -157,7 +159,7 @@ class Restorer:
             else:
                 records[job_id] = newest
         back = list(records) if dry_run else await self._put_back(list(records.values()))
-        refused.update((job_id, _is_here(job_id)) for job_id in records if job_id not in back)
+        refused.update((job_id, _already_stored(job_id)) for job_id in records if job_id not in back)
         done.extend(back)
 
     async def _read(self, page: CopiesByJob) -> dict[str, list[Found | Unread]]:
@@ -204,12 +206,6 @@ def _copies_by_job(manifests: Sequence[Manifest], letter_filter: LetterFilter) -
     return copies_by_job
 
 
-def _by_file(copies_by_job: CopiesByJob) -> Iterator[CopiesByJob]:
-    """Group letters by the file of their first copy: the records of one group are in memory at once."""
-    for _, group in groupby(copies_by_job.items(), key=lambda item: item[1][0].manifest.name):
-        yield dict(group)
-
-
 def _newest(copies: Sequence[Found | Unread]) -> Mapping[str, Any] | HoldfastError:
     """Return the copy that a letter is restored from, or the error if there is none.
 
@@ -235,7 +231,7 @@ def _age(copy: Found) -> tuple[int, int]:
     return letter["generation"], letter["version"]
 
 
-def _spelled(letter_filter: LetterFilter) -> LetterFilter:
+def _normalized(letter_filter: LetterFilter) -> LetterFilter:
     """Normalize the job ids of a filter to the stored form."""
     if letter_filter.job_ids is None:
         return letter_filter
@@ -253,5 +249,5 @@ def _absent(
     return {job_id: LetterNotFound(f"the archive has no dead letter of job {job_id}") for job_id in absent}
 
 
-def _is_here(job_id: str) -> StepRefused:
-    return StepRefused(f"job {job_id} is in the database already, and was left alone")
+def _already_stored(job_id: str) -> StepRefused:
+    return StepRefused(f"job {job_id} is in the database already, and was not restored")

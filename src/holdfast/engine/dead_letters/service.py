@@ -354,7 +354,7 @@ class DeadLetterService(OperatorService):
         """
         if not isinstance(selection, str | LetterFilter):
             raise ConfigError(
-                f"{selection!r} is no job's id and no filter; name several jobs with LetterFilter(job_ids=…)"
+                f"{selection!r} is neither the id of a job nor a filter; name several jobs with LetterFilter(job_ids=…)"
             )
         await self._access.open_for_change()
         letter_filter = LetterFilter(job_ids=(selection,)) if isinstance(selection, str) else selection
@@ -452,7 +452,7 @@ def _cause(cause: str) -> Cause:
     try:
         return Cause(cause)
     except ValueError:
-        raise ConfigError(f"{cause!r} is no cause; use one of: {', '.join(Cause)}") from None
+        raise ConfigError(f"{cause!r} is not a cause; use one of: {', '.join(Cause)}") from None
 
 
 def _changed(job_id: str) -> str:

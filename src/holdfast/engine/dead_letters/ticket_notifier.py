@@ -170,7 +170,7 @@ class TicketNotifier(OptionalService):
         """Call a hook in a task of its own, with a timeout; return its error, if any."""
         if id(hook) in self._hanging:
             return TimeoutError("the hook still hangs in an earlier ticket")
-        call = asyncio.create_task(self._called(hook, ticket), name="holdfast ticket hook")
+        call = asyncio.create_task(self._await_hook(hook, ticket), name="holdfast ticket hook")
         try:
             await asyncio.wait([call], timeout=self._hook_timeout)
         finally:
@@ -179,16 +179,16 @@ class TicketNotifier(OptionalService):
             return TimeoutError(f"the hook took more than {self._hook_timeout:g} s")
         return asyncio.CancelledError("the hook was cancelled") if call.cancelled() else call.result()
 
-    async def _called(self, hook: Hook, ticket: Ticket) -> BaseException | None:
+    async def _await_hook(self, hook: Hook, ticket: Ticket) -> BaseException | None:
         try:
-            answer = hook(ticket) if _is_async(hook) else await self._in_a_thread(hook, ticket)
+            answer = hook(ticket) if _is_async(hook) else await self._call_in_thread(hook, ticket)
             if inspect.isawaitable(answer):
                 await answer
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code, which may raise anything
             return error
         return None
 
-    def _in_a_thread(self, hook: Hook, ticket: Ticket) -> "Awaitable[Awaitable[None] | None]":
+    def _call_in_thread(self, hook: Hook, ticket: Ticket) -> "Awaitable[Awaitable[None] | None]":
         """Call a plain hook in a thread. A thread cannot be stopped: while a hook hangs, it is not called again."""
 
         def call() -> Awaitable[None] | None:

@@ -36,7 +36,8 @@ from holdfast.engine.execution.state import ExecutionState
 from holdfast.engine.registry import JobSpec
 from holdfast.ports import Span
 
-STRAGGLING = timedelta(seconds=5)
+THREAD_DELAY = timedelta(seconds=5)
+"""Delay before a job is claimed again whose function runs on in a thread at shutdown."""
 
 
 class Attempt:
@@ -116,7 +117,7 @@ class Attempt:
 
     def _end_before_run(self, spec: JobSpec) -> Finish | None:
         """Return the end of a job whose function is not to be called; `None` if it is to be called."""
-        if self.claim.suspect or self.claim.failed_runs:
+        if self.claim.suspected or self.claim.failed_runs:
             end = end_before_run(self.claim, crash_budget=spec.crash_budget, run_limit=spec.run_limit)
             if end is not None:
                 return self._for_dead_letter(end, spec)
@@ -210,7 +211,7 @@ class Attempt:
             case _:
                 in_thread = self._spec is not None and not self._spec.is_async
                 # The thread runs until the process ends; no other worker may run the job beside it.
-                return release(self.claim, "worker shut down", delay=STRAGGLING if in_thread else None)
+                return release(self.claim, "worker shut down", delay=THREAD_DELAY if in_thread else None)
 
     def _conclude(self, change: Finish | Requeue | None, spec: JobSpec) -> Finish | Requeue | None:
         """Apply the limit of runs, and add what the dead letter of a failed job shows."""

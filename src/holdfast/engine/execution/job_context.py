@@ -32,9 +32,9 @@ class JobContext:
 
     __slots__ = (
         "_counts",
-        "_parts",
         "_runtime",
         "_spec",
+        "_stage_parts",
         "_state",
         "_suspension",
         "_unstarted",
@@ -47,7 +47,7 @@ class JobContext:
         self._runtime = runtime
         self.has_stages = False
         """Whether the job's code has called a stage, waited, or asked for a permit: `close` is to be called."""
-        self._parts: _Parts | None = None
+        self._stage_parts: _StageParts | None = None
         self._suspension: Suspension | None = None
         self._unstarted: dict[object, CoroutineType[Any, Any, Any]] | None = None
         """The stages that were called and have not started: those left at the function's end were never awaited."""
@@ -144,29 +144,29 @@ class JobContext:
         if self._unstarted is not None:
             self._unstarted.pop(token, None)
         self._spec.saw_stage(stage)
-        return await self._require_parts().stages.run(stage, key, args, kwargs)
+        return await self._require_stage_parts().stages.run(stage, key, args, kwargs)
 
     @property
     def suspension(self) -> Suspension:
         """Suspends the job's function: durable sleep, signals, and waits for other jobs."""
-        writer = self._require_parts().writer
+        writer = self._require_stage_parts().writer
         if self._suspension is None:
             self._suspension = Suspension(self._state, writer, self._runtime.store, self._runtime.store_retry)
         return self._suspension
 
     def calling(self, provider: ProviderSpec, key: str) -> AbstractAsyncContextManager[ProviderCall]:
         """Call *provider* in the block, with a permit; where jobs run inline, calls need none."""
-        calls = self._require_parts().calls
+        calls = self._require_stage_parts().calls
         return nullcontext(ProviderCall(provider.name)) if calls is None else calls.block(provider, key)
 
-    def _require_parts(self) -> "_Parts":
+    def _require_stage_parts(self) -> "_StageParts":
         if self._state.ended:
             raise LeaseLost  # an abandoned thread: its job may be running elsewhere by now
         self.ensure_going_on()
-        if self._parts is None:
-            self._parts = _Parts(self._state, self._spec, self._runtime)
+        if self._stage_parts is None:
+            self._stage_parts = _StageParts(self._state, self._spec, self._runtime)
             self.has_stages = True
-        return self._parts
+        return self._stage_parts
 
     def take_unawaited(self) -> list[str]:
         """Return the names of the stages that the function called and did not await: they did not run."""
@@ -183,11 +183,11 @@ class JobContext:
         self._unstarted = None
         if self._suspension is not None:
             await self._suspension.close()
-        if self._parts is not None:
-            await self._parts.stages.close()
+        if self._stage_parts is not None:
+            await self._stage_parts.stages.close()
 
 
-class _Parts:
+class _StageParts:
     """What only jobs with stages, waits or permits need."""
 
     def __init__(self, state: ExecutionState, spec: JobSpec, runtime: AttemptRuntime) -> None:

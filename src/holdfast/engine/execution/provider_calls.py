@@ -124,13 +124,13 @@ class ProviderCalls:
         call has only shown that the provider is still down. The latter costs no attempt: without a backup, the job is
         held.
         """
-        spared = await self._report_failure(permit, failure)
+        costs_no_attempt = await self._report_failure(permit, failure)
         follows_last = last and Follow.BACKUP in self._escalation[failure.error_class]
-        if spared or (follows_last and outcome_of(failure) in BAD_OUTCOMES):
+        if costs_no_attempt or (follows_last and outcome_of(failure) in BAD_OUTCOMES):
             backup = await self._admission.acquire_backup(permit.provider, permit.request)
             if isinstance(backup, Permit):
                 return backup
-            if spared:
+            if costs_no_attempt:
                 raise self._held(backup or permit.refusal())
         return None
 

@@ -69,7 +69,8 @@ class Stages:
         if place in self._running:
             raise StageMismatch(f"stage {place} is running already; concurrent calls need a key each")
         text = stage.signature.dump_args(args, kwargs)
-        hashed = self._hash_call(stage, text)
+        brief, full = stage.signature.without_defaults(text), self._runtime.fingerprint(text)
+        hashed = CallHash(full, full if brief == text else self._runtime.fingerprint(brief))
         row = self._state.rows.get(place)
         if row is not None:
             ensure_same(
@@ -80,10 +81,6 @@ class Stages:
             if row.status is StageStatus.FAILED and row.failure is not None:
                 raise StageFailed(str(place), row.failure)
         return await self._run_now(stage, place, hashed, text)
-
-    def _hash_call(self, stage: StageSpec, text: str) -> CallHash:
-        brief, full = stage.signature.without_defaults(text), self._runtime.fingerprint(text)
-        return CallHash(full, full if brief == text else self._runtime.fingerprint(brief))
 
     async def _run_now(self, stage: StageSpec, place: StageKey, hashed: CallHash, text: str) -> Any:
         self._running[place] = asyncio.current_task()

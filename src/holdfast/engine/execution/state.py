@@ -54,7 +54,7 @@ class InFlight:
 
 
 class ExecutionState:
-    """The state that the parts of an attempt share. They read its attributes, and change it through its methods alone.
+    """The state that the modules of an attempt share. They read its attributes, and change it by its methods only.
 
     Times are on this process's monotonic clock, from the moment of the claim. The store decides on deadlines.
     """
@@ -83,7 +83,7 @@ class ExecutionState:
         self.rows = _NO_ROWS
         """The stored stages and waits of the job."""
         self.signals: Sequence[Signal] = ()
-        """All signals that the job had got when it was claimed."""
+        """All signals that the job had received when it was claimed."""
         self.interruption: Interruption | None = None
         """Why the engine stops the attempt, if it does."""
         self.ended = False

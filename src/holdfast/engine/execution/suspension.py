@@ -112,8 +112,10 @@ class Suspension:
         if row is None:
             return await self._require_end(awaited_id)
         if row.status is StageStatus.DONE:
-            # Workers of an earlier version have stored no more than that the job has ended.
-            return await self._require_end(awaited_id) if row.result is None else _end_of(awaited_id, row)
+            if row.result is None:  # a worker of an earlier version has stored only that the job has ended
+                return await self._require_end(awaited_id)
+            stored = _stored_value(row)
+            return End(awaited_id, stored["name"], Status(stored["status"]), stored["result"], None)
         if row.result == TIMED_OUT and row.failure is not None:
             raise ResultTimeout(row.failure.message, failure=row.failure)
         return End(awaited_id, "", Status.FAILED, None, row.failure)
@@ -283,7 +285,7 @@ class Suspension:
         return True
 
     async def _register(self, others: list[str]) -> None:
-        """Have the job woken when the others have ended. Idempotent."""
+        """Register the job to be woken when the others have ended. Idempotent."""
         claim = self._state.claim
         if not await self._store_retry.call(lambda _: self._store.await_jobs(claim.id, claim.token, others)):
             raise LeaseLost
@@ -306,11 +308,6 @@ class Suspension:
 def _until(row: StageRow, duration: timedelta | None) -> float:
     """Return when a wait is over, in seconds since the claim, up to which ages are counted."""
     return (FOR_EVER if duration is None else duration).total_seconds() - row.age
-
-
-def _end_of(job_id: str, row: StageRow) -> End:
-    stored = _stored_value(row)
-    return End(job_id, stored["name"], Status(stored["status"]), stored["result"], None)
 
 
 def _stored_value(row: StageRow) -> dict[str, Any]:

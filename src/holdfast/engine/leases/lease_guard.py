@@ -201,7 +201,7 @@ def guard_leases(
     lease_keeper: LeaseKeeper,
     held: Mapping[str, Attempt],
 ) -> Callable[[], Awaitable[None]]:
-    """Have leases extended while the event loop is blocked, until the returned function is called."""
+    """Start a guard that extends leases while the event loop is blocked; the returned function stops it."""
     if runtime.watchdog is None:
         return _not_started
     guard = LeaseGuard(

@@ -14,7 +14,7 @@ from holdfast.engine.options import WorkerOptions
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import Service
 
-SOON = 0.001
+SHORTEST_REST = 0.001
 """Shortest rest in seconds, when an extension is due already."""
 
 
@@ -53,7 +53,7 @@ class LeaseKeeper(Service):
         """Extend if a third of the lease has passed, a deadline is due, or a lease was locked."""
         if self._due_in() <= 0 or self._locked or any(each.deadline_due() for each in self._held.values()):
             await self.extend()
-        return min(self._poll, max(self._due_in(), SOON))
+        return min(self._poll, max(self._due_in(), SHORTEST_REST))
 
     def _due_in(self) -> float:
         """Return the seconds until a third of the lease has passed."""

@@ -165,7 +165,9 @@ class Admission:
         if call_permission(breaker, link.spec.breaker, link.now, released=released) is CallPermission.NONE:
             return _breaker_refusal(link, breaker)
         if request.retry and not await link.limits.may_retry():
-            return PermitRefusal(Holder(link.name, for_retries=True), f"{link.name} has no retries to spare")
+            return PermitRefusal(
+                Holder(link.name, for_retries=True), f"the retry budget of {link.name} is spent"
+            )
         if not await link.enter(request.key, released=released, retry=request.retry):
             return PermitRefusal(Holder(link.name, request.key), f"the limit of {link.name} is reached")
         try:

@@ -1,4 +1,4 @@
-"""One provider as this process sees it: what may be called, and what there is to report.
+"""A worker's link to one provider: which calls may be made, and which outcomes are to be reported.
 
 A link exchanges with the store what all workers share. One exchange does everything: it reports how calls
 ended, asks for start times and for a share of the concurrent calls, and reads the breaker's state. While one is
@@ -193,7 +193,7 @@ class ProviderLink:
                 _announcements(changes),
             )
 
-        # Repeated after a lost answer it may count twice, or find the breaker opened by itself: both only wait longer.
+        # Repeated after a lost answer it may count twice, or find the breaker that it has opened itself: both only prolong the wait.
         return await self._runtime.store_retry.call(lambda _: self.change(step))
 
     def _report_of(self, token: CallToken, outcome: CallOutcome, seconds: float) -> CallReport:

@@ -93,7 +93,7 @@ class Releaser(Service):
         return jobs == limit
 
     async def _refresh_links(self, names: set[str]) -> list[ProviderLink]:
-        """Return the links to these providers, with their state read anew."""
+        """Return the links to these providers, with their state read again."""
         if not names:
             return []
         asked_at = asyncio.get_running_loop().time()

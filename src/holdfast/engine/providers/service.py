@@ -62,7 +62,7 @@ class ProviderService(OperatorService):
     async def list(self) -> "builtins.list[ProviderStatus]":
         """Return the status of every provider that is declared here, or known to the store."""
         await self._access.open()
-        # Workers of an earlier version take jobs that are held for their name for those of a provider without one.
+        # To workers of an earlier version, jobs that are held for their name are held for a provider with an empty name.
         names = {*self._runtime.registry.providers, *await self._store.providers.names()} - {""}
         return await self._statuses(sorted(names))
 

@@ -39,7 +39,7 @@ class AttemptReporter:
         self._logger.error("transition not written", **outcome.fields(), message=self._describe(error))
 
     def report(self, batch: Sequence[AttemptOutcome], applied: Sequence[Settled]) -> bool:
-        """Report what the store made of *batch*; return whether a job was requeued that may be due soon."""
+        """Report how the store settled *batch*; return whether a job was requeued that may be due soon."""
         tally, verbose = _Tally(), self._logger.verbose or self._development
         for outcome, written in zip(batch, applied, strict=True):
             change = outcome.change
@@ -69,7 +69,10 @@ class AttemptReporter:
         self, change: Finish | Requeue, outcome: AttemptOutcome, written: Settled, tally: "_Tally"
     ) -> None:
         """Count and log what an attempt led to."""
-        end = _end(change, written)
+        if written is Settled.WRITTEN:
+            end = end_of(change)
+        else:  # the store decides on deadlines
+            end = AttemptEnd.LATE if has_result(change) else AttemptEnd.TIMED_OUT
         tally.ended(end, change, outcome.seconds)
         if written is Settled.TIMED_OUT:  # else maintenance ended the job, and has counted and logged it
             tally.counts["jobs_timed_out"] += 1
@@ -163,13 +166,6 @@ _COUNTERS = {
 }
 
 _ROUTINE = (AttemptEnd.COMPLETED, AttemptEnd.PARKED)
-
-
-def _end(change: Finish | Requeue, written: Settled) -> AttemptEnd:
-    """Return how an attempt ended: the store decides on deadlines."""
-    if written is Settled.WRITTEN:
-        return end_of(change)
-    return AttemptEnd.LATE if has_result(change) else AttemptEnd.TIMED_OUT
 
 
 def _status(end: AttemptEnd, change: Finish | Requeue) -> Status:

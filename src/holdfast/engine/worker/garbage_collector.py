@@ -1,7 +1,7 @@
 """The garbage collector of the process, while workers run in it.
 
 Attempts come and go by the thousand, and hardly any leaves a cycle behind. With the interpreter's defaults the
-collector scans them every few dozen jobs, in vain, at a tenth of the run time of jobs that do nothing.
+collector scans them every few dozen jobs without finding any, at a tenth of the run time of jobs that do nothing.
 """
 
 import gc

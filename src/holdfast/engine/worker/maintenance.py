@@ -39,13 +39,13 @@ class Maintenance(Service):
         """Do all that is due, once; return the seconds until the next run is worthwhile."""
         began = self._clock.monotonic()
         try:
-            return await self._sweep()
+            return await self._run_all()
         except StoreUnavailable:
             if self._unavailable_since is None:
                 self._unavailable_since = began
             raise
 
-    async def _sweep(self) -> float:
+    async def _run_all(self) -> float:
         await self._read_paused_queues()  # first: a worker that starts claims nothing until it knows them
         promotion = await self._store.promote(limit=BATCH)
         expired = await self._expire()

@@ -64,7 +64,7 @@ class Settler:
         self._batcher.post(outcome)
 
     async def store_stage(self, change: StageWrite, claim: Claim, *, trace: str | None = None) -> Settled:
-        """Write the state of a stage, and return what the store made of it."""
+        """Write the state of a stage, and return how the store settled it."""
         return await self._batcher.ask(AttemptOutcome.of(claim, change)._replace(trace=trace))
 
     async def drain(self) -> None:
@@ -102,12 +102,12 @@ class Settler:
         )
         self._written()
         if Settled.EARLY in applied:
-            self._put_back_early(batch, applied)
+            self._release_early(batch, applied)
         if self._reporter.report(batch, applied):
             self._requeued()
         return applied
 
-    def _put_back_early(self, batch: list[AttemptOutcome], applied: Sequence[Settled]) -> None:
+    def _release_early(self, batch: list[AttemptOutcome], applied: Sequence[Settled]) -> None:
         """Release the jobs that were ended for a deadline which has not come by the store's clock."""
         for outcome, written in zip(batch, applied, strict=True):
             if written is Settled.EARLY and isinstance(outcome.change, Finish):
