@@ -1,6 +1,6 @@
--- Letters that are as they were seen, and still need not be kept: letters_to_archive.sql has asked the same, but a plan
--- that begins changes none of its letters. They stay so until the transaction ends: their plans and jobs are locked
--- already.
+-- Locks letters whose version is still the one that was read and that still need not be kept. letters_to_archive.sql
+-- has checked the same, but a plan that begins does not change its letters. Their plans and jobs are locked already,
+-- so the result holds until the transaction ends.
 SELECT letter.job_id::text
   FROM unnest($1::uuid[], $2::integer[]) AS wanted (job_id, version)
   JOIN holdfast.dead_letters AS letter USING (job_id)

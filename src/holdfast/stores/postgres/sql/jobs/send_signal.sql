@@ -1,5 +1,5 @@
--- Leaves a signal with a live job, and makes it ready if it waits. The count in the row is what a job that
--- is just about to wait compares with, so that neither misses the other.
+-- Stores a signal for a live job, and makes the job ready if it waits. A job that is about to wait compares the count
+-- in its row, so that no signal is missed.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), told AS (

@@ -1,7 +1,7 @@
--- Records stages of claimed jobs. One that ended, well or not, sets the attempt count back to the
--- present claim, in the same fenced statement, so that no stage pays for another. Losses stay: a job that stores
--- another stage in each run, and then takes its worker down, is a suspect nevertheless. The stages of a job travel
--- with its row from the update to the insert: joining them again would cost the square of the batch.
+-- Records stages of claimed jobs. A stage that ended, well or not, resets the attempt count to that of the present
+-- claim, in the same fenced statement, so that no stage pays for another. Losses stay: a job that stores another
+-- stage in each run and then crashes its worker is suspected nevertheless. The stages of a job are carried with its
+-- row from the update to the insert: joining them again would cost the square of the batch.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), want AS MATERIALIZED (

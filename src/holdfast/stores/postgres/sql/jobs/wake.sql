@@ -1,6 +1,6 @@
--- Counts ends off from those who wait for them, and makes those ready that have nothing left to wait for.
--- Jobs are locked in the order of their ids, as everywhere. One at a time, by an advisory lock: another would only
--- wait for the same parents.
+-- Delivers ends to the jobs that wait for them, and makes those ready that have nothing left to wait for. Jobs are
+-- locked in the order of their ids, as in every statement that writes several. An advisory lock serializes this: a
+-- second session would only wait for the same parents.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), turn AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- Makes held jobs ready, the longest held first. SKIP LOCKED: of two who let out at once, each takes others. Who held
--- them stays written down, for the worker that claims them.
+-- Makes held jobs ready, the longest held first. SKIP LOCKED gives concurrent sessions different jobs. Their holder
+-- stays recorded for the worker that claims them.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), next AS MATERIALIZED (

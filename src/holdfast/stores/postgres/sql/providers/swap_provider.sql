@@ -1,5 +1,5 @@
--- Replaces a provider's state if its version is still the one that was read, 0 if there was none; what happened is
--- written down with it, or not at all. Of two who have read the same version, the second waits for the first, and
+-- Replaces a provider's state if its version is still the one that was read, 0 if there was none, and writes its
+-- events in the same statement. Of two sessions that have read the same version, the second waits for the first and
 -- then finds another version.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock

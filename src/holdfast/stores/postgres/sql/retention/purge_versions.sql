@@ -1,4 +1,4 @@
--- Deletes versions whose job is gone: what purge_keys.sql does for keys.
+-- Deletes versions whose job is gone, as purge_keys.sql does for keys.
 WITH walked AS MATERIALIZED (
     SELECT owner, name, subject, version, job_id, created_at
       FROM holdfast.job_versions

@@ -1,4 +1,4 @@
--- Of these jobs, those that have failed, in this generation, and are this owner's.
+-- Returns those of these jobs that have failed, in this generation, and belong to this owner.
 SELECT job.id, job.queue
   FROM json_each(:ids) AS wanted
  CROSS JOIN holdfast_finished AS job ON job.id = wanted.value

@@ -1,4 +1,4 @@
--- Writes down who took steps with letters, and why, one after the other. [[state, actor, reason, meta], ...]
+-- Records who took steps with letters, and why, in their order. [[state, actor, reason, meta], ...]
 INSERT INTO holdfast_letter_steps (job_id, seq, at, state, actor, reason, meta)
 SELECT wanted.value,
        step.key + 1 + coalesce((SELECT max(seq) FROM holdfast_letter_steps WHERE job_id = wanted.value), 0),

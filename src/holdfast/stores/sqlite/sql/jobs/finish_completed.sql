@@ -1,5 +1,5 @@
--- Like finish.sql, for jobs that are completed, and that is nearly all: a key and a value for each are read in a fifth of
--- the time that the columns of a row take.
+-- Like finish.sql, for completed jobs, which are nearly all: a key and a value for each are read in a fifth of the
+-- time that the columns of a row take.
 -- {"token:id": result, ...}
 INSERT INTO holdfast_finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,

@@ -1,7 +1,6 @@
--- Brings failed jobs back as a new generation. Token and generation go on from where they were: a
--- worker of the old generation still matches nothing. A lease has an odd token; that of a job which its
--- deadline ended is even already, and no lease's. They have as much time as they had before, unless they are to keep
--- their deadline.
+-- Requeues failed jobs as a new generation. Token and generation continue from their last values: a worker of the old
+-- generation still matches nothing. A lease has an odd token; that of a job which its deadline ended is even already,
+-- and belongs to no lease. They have as much time as they had before, unless they are to keep their deadline.
 INSERT INTO holdfast_jobs (
     id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
     started_at, deadline_at, subject, version, trace, signals)

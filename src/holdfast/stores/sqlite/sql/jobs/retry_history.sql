@@ -1,4 +1,4 @@
--- Writes down what the ends and the forgotten stages told, so that the history stays as it was.
+-- Records the ends and the deleted stages, so that the history stays complete.
 INSERT INTO holdfast_job_events (job_id, at, kind, meta)
 SELECT job.id, job.last_attempt_at, 'processing', json_object('attempt', job.last_attempt, 'worker', job.leased_by)
   FROM json_each(:ids) AS wanted

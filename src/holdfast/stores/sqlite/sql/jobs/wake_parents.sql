@@ -1,4 +1,4 @@
--- Counts ends off from those who wait for them, and makes those ready that have nothing left to wait for.
+-- Delivers ends to the jobs that wait for them, and makes those ready that have nothing left to wait for.
 UPDATE holdfast_jobs AS job
    SET pending = max(job.pending - told.ends, 0),
        retry_after = CASE WHEN NOT job.waiting OR job.pending > told.ends THEN job.retry_after END,

@@ -1,4 +1,4 @@
--- The versions of stubs, by the primary key, all of which the stub knows.
+-- Deletes the versions of stubs, by the primary key: the stub has all of its columns.
 DELETE FROM holdfast_job_versions
  WHERE (owner, name, subject, version) IN (
            SELECT stub.owner, stub.name, stub.subject, stub.version

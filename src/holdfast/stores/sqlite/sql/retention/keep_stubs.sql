@@ -1,4 +1,4 @@
--- What stands for purged jobs as long as their key, or their version, is taken.
+-- Writes the stubs that stand for purged jobs as long as their key or version is taken.
 INSERT INTO holdfast_job_stubs (
     id, name, queue, owner, status, priority, attempt, last_attempt, generation, lease_token, created_at, queued_at,
     started_at, finished_at, timed_out_at, subject, version, trace, result, failure, stage, purged_at)
