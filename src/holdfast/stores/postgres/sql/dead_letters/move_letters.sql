@@ -6,9 +6,9 @@ WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), seen AS MATERIALIZED (
     SELECT letter.job_id
-      FROM unnest($1::uuid[], $2::integer[]) AS wanted (job_id, version)
+      FROM unnest($1::uuid[], $2::integer[]) AS requested (job_id, version)
       JOIN holdfast.dead_letters AS letter USING (job_id)
-     WHERE letter.version = wanted.version
+     WHERE letter.version = requested.version
        AND letter.state = ANY ($3::text[])
        AND ($14::text IS NULL
             OR letter.state <> 'validated'

@@ -11,7 +11,7 @@ WITH clock AS MATERIALIZED (
      WHERE queue = $2
        AND status = 'queued'
        AND retry_after IS NULL
-       -- What a worker has let out because it knows the name is left to those that know it.
+       -- A job that was released because some worker knows its name is left to the workers that know it.
        AND (let_out_by IS NULL OR $5::text[] IS NULL OR let_out_by NOT LIKE E'\n%' OR name = ANY ($5))
      ORDER BY priority DESC, created_at, id
      LIMIT $3

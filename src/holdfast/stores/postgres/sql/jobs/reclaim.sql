@@ -18,7 +18,7 @@ WITH clock AS MATERIALIZED (
 ), suspected AS MATERIALIZED (
     SELECT name
       FROM workers, clock
-     -- Values, not EXISTS: the planner would read all suspects to look up a few workers among them.
+     -- Values, not EXISTS: the planner would read all suspected jobs to look up a few workers among them.
      WHERE (SELECT true FROM holdfast.jobs AS suspect
              WHERE suspect.suspicion = 2 AND suspect.leased_by = workers.name LIMIT 1)
         OR (SELECT true FROM holdfast.lost_workers AS earlier
@@ -34,7 +34,7 @@ WITH clock AS MATERIALIZED (
     SELECT DISTINCT leased_by, clock.now
       FROM lost, clock
      WHERE suspicion = 2
-     ORDER BY leased_by  -- the same order for all who do this: else two could wait for each other
+     ORDER BY leased_by  -- one order for every session, so that two cannot deadlock
         ON CONFLICT (worker) DO UPDATE SET lost_at = excluded.lost_at
 ), back AS (
     UPDATE holdfast.jobs AS job

@@ -11,8 +11,8 @@ WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), failed AS (
     DELETE FROM holdfast.finished AS job
-     USING unnest($1::uuid[]) AS wanted (id)
-     WHERE job.id = wanted.id
+     USING unnest($1::uuid[]) AS requested (id)
+     WHERE job.id = requested.id
        AND job.status = 'failed'
        AND ($2::text IS NULL OR job.owner = $2)
        AND ($7::integer IS NULL OR job.generation = $7)

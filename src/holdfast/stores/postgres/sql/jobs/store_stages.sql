@@ -32,8 +32,8 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.stages (
         job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure,
         provider, number, brief_fingerprint)
-    -- A note and the result that overtook it may come in one batch: the result counts. Of two notes
-    -- the lower one does: it gives the attempt of the other back.
+    -- A batch may contain the note that a stage is under way and its result: the result counts. Of two notes the one
+    -- with the lower attempt counts: it returns the attempt of the other.
     SELECT DISTINCT ON (held.id, stage.name, stage.call)
            held.id, stage.name, stage.call, stage.status, stage.attempt, held.generation, held.lease_token,
            stage.fingerprint, clock.now, stage.result, stage.failure, stage.provider, held.stages,

@@ -17,4 +17,5 @@ WITH clock AS MATERIALIZED (
     RETURNING job.queue
 )
 SELECT (SELECT count(*) FROM let_out) AS jobs,
-       (SELECT count(pg_notify('holdfast', 'ready:' || queue)) FROM (SELECT DISTINCT queue FROM let_out) AS queues) AS told
+       (SELECT count(pg_notify('holdfast', 'ready:' || queue)) FROM (SELECT DISTINCT queue FROM let_out) AS queues)
+           AS notified

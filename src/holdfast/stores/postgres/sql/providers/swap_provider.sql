@@ -23,7 +23,7 @@ WITH clock AS MATERIALIZED (
       FROM swapped, clock, unnest($4::text[], $5::text[]) WITH ORDINALITY AS event (kind, meta, place)
      ORDER BY event.place
 ), forgotten AS (
-    -- Beyond the last thousand, nobody looks at what happened to a provider.
+    -- The last thousand events of a provider are kept.
     DELETE FROM holdfast.provider_events
      WHERE cardinality($4::text[]) > 0
        AND name = (SELECT name FROM swapped)

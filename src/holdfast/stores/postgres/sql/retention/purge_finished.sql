@@ -37,7 +37,7 @@ WITH age AS MATERIALIZED (
     DELETE FROM holdfast.finished AS job USING old WHERE job.id = old.id
     RETURNING job.*
 ), stubs AS (
-    -- What stands for a job as long as its key, or its version, is taken.
+    -- Stubs stand for jobs as long as their key or version is taken.
     INSERT INTO holdfast.job_stubs AS stub (
         id, name, queue, owner, status, priority, attempt, last_attempt, generation, lease_token, created_at, queued_at,
         started_at, finished_at, timed_out_at, subject, version, trace, result, failure, stage, purged_at)

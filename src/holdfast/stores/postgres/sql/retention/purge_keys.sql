@@ -24,7 +24,7 @@ WITH walked AS MATERIALIZED (
     DELETE FROM holdfast.job_keys AS taken
      USING old
      WHERE (taken.owner, taken.name, taken.key) = (old.owner, old.name, old.key)
-       AND taken.job_id = old.job_id  -- or the key is somebody else's by now
+       AND taken.job_id = old.job_id  -- otherwise another job has the key by now
     RETURNING taken.owner, taken.name, taken.key
 ), reached AS (
     (SELECT owner, name, key

@@ -2,5 +2,5 @@
 -- own.
 INSERT INTO holdfast_stages (job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at)
 SELECT job.id, '@restarted', '#' || job.generation, 'started', 0, job.generation, job.lease_token, '', :now
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_jobs AS job ON job.id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_jobs AS job ON job.id = requested.value

@@ -11,7 +11,7 @@ SELECT json_group_array(id),
          WHERE job.queue = :queue
            AND job.status = 'queued'
            AND job.retry_after IS NULL
-           -- What a worker has let out because it knows the name is left to those that know it.
+           -- A job that was released because some worker knows its name is left to the workers that know it.
            AND (job.let_out_by IS NULL OR :knows IS NULL OR job.let_out_by NOT LIKE char(10) || '%'
                 OR job.name IN (SELECT value FROM json_each(:knows)))
          ORDER BY job.priority DESC, job.created_at, job.id

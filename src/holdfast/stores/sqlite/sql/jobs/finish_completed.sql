@@ -11,5 +11,5 @@ SELECT job.id, job.name, job.queue, job.owner, 'completed', job.priority, job.at
        job.trace, want.value
   FROM json_each(:batch) AS want
  CROSS JOIN holdfast_jobs AS job ON job.id = substr(want.key, instr(want.key, ':') + 1)
- WHERE job.lease_token = CAST(want.key AS INTEGER)  -- the number that it begins with
+ WHERE job.lease_token = CAST(want.key AS INTEGER)  -- the number at the start of the key
    AND job.leased_by IS NOT NULL

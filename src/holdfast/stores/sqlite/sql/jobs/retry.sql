@@ -9,6 +9,6 @@ SELECT job.id, job.name, job.queue, job.owner, job.priority, job.generation + 1,
        CASE WHEN :same_deadline THEN job.deadline_at ELSE :now + (job.deadline_at - job.queued_at) END,
        job.subject, job.version, job.trace,
        (SELECT count(*) FROM holdfast_signals WHERE job_id = job.id)
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_finished AS job ON job.id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_finished AS job ON job.id = requested.value
  WHERE job.status = 'failed'
