@@ -51,7 +51,7 @@ class Process:
         return self._main  # referenced here, too: the tasks of a killed process must not be garbage-collected
 
     def stop(self) -> None:
-        """Stop running. Time goes on, without waiting for the threads of this process."""
+        """Stop running. Time continues, without waiting for the threads of this process."""
         self._stopped = True
         for answer in self.threads:
             self._loop.waits_no_more(answer)

@@ -95,7 +95,7 @@ class Simulation:
         return [supervisor.process for supervisor in self._world.supervisors] if here is None else [here]
 
     def _describe_wait(self, main: "asyncio.Task[Any]") -> Iterator[str]:
-        """Say where the test waits, and for which jobs it may be waiting."""
+        """Describe where the test waits, and for which jobs it may be waiting."""
         for frame in main.get_stack(limit=1):
             yield f"The test waits in {Path(frame.f_code.co_filename).name}, line {frame.f_lineno}."
         for job in self._world.loop.run_until_complete(self._unfinished()):

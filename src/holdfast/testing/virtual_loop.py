@@ -51,7 +51,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._settling: deque[asyncio.Future[None]] = deque()
 
     def time(self) -> float:
-        """Return the virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was created."""
         return self._now
 
     def readmit(self, handles: "list[asyncio.Handle]") -> None:

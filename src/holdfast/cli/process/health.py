@@ -172,7 +172,7 @@ def held_gauge(held: Mapping[Holder, int], declared: Iterable[str]) -> "Gauges":
 
 
 def letters_gauge(counts: Mapping[tuple[str, str], int]) -> "Gauges":
-    """Count dead letters by their state, whatever the jobs are named; a state without any is not forgotten."""
+    """Count dead letters by their state, over all job names; a state without any counts 0."""
     letters = Counter(dict.fromkeys(LetterState, 0))
     for (_, state), count in counts.items():
         letters[LetterState(state)] += count
