@@ -28,7 +28,9 @@ def main() -> int:
     jobs = _options().jobs
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    screen = Screen(_console())
+    console = Console(highlight=False)
+    console.width = min(console.width, WIDEST)
+    screen = Screen(console)
     screen.title(
         "Holdfast: a bad minute",
         f"{jobs:,} jobs call a provider that fails, their worker is killed {len(KILL_AT)} times, some fail for good "
@@ -61,12 +63,6 @@ async def _run(screen: Screen, folder: Path, *, jobs: int) -> int:
     if code == 0:
         screen.end(f"Every promise was kept, in {screen.seconds:.0f} seconds.", style="bold green")
     return code
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    console.width = min(console.width, WIDEST)
-    return console
 
 
 def _options() -> argparse.Namespace:

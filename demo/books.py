@@ -157,7 +157,7 @@ class Database:
             steps = connection.execute("SELECT job_id, state, at FROM holdfast_letter_steps ORDER BY seq")
             return Books(
                 jobs=[JobRow(*row) for row in connection.execute(_JOBS)],
-                stages=[_stage(*row) for row in stages],
+                stages=[StageRow(*row, _instant(at)) for *row, at in stages],
                 events=[EventRow(job_id, kind, json.loads(meta)) for job_id, kind, meta in events],
                 provider_events=[
                     ProviderEventRow(name, _instant(at), kind) for name, at, kind in provider_events
@@ -182,10 +182,6 @@ class Database:
 def _worker(pid: int) -> str:
     """Return the LIKE pattern of the name of the worker in process *pid*."""
     return f"%:{pid}:%"
-
-
-def _stage(job_id: str, name: str, status: str, attempt: int, stored_at: int) -> StageRow:
-    return StageRow(job_id, name, status, attempt, _instant(stored_at))
 
 
 def _instant(microseconds: int) -> datetime:

@@ -266,7 +266,8 @@ class Story:
         advice = await shop.advice.submit_many((number,) for number in range(ADVICE))
         self._deeds.besides |= {job.id: ("advise",) for job in advice}
         self._screen.report(f"An assistant answers every call with 503. {ADVICE} jobs need its advice.")
-        await self._until_open(shop)
+        while (await shop.hold.providers.show(ASSISTANT)).state != "open":
+            await self._pause()
         self._screen.report(
             f"After {_count(range(_asked(provider)), 'call')} its breaker is open: the jobs are held, "
             "and wait for it without a worker."
@@ -285,11 +286,6 @@ class Story:
             f"assistant has received {trials}, up to three after each cooldown of {COOLDOWN.seconds} s."
         )
         return frozenset(job.id for job in receipts)
-
-    async def _until_open(self, shop: Shop) -> None:
-        """Wait until the assistant's breaker is open."""
-        while (await shop.hold.providers.show(ASSISTANT)).state != "open":
-            await self._pause()
 
     async def _while_it_is_down(self, shop: Shop) -> None:
         """Wait until every job that has not ended is held, and two trials have failed."""
@@ -345,12 +341,9 @@ class Story:
             after = time.monotonic() - self._dead.pop(worker)
             self._screen.report(f"The leases of {worker.name} have expired, {after:.1f} s after its death.")
 
-    @property
-    def _logs(self) -> list[Path]:
-        return [self._operator_log, *(worker.output for worker in self._workers)]
-
     def _evidence(self, provider: Provider) -> Evidence:
         submitted = self._deeds.submitted
+        logs = [self._operator_log, *(worker.output for worker in self._workers)]
         return Evidence(
             submitted={job_id: order.stages for job_id, order in submitted.items()} | self._deeds.besides,
             keys={order.key: job_id for job_id, order in submitted.items()},
@@ -366,7 +359,7 @@ class Story:
             outage=self._deeds.outage,
             corrected=self._deeds.corrected,
             secrets=SECRETS,
-            logs=[line for log in self._logs for line in log.read_text(errors="replace").splitlines()],
+            logs=[line for log in logs for line in log.read_text(errors="replace").splitlines()],
         )
 
 

@@ -38,11 +38,10 @@ def job_from(row: Row) -> Job:
 def claims_from(rows: Iterable[Iterable[Any]]) -> list[Claim]:
     """Read claims from the columns of `claim`, which are in the order of the fields."""
     claims = map(Claim._make, rows)
-    return [claim if claim.held_by is None else _with_holder(claim) for claim in claims]
-
-
-def _with_holder(claim: Claim) -> Claim:
-    return claim._replace(held_by=Holder.parse(cast("str", claim.held_by)))
+    return [
+        claim if claim.held_by is None else claim._replace(held_by=Holder.parse(cast("str", claim.held_by)))
+        for claim in claims
+    ]
 
 
 def stage_from(row: Row) -> StageRow:

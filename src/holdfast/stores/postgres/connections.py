@@ -179,20 +179,15 @@ class Connections:
     def give_back(self, connection: "Connection", *, error: BaseException | None) -> None:
         """Accept a connection back; one with an error is closed, whatever its state."""
         if isinstance(error, TimeoutError):
-            self._close_idle()
+            # What silenced one connection has probably silenced the idle ones: each would cost another timeout,
+            # and leases would expire meanwhile.
+            idle, self._idle = self._idle, []
+            for other in idle:
+                other.terminate()
         if error is not None or self._closed:  # after the close it is too late to be closed with the others
             connection.terminate()
         else:
             self._idle.append(connection)
-
-    def _close_idle(self) -> None:
-        """Close all idle connections: what silenced one connection has probably silenced the others.
-
-        Each of them would cost another timeout, and leases would expire meanwhile.
-        """
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.terminate()
 
 
 class Loan:

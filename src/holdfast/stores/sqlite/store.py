@@ -326,7 +326,7 @@ class SqliteStore:
         return bytes.fromhex(row["redaction_key"])
 
     async def facts(self) -> dict[str, str]:
-        found = await self._reader.read(lambda connection: _facts(connection) | _file_facts(self._path))
+        found = await self._reader.read(lambda connection: _facts(connection, self._path))
         return {**found, "now": self._clock.now().isoformat()}
 
     def notify_taken(self, worker: str, queue: str) -> None:
@@ -343,12 +343,13 @@ def _bind(values: dict[str, Any], name: str, value: Any) -> str:
     return f":{name}"
 
 
-def _file_facts(path: str) -> dict[str, str]:
-    return {"file_mode": f"{stat.S_IMODE(Path(path).stat().st_mode):04o}"}
-
-
-def _facts(connection: sqlite3.Connection) -> dict[str, str]:
+def _facts(connection: sqlite3.Connection, path: str) -> dict[str, str]:
     levels = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
     [mode] = connection.execute("PRAGMA journal_mode").fetchone()
     [level] = connection.execute("PRAGMA synchronous").fetchone()
-    return {"server_version": sqlite3.sqlite_version, "journal_mode": mode, "synchronous": levels[level]}
+    return {
+        "server_version": sqlite3.sqlite_version,
+        "journal_mode": mode,
+        "synchronous": levels[level],
+        "file_mode": f"{stat.S_IMODE(Path(path).stat().st_mode):04o}",
+    }

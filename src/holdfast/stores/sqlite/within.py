@@ -42,7 +42,9 @@ async def lend(connection: Any, path: str, work: Work[T]) -> T:
             case Kind.SQLITE3:
                 return work(_begun(connection, _plain_rows(connection), path))
             case Kind.AIOSQLITE:
-                return await _beside_the_loop(lambda loop: _by_aiosqlite(connection, loop, path), work)
+                return await _beside_the_loop(
+                    lambda loop: _begun(connection, ByAiosqlite(connection, loop), path), work
+                )
             case Kind.DJANGO if connection.vendor == "sqlite":
                 return work(_by_django(connection, path))
             case _:
@@ -64,15 +66,11 @@ def _begun(driver: Any, runs: Runs, path: str) -> Runs:
             "pass a connection to that file"
         )
     if not driver.in_transaction:
-        if not _begins_by_itself(driver):
+        # Unless configured otherwise, the driver would begin a transaction before the first change.
+        if driver.isolation_level is None or getattr(driver, "autocommit", None) is True:
             raise no_transaction("execute BEGIN IMMEDIATE first")
         runs.execute("BEGIN IMMEDIATE")
     return runs
-
-
-def _begins_by_itself(driver: Any) -> bool:
-    """Whether the driver begins a transaction before the first change; it does so unless configured otherwise."""
-    return driver.isolation_level is not None and getattr(driver, "autocommit", None) is not True
 
 
 def _by_django(connection: Any, path: str) -> Runs:
@@ -124,10 +122,6 @@ class Fetched:
 
     def fetchone(self) -> Any:
         return next(self._rows, None)
-
-
-def _by_aiosqlite(connection: Any, loop: asyncio.AbstractEventLoop, path: str) -> Runs:
-    return _begun(connection, ByAiosqlite(connection, loop), path)
 
 
 async def _beside_the_loop(make: Callable[[asyncio.AbstractEventLoop], Runs], work: Work[T]) -> T:

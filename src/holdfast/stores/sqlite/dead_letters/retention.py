@@ -128,7 +128,8 @@ def _kept_one(connection: sqlite3.Connection, job_id: str) -> Kept | None:
     if not letters:
         return None
     jobs = _rows(connection, "kept_job", job_id)
-    kept = Kept(letters[0], _rows(connection, "letter_steps", job_id), _original_args(connection, job_id))
+    steps, original = _rows(connection, "letter_steps", job_id), _rows(connection, "original_args", job_id)
+    kept = Kept(letters[0], steps, original[0]["args"] if original else None)
     if not jobs:
         return kept
     return kept._replace(
@@ -142,11 +143,6 @@ def _kept_one(connection: sqlite3.Connection, job_id: str) -> Kept | None:
     )
 
 
-def _original_args(connection: sqlite3.Connection, job_id: str) -> str | None:
-    found = _rows(connection, "original_args", job_id)
-    return found[0]["args"] if found else None
-
-
 def _rows(connection: sqlite3.Connection, statement: str, job_id: str) -> list[dict[str, Any]]:
     rows = connection.execute(SQL[statement], {"id": job_id, "owner": None})
     with closing(rows):
@@ -158,18 +154,14 @@ def _forget(connection: sqlite3.Connection, seen: Sequence[Seen], now: int) -> l
     ids = [row["job_id"] for row in connection.execute(SQL["letters_to_forget"], as_seen)]
     named = {"ids": json.dumps(ids), "owner": None, "generation": None}
     failed = [row["id"] for row in connection.execute(SQL["failed_jobs"], named)]
-    _keep_facts(connection, [row["job_id"] for row in connection.execute(SQL["unnotified_jobs"], named)])
+    unnotified = [row["job_id"] for row in connection.execute(SQL["unnotified_jobs"], named)]
+    for job_id in unnotified:  # they are notified without their letter
+        [letter] = _rows(connection, "letter", job_id)
+        connection.execute(SQL["keep_facts"], {"id": job_id, "facts": facts_from(letter)})
     for statement in (*OF_A_LETTER, "forget_tickets", "forget_original_args"):
         connection.execute(SQL[statement], named)
     _forget_jobs(connection, failed, now)
     return ids
-
-
-def _keep_facts(connection: sqlite3.Connection, job_ids: Sequence[str]) -> None:
-    """Keep the facts that the pending notifications of letters to be deleted need."""
-    for job_id in job_ids:
-        [letter] = _rows(connection, "letter", job_id)
-        connection.execute(SQL["keep_facts"], {"id": job_id, "facts": facts_from(letter)})
 
 
 def _forget_jobs(connection: sqlite3.Connection, job_ids: Sequence[str], now: int) -> None:
