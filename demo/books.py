@@ -157,7 +157,10 @@ class Database:
             steps = connection.execute("SELECT job_id, state, at FROM holdfast_letter_steps ORDER BY seq")
             return Books(
                 jobs=[JobRow(*row) for row in connection.execute(_JOBS)],
-                stages=[StageRow(*row, _instant(at)) for *row, at in stages],
+                stages=[
+                    StageRow(job_id, name, status, attempt, _instant(at))
+                    for job_id, name, status, attempt, at in stages
+                ],
                 events=[EventRow(job_id, kind, json.loads(meta)) for job_id, kind, meta in events],
                 provider_events=[
                     ProviderEventRow(name, _instant(at), kind) for name, at, kind in provider_events
