@@ -1,6 +1,6 @@
 """Watch a shop survive a bad minute. Exit code 0 means that every promise was kept.
 
-Everything happens on this machine, in a temporary folder, and ends by itself.
+Everything runs on this machine, in a temporary folder, for about a minute.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from demo.screen import WIDEST, Screen
 from demo.story import KILL_AT, Story
 
 FEWEST, MOST = 50, 1_500
-"""With fewer jobs some of the provider's faults would not come up; with more they would not end in time."""
+"""With fewer jobs some of the provider's faults would not occur; with more they would not end in time."""
 
 
 def main() -> int:
@@ -28,7 +28,9 @@ def main() -> int:
     jobs = _options().jobs
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    screen = Screen(_console())
+    console = Console(highlight=False)
+    console.width = min(console.width, WIDEST)
+    screen = Screen(console)
     screen.title(
         "Holdfast: a bad minute",
         f"{jobs:,} jobs call a provider that fails, their worker is killed {len(KILL_AT)} times, some fail for good "
@@ -37,9 +39,9 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     code = 1
     try:
-        code = asyncio.run(_told(screen, folder, jobs=jobs))
+        code = asyncio.run(_run(screen, folder, jobs=jobs))
     except DemoError as error:
-        screen.end(f"The demo could not go on. {error}", style="red")
+        screen.end(f"The demo could not continue. {error}", style="red")
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = 130
         screen.end("Stopped. All processes of the demo have ended.")
@@ -51,7 +53,7 @@ def main() -> int:
     return code
 
 
-async def _told(screen: Screen, folder: Path, *, jobs: int) -> int:
+async def _run(screen: Screen, folder: Path, *, jobs: int) -> int:
     loop, story = asyncio.get_running_loop(), asyncio.current_task()
     assert story is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -63,15 +65,9 @@ async def _told(screen: Screen, folder: Path, *, jobs: int) -> int:
     return code
 
 
-def _console() -> Console:
-    console = Console(highlight=False)
-    console.width = min(console.width, WIDEST)
-    return console
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    parser.add_argument("--jobs", type=_jobs, default=1_000, metavar="N", help="how many orders come in")
+    parser.add_argument("--jobs", type=_jobs, default=1_000, metavar="N", help="number of orders")
     return parser.parse_args()
 
 

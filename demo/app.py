@@ -1,10 +1,10 @@
 """The application: a shop whose orders are jobs, and whose stages call a provider that fails.
 
-Orders see to themselves: each tries again when its own call has failed. Advice is asked of the assistant, a
-provider that the shop has declared: when that is down, nobody asks it, and whoever wants advice is held.
+A stage of an order is retried when its own call has failed. Advice comes from the assistant, a provider that the
+shop declares: when that is down, it is not called, and the jobs that need it are held.
 
-This is all that a program has to write to get what the demo shows. There is no retry loop in it, no
-state to save and nothing that knows about crashes.
+This is all the code that an application needs for what the demo shows: no retry loop, no state to save, and
+no handling of crashes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,10 +21,10 @@ BUDGET = 8
 
 ASSISTANT = "assistant"
 API_KEY = "sk-demo-" + "1f2e3d4c5b6a7980"
-"""What the provider wants to see with every call. It stands in the URL, and so in the client's errors."""
+"""The provider requires it with every call. It is in the URL, and so in the client's errors."""
 
 COOLDOWN = timedelta(seconds=2)
-"""How long the assistant is left alone when it is down; usually that is half a minute."""
+"""How long the breaker of the assistant stays open before trials; the default is 30 seconds."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Shop:
 
 
 Effect = Callable[..., Awaitable[str]]
-"""Has something done outside, under the key of whoever asks for it, and gives the id of what was done."""
+"""Calls the provider with the key of the running stage, and returns the id of the effect."""
 
 
 def open_shop(database_url: str, provider_url: str, *, logger: Logger | None = None) -> Shop:
@@ -50,14 +50,14 @@ def open_shop(database_url: str, provider_url: str, *, logger: Logger | None = N
 
 
 def _effects(provider_url: str) -> Effect:
-    # The client makes no retries of its own, and no proxy stands between us and the loopback interface.
+    # The client makes no retries of its own, and uses no proxy for the loopback interface.
     provider = httpx.AsyncClient(base_url=provider_url, timeout=10, trust_env=False)
 
     async def effect(name: str, *, order: int, **details: object) -> str:
         key = {"Idempotency-Key": current().key}
-        wanted = {"api_key": API_KEY, "customer": f"customer-{order}@example.org"}
+        params = {"api_key": API_KEY, "customer": f"customer-{order}@example.org"}
         body = {"order": order, **details}
-        answer = await provider.post(f"/effects/{name}", params=wanted, json=body, headers=key)
+        answer = await provider.post(f"/effects/{name}", params=params, json=body, headers=key)
         answer.raise_for_status()
         return str(answer.json()["id"])
 

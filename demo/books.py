@@ -1,4 +1,4 @@
-"""What the database says, read by plain SQL: nothing here asks the library what it believes."""
+"""The contents of the database, read by plain SQL, independently of the library."""
 
 import json
 import sqlite3
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_FIGURES = """
+_JOB_COUNTS = """
 SELECT (SELECT count(*) FROM holdfast_jobs WHERE leased_by LIKE :living),
        (SELECT count(*) FROM holdfast_jobs WHERE leased_by NOT LIKE :living),
        (SELECT count(*) FROM holdfast_jobs WHERE status = 'queued' AND retry_after IS NULL),
@@ -26,7 +26,7 @@ SELECT id, status, attempt, generation, result FROM holdfast_finished
 """
 
 
-_TOLD = """
+_FAILURE_TEXTS = """
 SELECT failure || ifnull(evidence, '') || ifnull(notes, '') FROM holdfast_dead_letters
  UNION ALL
 SELECT reason || meta FROM holdfast_letter_steps
@@ -37,8 +37,8 @@ SELECT meta FROM holdfast_job_events
 """
 
 
-class Figures(NamedTuple):
-    """Where the jobs are at one moment, and how many retries there were; *orphaned* ones have a dead worker."""
+class JobCounts(NamedTuple):
+    """The number of jobs in each state at one moment, and of retries; *orphaned* jobs have a dead worker."""
 
     running: int
     orphaned: int
@@ -74,7 +74,7 @@ class StageRow(NamedTuple):
     stored_at: datetime
 
 
-class GateRow(NamedTuple):
+class ProviderEventRow(NamedTuple):
     """An entry in the history of a provider: its breaker opened, or closed, or a trial has ended."""
 
     name: str
@@ -91,7 +91,7 @@ class EventRow(NamedTuple):
 
 
 class LetterRow(NamedTuple):
-    """A dead letter: how far its repair has come, how often it was replayed, and whether its input was corrected."""
+    """A dead letter: the state of its repair, the number of replays, and whether its input was corrected."""
 
     job_id: str
     state: str
@@ -111,32 +111,32 @@ class StepRow(NamedTuple):
 class Books:
     """Everything that the database holds at one moment.
 
-    *keys* tells which job each key stands for, *told* is all that letters and histories say of failures.
+    *keys* maps each key to its job; *failure_texts* are all texts of letters and histories about failures.
     """
 
     jobs: list[JobRow]
     stages: list[StageRow]
     events: list[EventRow]
-    gates: list[GateRow]
+    provider_events: list[ProviderEventRow]
     keys: Mapping[str, str]
     letters: list[LetterRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    failure_texts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """The file in which the jobs live, seen by a reader who cannot change it."""
+    """The file with the jobs, opened read-only."""
 
     path: Path
 
-    def figures(self, *, living: int) -> Figures:
-        """Count; only what the process *living* holds is running."""
+    def job_counts(self, *, living: int) -> JobCounts:
+        """Count the jobs; only those that the process *living* holds are running."""
         with self._snapshot() as connection:
-            return Figures(*connection.execute(_FIGURES, {"living": _worker(living)}).fetchone())
+            return JobCounts(*connection.execute(_JOB_COUNTS, {"living": _worker(living)}).fetchone())
 
     def held_by(self, pid: int) -> frozenset[str]:
-        """Name the jobs that the worker process *pid* holds, be it alive or dead."""
+        """Return the jobs that the worker process *pid* holds, alive or dead."""
         with self._snapshot() as connection:
             rows = connection.execute("SELECT id FROM holdfast_jobs WHERE leased_by LIKE ?", [_worker(pid)])
             return frozenset(job_id for (job_id,) in rows)
@@ -148,23 +148,30 @@ class Database:
                 "SELECT job_id, name, status, attempt, stored_at FROM holdfast_stages"
             )
             events = connection.execute("SELECT job_id, kind, meta FROM holdfast_job_events ORDER BY seq")
-            gates = connection.execute("SELECT name, at, kind FROM holdfast_provider_events ORDER BY seq")
+            provider_events = connection.execute(
+                "SELECT name, at, kind FROM holdfast_provider_events ORDER BY seq"
+            )
             letters = connection.execute(
                 "SELECT job_id, state, replays, corrected FROM holdfast_dead_letters"
             )
             steps = connection.execute("SELECT job_id, state, at FROM holdfast_letter_steps ORDER BY seq")
             return Books(
                 jobs=[JobRow(*row) for row in connection.execute(_JOBS)],
-                stages=[_stage(*row) for row in stages],
+                stages=[
+                    StageRow(job_id, name, status, attempt, _instant(at))
+                    for job_id, name, status, attempt, at in stages
+                ],
                 events=[EventRow(job_id, kind, json.loads(meta)) for job_id, kind, meta in events],
-                gates=[GateRow(name, _instant(at), kind) for name, at, kind in gates],
+                provider_events=[
+                    ProviderEventRow(name, _instant(at), kind) for name, at, kind in provider_events
+                ],
                 keys=dict(connection.execute("SELECT key, job_id FROM holdfast_job_keys")),
                 letters=[
                     LetterRow(job_id, state, replays, bool(corrected))
                     for job_id, state, replays, corrected in letters
                 ],
                 steps=[StepRow(job_id, state, _instant(at)) for job_id, state, at in steps],
-                told=[text for (text,) in connection.execute(_TOLD)],
+                failure_texts=[text for (text,) in connection.execute(_FAILURE_TEXTS)],
             )
 
     @contextmanager
@@ -176,12 +183,8 @@ class Database:
 
 
 def _worker(pid: int) -> str:
-    """What the name of the worker in process *pid* looks like."""
+    """Return the LIKE pattern of the name of the worker in process *pid*."""
     return f"%:{pid}:%"
-
-
-def _stage(job_id: str, name: str, status: str, attempt: int, stored_at: int) -> StageRow:
-    return StageRow(job_id, name, status, attempt, _instant(stored_at))
 
 
 def _instant(microseconds: int) -> datetime:

@@ -1,6 +1,6 @@
 """What was promised, and what happened: each promise is one function of the evidence.
 
-A promise that was never put to the test does not hold here: a run in which nobody was killed shows nothing about kills.
+A promise that was not tested counts as broken: a run in which no worker was killed shows nothing about kills.
 """
 
 import json
@@ -14,10 +14,10 @@ from holdfast_simulator import Entry
 
 RAMP_FIRST = 3
 RAMP_EVERY = timedelta(seconds=2)
-"""How many held jobs go out when a provider is back, and how long it takes until twice as many follow."""
+"""The number of held jobs that are released first when a provider is back, and the time after which it doubles."""
 
 MASK = re.compile(r"\[[a-z]+:[0-9a-f]{8}…\]")
-"""What stands in the place of a secret: what it was, and a hash that nobody can reverse."""
+"""What replaces a secret: its kind, and a keyed hash."""
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -31,7 +31,7 @@ def findings(evidence: Evidence) -> list[Finding]:
         dead_letters_are_repaired,
         the_others_wait_for_the_canary,
         replays_go_on_where_it_failed,
-        dead_letters_tell_no_secret,
+        dead_letters_contain_no_secret,
         finished_stages_stay_finished,
         the_same_key_is_the_same_job,
         attempts_stay_within_budget,
@@ -49,7 +49,7 @@ def exit_code(found: Iterable[Finding]) -> int:
 
 
 def every_job_completes(evidence: Evidence) -> Finding:
-    """What was submitted comes to its good end."""
+    """Every job that was submitted completes."""
     undone = evidence.submitted.keys() - evidence.completed
     submitted = len(evidence.submitted)
     return finding(
@@ -61,7 +61,7 @@ def every_job_completes(evidence: Evidence) -> Finding:
 
 
 def no_job_is_lost(evidence: Evidence) -> Finding:
-    """The database knows each job that was acknowledged, and no others."""
+    """The database has each job that was acknowledged, and no others."""
     known, submitted = Counter(row.id for row in evidence.books.jobs), Counter(evidence.submitted)
     lost = evidence.submitted.keys() - known.keys()
     return finding(
@@ -89,15 +89,15 @@ def results_are_what_took_place(evidence: Evidence) -> Finding:
     effects = {
         place_of(entry.key): entry.effect_id for entry in evidence.calls if entry.effect_id is not None
     }
-    told = {row.id: json.loads(row.result or "null") for row in evidence.books.jobs}
+    results = {row.id: json.loads(row.result or "null") for row in evidence.books.jobs}
     wrong = {
         job_id
         for job_id in evidence.completed & evidence.submitted.keys()
-        if told[job_id] != [effects.get(Place(job_id, stage)) for stage in evidence.submitted[job_id]]
+        if results[job_id] != [effects.get(Place(job_id, stage)) for stage in evidence.submitted[job_id]]
     }
     missing, stray = evidence.expected - effects.keys(), effects.keys() - evidence.expected
     return finding(
-        "Results tell what took place",
+        "Results name what took place",
         f"missing effects {len(missing)}, stray {len(stray)}, wrong results {len(wrong)}",
         wrong | missing | stray,
         tested=effects,
@@ -105,7 +105,7 @@ def results_are_what_took_place(evidence: Evidence) -> Finding:
 
 
 def kills_cost_no_job(evidence: Evidence) -> Finding:
-    """What a killed worker held was taken up by another, and completed."""
+    """The jobs of a killed worker were reclaimed, and completed."""
     held = frozenset().union(*(kill.held for kill in evidence.kills))
     reclaimed = {row.job_id for row in evidence.books.events if row.meta.get("reason") == "lease lost"}
     dropped = held - (evidence.completed & reclaimed)
@@ -136,7 +136,7 @@ def dead_letters_are_repaired(evidence: Evidence) -> Finding:
 
 
 def the_others_wait_for_the_canary(evidence: Evidence) -> Finding:
-    """Of many letters one is replayed alone; the provider hears of no other before that job has completed."""
+    """Of many letters one is replayed alone; the provider gets no call of another before that job has completed."""
     calls = [entry for entry in evidence.calls if generation_of(entry.key) > 1]
     canary = min(calls, key=lambda entry: entry.at, default=None)
     first = place_of(canary.key).job_id if canary else ""
@@ -177,11 +177,11 @@ def replays_go_on_where_it_failed(evidence: Evidence) -> Finding:
     )
 
 
-def dead_letters_tell_no_secret(evidence: Evidence) -> Finding:
-    """The provider's key and its customers' addresses stood in every error, and stand in no letter and no log."""
-    in_letters = [text for text in evidence.books.told if _gives_away(text, evidence.secrets)]
-    in_logs = [line for line in evidence.logs if _gives_away(line, evidence.secrets)]
-    masked = sum(len(MASK.findall(text)) for text in evidence.books.told)
+def dead_letters_contain_no_secret(evidence: Evidence) -> Finding:
+    """The provider's key and its customers' addresses were in every error, and are in no letter and no log."""
+    in_letters = [text for text in evidence.books.failure_texts if _contains_secret(text, evidence.secrets)]
+    in_logs = [line for line in evidence.logs if _contains_secret(line, evidence.secrets)]
+    masked = sum(len(MASK.findall(text)) for text in evidence.books.failure_texts)
     return finding(
         "Dead letters keep secrets",
         f"secrets in dead letters {len(in_letters)}, in log lines {len(in_logs)}; masked {masked:,}",
@@ -190,7 +190,7 @@ def dead_letters_tell_no_secret(evidence: Evidence) -> Finding:
     )
 
 
-def _gives_away(text: str, secrets: Sequence[str]) -> bool:
+def _contains_secret(text: str, secrets: Sequence[str]) -> bool:
     return any(secret in text for secret in secrets)
 
 
@@ -211,7 +211,7 @@ def finished_stages_stay_finished(evidence: Evidence) -> Finding:
 
 
 def the_same_key_is_the_same_job(evidence: Evidence) -> Finding:
-    """A second submission under the same keys gave the same jobs, and the provider heard nothing of it."""
+    """A second submission under the same keys returned the same jobs, and the provider got no call."""
     other = {key for key, job_id in evidence.keys.items() if evidence.again.get(key) != job_id}
     unknown = {key for key, job_id in evidence.keys.items() if evidence.books.keys.get(key) != job_id}
     late = [entry for entry in evidence.calls if evidence.again and entry.number > evidence.calls_before]
@@ -225,7 +225,7 @@ def the_same_key_is_the_same_job(evidence: Evidence) -> Finding:
 
 
 def attempts_stay_within_budget(evidence: Evidence) -> Finding:
-    """No stage was tried more often than it may be: by the provider's count, and by the database's."""
+    """No stage had more attempts than allowed: by the provider's count, and by the database's."""
     tried = Counter(str(entry.key) for entry in evidence.calls)
     over: set[object] = {key for key, count in tried.items() if count > evidence.budget}
     over |= {row.id for row in evidence.books.jobs if row.attempt > evidence.budget}
@@ -240,17 +240,17 @@ def attempts_stay_within_budget(evidence: Evidence) -> Finding:
 
 
 def waits_that_were_asked_for_are_kept(evidence: Evidence) -> Finding:
-    """After a 429 with `Retry-After` the provider does not hear of that job before the time is over."""
+    """After a 429 with `Retry-After` the provider gets no call of that job before the time is over."""
     retries = sum(row.kind == "retry" for row in evidence.books.events)
     calls: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry in sorted(evidence.calls, key=lambda entry: entry.at):
         calls[place_of(entry.key).job_id].append(entry)
     asked, early = 0, set[str]()
-    for job_id, heard in calls.items():
-        for entry, following in zip(heard, [*heard[1:], None], strict=True):
+    for job_id, received in calls.items():
+        for entry, following in zip(received, [*received[1:], None], strict=True):
             if entry.status == 429:
                 asked += 1
-                if following is not None and _too_early(entry.at, following.at, evidence.retry_after):
+                if following is not None and following.at - entry.at < evidence.retry_after:
                     early.add(job_id)
     seconds = f"{evidence.retry_after.total_seconds():g} s"
     return finding(
@@ -262,10 +262,10 @@ def waits_that_were_asked_for_are_kept(evidence: Evidence) -> Finding:
 
 
 def held_jobs_spend_no_attempt(evidence: Evidence) -> Finding:
-    """Once its breaker is open, a sick provider hears of trials alone, and those cost no attempt.
+    """Once its breaker is open, a failing provider gets only trial calls, and those cost no attempt.
 
     By the database, a stage took one attempt more than its job had retries; and there were as many retries as
-    calls that failed when it opened. Half a cooldown later nobody is under way any more, and no trial has begun yet.
+    calls that failed when it opened. Half a cooldown later no call is in flight any more, and no trial has begun yet.
     """
     failed = [entry.at for entry in _calls_of_outage(evidence) if entry.status == 503]
     opened = _instants(evidence, "opened")
@@ -286,7 +286,7 @@ def held_jobs_spend_no_attempt(evidence: Evidence) -> Finding:
 
 
 def other_work_goes_on(evidence: Evidence) -> Finding:
-    """What does not call the sick provider is done while that is down, behind the jobs that are held."""
+    """Jobs that do not call the failing provider complete while it is down, although they were submitted later."""
     outage, opened = evidence.outage, _instants(evidence, "opened")
     done = {
         row.job_id
@@ -313,10 +313,10 @@ def the_backlog_goes_out_in_a_ramp(evidence: Evidence) -> Finding:
         if called > RAMP_FIRST * (2 ** (number + 1) - 1):
             over.add(f"{called} calls within {(number + 1) * RAMP_EVERY.seconds} s")
     again = {"opened again" for at in _instants(evidence, "opened") if closed and at > closed[0]}
-    told = ", ".join(str(steps[number]) for number in range(max(steps, default=-1) + 1))
+    per_step = ", ".join(str(steps[number]) for number in range(max(steps, default=-1) + 1))
     return finding(
         "The backlog goes out in a ramp",
-        f"calls in each {RAMP_EVERY.seconds} s {told}; opened again {len(again)}",
+        f"calls in each {RAMP_EVERY.seconds} s {per_step}; opened again {len(again)}",
         over | again,
         tested=len(later) > RAMP_FIRST,
     )
@@ -328,10 +328,6 @@ def _calls_of_outage(evidence: Evidence) -> list[Entry]:
 
 
 def _instants(evidence: Evidence, kind: str) -> list[datetime]:
-    """When something happened to the provider that was broken."""
+    """Return the times of events of the provider that was broken."""
     name = evidence.outage.provider if evidence.outage else None
-    return [row.at for row in evidence.books.gates if (row.name, row.kind) == (name, kind)]
-
-
-def _too_early(asked_at: datetime, came_at: datetime, wait: timedelta) -> bool:
-    return came_at - asked_at < wait
+    return [row.at for row in evidence.books.provider_events if (row.name, row.kind) == (name, kind)]

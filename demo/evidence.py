@@ -1,7 +1,7 @@
-"""What the promises are checked against, and how a verdict looks.
+"""The evidence for the promises, and the findings.
 
 The evidence is the provider's own log of calls, the rows of the database, and what the demo itself did: what it
-submitted, whom it killed, what it brought back.
+submitted, killed and replayed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Kill(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """What the demo did to a provider: jobs that called it, jobs that ran beside them, and when it was healed."""
+    """What the demo did to a provider: jobs that called it, jobs that ran meanwhile, and when it recovered."""
 
     provider: str
     cooldown: timedelta
@@ -44,8 +44,8 @@ class Evidence:
     *submitted* maps each job to the stages it has to go through, *keys* each key to the job that the
     first submission got, *again* to the one that the second got. *calls_before* is how many calls there
     were when the second submission began. *kills_planned* is how many kills the demo set out to make.
-    *outage* is there if a provider was broken. *replayed* are the jobs whose dead letters went back to work, and
-    *corrected* those of them with other input. *secrets* may stand in no dead letter, and in no line of *logs*.
+    *outage* is set if a provider was broken. *replayed* are the jobs whose dead letters were replayed, and
+    *corrected* those of them with other input. *secrets* must not be in a dead letter or in a line of *logs*.
     """
 
     submitted: Mapping[str, tuple[str, ...]]
@@ -76,7 +76,7 @@ class Evidence:
 
 
 class Finding(NamedTuple):
-    """A promise beside what happened; *culprits* names what broke it."""
+    """A promise and what happened; *culprits* is what broke it."""
 
     promise: str
     happened: str
@@ -85,8 +85,8 @@ class Finding(NamedTuple):
 
 
 def finding(promise: str, happened: str, culprits: Iterable[object], *, tested: object = True) -> Finding:
-    """Judge: a promise is kept if it was *tested*, and nobody has broken it."""
-    named = tuple(sorted(":".join(one) if isinstance(one, tuple) else str(one) for one in culprits))
+    """Return the finding: a promise holds if it was *tested*, and there are no *culprits*."""
+    named = tuple(sorted(":".join(each) if isinstance(each, tuple) else str(each) for each in culprits))
     return Finding(promise, happened, bool(tested) and not named, named)
 
 
@@ -101,6 +101,6 @@ def place_of(key: str | None) -> Place:
 
 
 def generation_of(key: str | None) -> int:
-    """Read from a call's key whether the job was brought back before: the first generation is 1."""
+    """Read the generation of the job from a call's key: the first is 1, and each replay adds one."""
     parts = (key or "").split(":")
     return int(parts[1]) if len(parts) > 1 else 0

@@ -1,37 +1,37 @@
-"""The orders that the shop takes in: always the same ones for the same number of them."""
+"""The orders of the shop: always the same ones for the same number of them."""
 
 from dataclasses import dataclass
 
 UNSERVED = "Port Ellen"
-"""The place that the provider cannot ship to, until somebody repairs it."""
+"""The place that the provider cannot ship to, until it is repaired."""
 
 PLACES = ("Bergen", "Cork", "Gdynia", "Porto")
 
 SLIP = 11
 MISSPELT, MEANT = "Prto", "Porto"
-"""The order whose destination nobody knows, since somebody has misspelt it, and the place that was meant."""
+"""The number of the order with a misspelt destination, its destination, and the place that was meant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a customer wants. Without a destination there is nothing to ship: it is a download."""
+    """An order of a customer. Without a destination there is nothing to ship: it is a download."""
 
     number: int
     destination: str | None
 
     @property
     def key(self) -> str:
-        """What makes a second submission of the order the same job."""
+        """The idempotency key of the order."""
         return f"order-{self.number}"
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that the order goes through, each of which has one effect outside."""
+        """The stages of the order, each of which has one effect at the provider."""
         return ("charge", "notify") if self.destination is None else ("charge", "ship", "notify")
 
 
 def orders(count: int) -> list[Order]:
-    """Make *count* orders: a third are downloads, one in seventy-five is for the unserved place, one has a slip.
+    """Return *count* orders: a third are downloads, one in seventy-five is for the unserved place, one is misspelt.
 
     >>> [order.destination for order in orders(11)][5:]
     [None, 'Port Ellen', 'Bergen', None, 'Gdynia', 'Prto']

@@ -24,12 +24,12 @@ LEASE = "5 s"
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Child:
-    """A process of ours, whose output goes to a file."""
+    """A child process, whose output goes to a file."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -49,7 +49,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us: we end our children ourselves
+                start_new_session=True,  # Ctrl-C must reach the demo alone, which ends its children
             )
         return cls(name, process, output)
 
@@ -76,7 +76,7 @@ class Child:
         self.ensure_alive()
         self.process.kill()
         if self.process.wait(STOP_WITHIN) != -signal.SIGKILL:
-            raise DemoError(f"{self.name} ended by itself before it could be killed: {self.last_words()}")
+            raise DemoError(f"{self.name} ended before it could be killed: {self.last_words()}")
 
     def stop(self) -> int:
         """Send SIGTERM, wait for the end and return the exit code."""
@@ -95,7 +95,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Provider:
-    """The flaky provider: a process with a log of what truly took place."""
+    """The flaky provider: a process with a log of its effects."""
 
     child: Child
     url: str
@@ -121,7 +121,7 @@ class Provider:
         self.child.__exit__()
 
     def follow(self, script: Script) -> None:
-        """Make it behave as *script* says from now on; what it has done it remembers."""
+        """Make it follow *script* from now on; its effects and its log are kept."""
         with httpx.Client(base_url=self.url, trust_env=False, timeout=5) as client:
             client.put("/_control/script", content=script.dumps()).raise_for_status()
 
@@ -148,7 +148,7 @@ def _address(child: Child) -> str:
     give_up_at = time.monotonic() + START_WITHIN
     while time.monotonic() < give_up_at:
         child.ensure_alive()
-        if told := re.search(r"listening on (\S+)\n", child.output.read_text()):
-            return told[1]
+        if found := re.search(r"listening on (\S+)\n", child.output.read_text()):
+            return found[1]
         time.sleep(0.02)
     raise DemoError(f"{child.name} did not start within {START_WITHIN:g} s")

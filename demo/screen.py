@@ -1,4 +1,4 @@
-"""What a person sees: a story with a bar on a terminal, the same story in plain lines in a pipe."""
+"""The output of the demo: lines with a progress bar on a terminal, plain lines in a pipe."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from demo.books import Figures
+from demo.books import JobCounts
 from demo.evidence import Finding
 
 WIDEST = 110
@@ -20,7 +20,7 @@ MARGIN = 2
 
 
 class Screen:
-    """Tells the story. Every line of it bears the seconds since the beginning."""
+    """Prints the steps of the demo. Every line has the seconds since the beginning."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -29,22 +29,22 @@ class Screen:
 
     @property
     def seconds(self) -> float:
-        """How long the story takes so far."""
+        """The seconds since the beginning."""
         return time.monotonic() - self._began
 
     def title(self, text: str, promise: str) -> None:
-        """Begin."""
+        """Print the title."""
         self._console.print()
         self._console.print(_indented(Text(text, style="bold")))
         self._console.print(_indented(Text(promise, style="dim")))
 
     def act(self, number: int, headline: str) -> None:
-        """Begin a part of the story."""
+        """Print the headline of a part."""
         self._console.print()
         self._console.print(_indented(Text.assemble((f"{number}  ", "cyan"), (headline, "bold"))))
 
-    def tell(self, text: str, *, style: str = "") -> None:
-        """Say what happens now."""
+    def report(self, text: str, *, style: str = "") -> None:
+        """Print what happens now."""
         line = Table.grid(padding=(0, 2))
         line.add_column(width=8, justify="right", no_wrap=True, style="dim")
         line.add_column(overflow="fold")
@@ -52,7 +52,7 @@ class Screen:
         self._console.print(line)
 
     def table(self, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-        """Show a few rows inside the story."""
+        """Print a small table."""
         table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
         for column in columns:
             table.add_column(column)
@@ -62,7 +62,7 @@ class Screen:
 
     @contextmanager
     def bar(self, total: int) -> "Iterator[Bar]":
-        """Show how far the jobs are, below the story, while the block runs."""
+        """Show the progress of the jobs, below the lines, while the block runs."""
         if not self._live:
             yield PlainBar(self, total)
             return
@@ -76,7 +76,7 @@ class Screen:
             yield LiveBar(progress, progress.add_task("", total=total, doing=""))
 
     def verdict(self, found: Iterable[Finding]) -> None:
-        """Show what was promised beside what happened, and name what broke a promise."""
+        """Print each promise with what happened, and what broke a promise."""
         table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
         table.add_column("Promised", no_wrap=True)
         table.add_column("Happened")
@@ -89,58 +89,58 @@ class Screen:
                 broken.append(finding)
         self._console.print(_indented(table))
         for finding in broken:
-            some = ", ".join(finding.culprits[:3]) or "it was not put to the test"
+            some = ", ".join(finding.culprits[:3]) or "it was not tested"
             self._console.print(_indented(Text(f"{finding.promise}: {some}", style="red")))
 
     def end(self, text: str, *, style: str = "") -> None:
-        """Say the last word."""
+        """Print the last line."""
         self._console.print(_indented(Text.from_markup(text, style=style)))
         self._console.print()
 
 
 class Bar:
-    """Follows the figures."""
+    """The progress of the jobs."""
 
-    def show(self, figures: Figures) -> None:
-        """Show how things stand."""
+    def show(self, counts: JobCounts) -> None:
+        """Show the progress."""
         raise NotImplementedError
 
 
 class LiveBar(Bar):
-    """A bar that moves."""
+    """A progress bar on a terminal."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
         self._task = task
 
-    def show(self, figures: Figures) -> None:
-        """Move the bar to where the figures are."""
-        self._progress.update(self._task, completed=figures.completed, doing=f"{doing(figures):<36}")
+    def show(self, counts: JobCounts) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=counts.completed, doing=f"{doing(counts):<36}")
 
 
 class PlainBar(Bar):
-    """A line for every tenth."""
+    """A line for every tenth of the jobs."""
 
     def __init__(self, screen: Screen, total: int) -> None:
         self._screen = screen
         self._total = total
         self._left = [total * tenth // 10 for tenth in range(1, 11)]
 
-    def show(self, figures: Figures) -> None:
-        """Say it in a line, if another tenth was passed."""
-        passed = list(takewhile(lambda mark: mark <= figures.completed, self._left))
+    def show(self, counts: JobCounts) -> None:
+        """Print a line, if another tenth was passed."""
+        passed = list(takewhile(lambda mark: mark <= counts.completed, self._left))
         if passed:
             del self._left[: len(passed)]
-            self._screen.tell(f"{figures.completed:,} of {self._total:,} completed; {doing(figures)}")
+            self._screen.report(f"{counts.completed:,} of {self._total:,} completed; {doing(counts)}")
 
 
-def doing(figures: Figures) -> str:
-    """Say in a few words what the jobs do that were begun and have not ended.
+def doing(counts: JobCounts) -> str:
+    """Describe the jobs that have begun and have not ended.
 
-    >>> doing(Figures(running=24, orphaned=8, ready=500, parked=12, completed=0, failed=2, retries=40))
+    >>> doing(JobCounts(running=24, orphaned=8, ready=500, parked=12, completed=0, failed=2, retries=40))
     '24 running, 8 orphaned, 12 to retry'
     """
-    return f"{figures.running} running, {figures.orphaned} orphaned, {figures.parked} to retry"
+    return f"{counts.running} running, {counts.orphaned} orphaned, {counts.parked} to retry"
 
 
 def _indented(what: Text | Table, by: int = MARGIN) -> Padding:

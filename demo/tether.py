@@ -1,4 +1,4 @@
-"""Runs a module as `python -m` does, in a process that ends with the one that started it, even by `kill -9`."""
+"""Runs a module as `python -m` does, in a process that ends with its parent, even after `kill -9` of the parent."""
 
 import contextlib
 import ctypes
@@ -13,11 +13,13 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Run the module that the second argument names, with those after it; the first is the parent's id."""
     parent = int(sys.argv[1])
-    with contextlib.suppress(AttributeError, OSError):  # Linux alone has it; elsewhere our parent ends us
+    with contextlib.suppress(
+        AttributeError, OSError
+    ):  # only Linux has it; elsewhere the parent ends its children
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # A parent that was gone before the tie was made would never be missed.
+    # The signal is not sent for a parent that ended before the call above.
     if os.getppid() != parent:
-        sys.exit("whoever started this has gone already")
+        sys.exit("the parent process has ended already")
     del sys.argv[:2]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

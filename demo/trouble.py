@@ -1,4 +1,4 @@
-"""How the provider misbehaves. The seed makes it the same trouble every time."""
+"""The faults of the provider; the seed makes them the same in every run."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +15,7 @@ def _no_route_to(place: str) -> Rule:
 
 
 _GOOD_DAY = Rule(Slow(timedelta(seconds=0.25)))
-"""What it takes when nothing is wrong."""
+"""The duration of a call without a fault."""
 
 _FLAKY = (
     Rule(Status(503), probability=0.06),
@@ -28,7 +28,7 @@ _FLAKY = (
 FLAKY = Script.of(_no_route_to(UNSERVED), _no_route_to(MISSPELT), *_FLAKY, seed=7)
 
 REPAIRED = replace(FLAKY, rules=FLAKY.rules[1:])
-"""As flaky as before, but it knows every place that there is."""
+"""As flaky as before, but with a route to every existing place."""
 
 ASSISTANT_DOWN = Script.of(Rule(DOWN, route="POST /effects/advise"), _GOOD_DAY)
 ASSISTANT_BACK = Script.of(_GOOD_DAY)

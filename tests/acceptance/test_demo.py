@@ -39,7 +39,7 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
         "Every submitted job completes",
         "No job is lost or made up",
         "No effect takes place twice",
-        "Results tell what took place",
+        "Results name what took place",
         "kill -9 costs time, not jobs",
         "Dead letters come back to work",
         "A canary goes before the others",

@@ -70,7 +70,7 @@ class SilentStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def listen(self, callback: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
+    def listen(self, receive: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
         return lambda: None
 
 

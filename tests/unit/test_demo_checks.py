@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from demo import evidence, orders, screen
-from demo.books import Books, EventRow, GateRow, JobRow, LetterRow, StageRow, StepRow
+from demo.books import Books, EventRow, JobRow, LetterRow, ProviderEventRow, StageRow, StepRow
 from demo.checks import exit_code, findings
 from demo.evidence import Evidence, Finding, Kill, Outage
 from holdfast_simulator import Entry
@@ -77,11 +77,11 @@ def calls_of_the_recovery() -> list[Entry]:
     return [an_answer(job_id, at) for job_id, at in zip(HELD, moments, strict=True)]
 
 
-def gates(**moments: float) -> list[GateRow]:
+def provider_events(**moments: float) -> list[ProviderEventRow]:
     """The history of the provider: what happened, and when."""
     times = {"opened": 20.5, "opened_again": 22.7, "closed": 25} | moments
     return [
-        GateRow("assistant", START + timedelta(seconds=at), kind.partition("_")[0])
+        ProviderEventRow("assistant", START + timedelta(seconds=at), kind.partition("_")[0])
         for kind, at in times.items()
     ]
 
@@ -141,11 +141,11 @@ def honest() -> Evidence:
                 EventRow("a", "retry", {"delay_ms": 2000}),
                 EventRow("a", "queued", {"reason": "lease lost", "losses": 1}),
             ],
-            gates=gates(),
+            provider_events=provider_events(),
             keys={"order-1": "a", "order-2": "b"},
             letters=[LetterRow("b", "closed", 1, False), LetterRow("c", "closed", 1, True)],
             steps=[a_step("b", "verified", at=9.2), a_step("c", "verified", at=10.2)],
-            told=["400 for /ship?api_key=[token:01234567…]"],
+            failure_texts=["400 for /ship?api_key=[token:01234567…]"],
         ),
         kills=[Kill(17, frozenset({"a"}))],
         kills_planned=1,
@@ -207,7 +207,7 @@ def changed(**changes: object) -> Callable[[Evidence], Evidence]:
 COMPLETES = "Every submitted job completes"
 LOST = "No job is lost or made up"
 TWICE = "No effect takes place twice"
-RESULTS = "Results tell what took place"
+RESULTS = "Results name what took place"
 KILLS = "kill -9 costs time, not jobs"
 REPAIRED = "Dead letters come back to work"
 CANARY = "A canary goes before the others"
@@ -282,10 +282,10 @@ BREACHES = {
         {RESULTS, CANARY},
     ),
     "a canary that was not verified": (with_books(steps=[]), {CANARY}),
-    "a key in a dead letter": (with_books(told=["sk-1234 [token:01234567…]"]), {SECRETS}),
+    "a key in a dead letter": (with_books(failure_texts=["sk-1234 [token:01234567…]"]), {SECRETS}),
     "an address in a log": (changed(logs=["mailed ada@example.org"]), {SECRETS}),
     "no secret to keep": (changed(secrets=()), {SECRETS}),
-    "nothing that was masked": (with_books(told=["400 for /ship"]), {SECRETS}),
+    "nothing that was masked": (with_books(failure_texts=["400 for /ship"]), {SECRETS}),
     "a finished stage that was called again": (
         with_call(7, "a:1:notify:#1", at=8.5, duplicate_of="e3"),
         {STAGES},
@@ -306,13 +306,16 @@ BREACHES = {
         with_books(stages=[*honest().books.stages[:-1], a_stage("h7", "advise", at=28, attempt=2)]),
         {OPEN},
     ),
-    "a breaker that never opened": (with_books(gates=gates()[2:]), {OPEN, BESIDE}),
+    "a breaker that never opened": (with_books(provider_events=provider_events()[2:]), {OPEN, BESIDE}),
     "other work that had to wait for the provider": (
         changed(outage=honest().outage._replace(healed_at=START + timedelta(seconds=21))),  # type: ignore[union-attr]  # it is there
         {BESIDE},
     ),
-    "a stampede": (with_books(gates=gates(closed=24.7)), {RAMP}),
-    "a breaker that opened again": (with_books(gates=[*gates(), *gates(opened=26)[:1]]), {RAMP}),
+    "a stampede": (with_books(provider_events=provider_events(closed=24.7)), {RAMP}),
+    "a breaker that opened again": (
+        with_books(provider_events=[*provider_events(), *provider_events(opened=26)[:1]]),
+        {RAMP},
+    ),
     "a provider that stayed well": (changed(outage=None), {OPEN, BESIDE, RAMP}),
 }
 

@@ -200,7 +200,7 @@ def test_every_kind_of_event_is_explained() -> None:
 
 
 def test_the_outcome_of_an_attempt_is_named_in_one_vocabulary() -> None:
-    rows = table(EVENTS, "The same in logs, figures and traces")
+    rows = table(EVENTS, "The same in logs, metrics and traces")
 
     assert {word for row in rows for word in words(row[3])} == {end.value for end in AttemptEnd}
     assert {words(row[2])[0] for row in rows} <= {f"holdfast_{name}_total" for name in COUNTERS}

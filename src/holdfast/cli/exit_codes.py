@@ -31,8 +31,11 @@ class TemporarilyUnavailable(HoldfastError):
 
 def run_command(app: typer.Typer, args: Sequence[str] | None = None, *, prog_name: str | None = None) -> None:
     """Run the command line and exit; an expected error is one line on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        _escape_unencodable(stream)
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+    for stream in streams:
+        # A character that the encoding of the terminal lacks is escaped, instead of an error.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(_run(app, args, prog_name))
 
 
@@ -80,9 +83,3 @@ def print_status(message: str) -> None:
     line = " ".join(printable(message).split())
     if line:
         typer.echo(f"holdfast: {line}", err=True)
-
-
-def _escape_unencodable(stream: Any) -> None:
-    """Escape characters that the encoding of the terminal lacks, instead of failing."""
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")

@@ -14,12 +14,6 @@ from holdfast.telemetry.logs import StructuredLogger
 T = TypeVar("T")
 
 
-def _actor_name(text: str) -> str:
-    if not text.strip():
-        raise typer.BadParameter("must not be empty")
-    return text
-
-
 def login_name() -> str | None:
     """Return the login name, or `None` if the system has none, as in some containers."""
     try:
@@ -45,7 +39,7 @@ ActorOption = Annotated[
     str,
     typer.Option(
         "--actor",
-        parser=_actor_name,
+        parser=non_empty,
         metavar="WHO",
         help="Who decides; it is recorded in the history.",
         default_factory=lambda: _required_actor(login_name()),
@@ -57,7 +51,9 @@ ActorOption = Annotated[
 def run_with_store(hold: Holdfast, operation: Callable[[Holdfast], Coroutine[Any, Any, T]]) -> T:
     """Open the store, run *operation*, close the store, and return the result."""
     ensure_file(hold)
-    _raise_log_level(hold)
+    # Only warnings and errors are logged beside the output; an application's own logger still gets every line.
+    if isinstance(hold.runtime.logger, StructuredLogger):
+        hold.runtime.logger.raise_level("WARNING")
     return asyncio.run(_run(hold, operation))
 
 
@@ -67,9 +63,3 @@ async def _run(hold: Holdfast, operation: Callable[[Holdfast], Awaitable[T]]) ->
         return await operation(hold)
     finally:
         await hold.close()
-
-
-def _raise_log_level(hold: Holdfast) -> None:
-    """Log only warnings and errors beside the output; an application's own logger still gets every line."""
-    if isinstance(hold.runtime.logger, StructuredLogger):
-        hold.runtime.logger.raise_level("WARNING")

@@ -1,4 +1,4 @@
-"""What a function may ask about the attempt that it runs in."""
+"""What a function can read about the attempt that it runs in."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,9 +14,9 @@ class Current:
     """The attempt that the running code belongs to; in a stage, `attempt` counts those of the stage.
 
     `key` is printable ASCII and fit for an `Idempotency-Key` header: the same in every attempt at this
-    stage of this job, and no other stage, job or generation has it. `time_left` is how long it is until the
-    job's deadline, if it has one; less than nothing afterwards. `provider` names whom a stage is to call: its own
-    provider, or a backup.
+    stage of this job, and no other stage, job or generation has it. `time_left` is the time until the
+    job's deadline, if it has one; negative after it. `provider` is the name of the provider that a stage is to call: its
+    own, or a backup.
     """
 
     job_id: str
@@ -30,8 +30,8 @@ class Current:
 def current() -> Current:
     """Return which job, attempt and generation the running code belongs to.
 
-    Send `current().key` along with a call that must not take effect twice: a retry, or another worker
-    that takes over after a crash, sends the same one. Raises `ConfigError` outside a job.
+    Send `current().key` with a call that must not take effect twice: a retry, also by another worker after a
+    crash, sends the same one. Raises `ConfigError` outside a job.
     """
     running = CURRENT.get()
     if running is None:
@@ -73,9 +73,9 @@ def trace_here(tracer: Tracer | None) -> str | None:
 def next_key(name: str, owner: str, mark: str) -> str | None:
     """Return a key for the next submission inside a job, the same in every attempt; outside a job, `None`.
 
-    It is known by its arguments, of which *mark* is the fingerprint, and only among equal ones by their order:
-    what runs side by side comes in another order the next time. A later generation that keeps its finished stages
-    keeps what it has submitted, too.
+    A submission is identified by its arguments, of which *mark* is the fingerprint, and only among equal ones by
+    their order: concurrent code may submit in another order the next time. A later generation that keeps its
+    finished stages keeps its submissions, too.
     """
     running = CURRENT.get()
     if running is None:

@@ -99,8 +99,8 @@ class Declarations(ABC):
         *attempts* includes the first one. *max_failed_runs* limits the runs that fail or lose their worker, whether or
         not stages finish in between; the default is 100 times the attempts. A retry waits at most 300 s, or *max_wait*.
         *timeout* limits one attempt. *deadline* limits the time from submission to the end, with all waits, attempts and
-        retries; a function that runs then is cancelled, or with *on_deadline* `"finish"` goes on, and its result is kept
-        as late. Higher *priority* runs first. *aliases* are earlier names: jobs stored under them run here, too.
+        retries; a function that runs then is cancelled, or with *on_deadline* `"finish"` continues, and its result is
+        kept as late. Higher *priority* runs first. *aliases* are earlier names: jobs stored under them run here, too.
 
         *on_exhausted* says what follows when no attempt is left, by the class of the failure: `{"NETWORK_TIMEOUT":
         "page"}`; the values are `review`, `alert`, `page` and `backup`, one or several. With *auto_replay* a failed job is

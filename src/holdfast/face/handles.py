@@ -39,7 +39,7 @@ class JobHandle(Generic[R_co]):
     async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the job to end, and return its result with the type that its function declares.
 
-        Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after *timeout*; the job then goes on. Inside
+        Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after *timeout*; the job then continues. Inside
         another job, that job is parked meanwhile, and occupies no worker.
         """
         return self._value(await self._hold._end_of(self.id, timeout))  # type: ignore[no-any-return]  # restored by annotation

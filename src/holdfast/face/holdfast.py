@@ -1,4 +1,4 @@
-"""`Holdfast`: the one object an application makes."""
+"""`Holdfast`: the one object that an application creates."""
 
 import asyncio
 import json
@@ -114,7 +114,7 @@ class Holdfast(Declarations):
         self._use(self._assemble())
 
     def _use(self, runtime: Runtime) -> None:
-        """Work with *runtime* from now on: the real one, or that of a simulated world."""
+        """Use *runtime* from now on: the real one, or that of a simulated world."""
         self.runtime = runtime
         self._submitter = Submitter(
             runtime.store,
@@ -200,7 +200,7 @@ class Holdfast(Declarations):
         """Create or upgrade the schema of the database, and return its state before.
 
         While another session holds a lock on the tables, such as a backup, it is retried for *wait*; each time *blocked*
-        is called, or a line is logged, with the sessions that hold it. Workers go on meanwhile. Raises
+        is called, or a line is logged, with the sessions that hold it. Workers continue meanwhile. Raises
         `StoreUnavailable` after *wait*: nothing was changed.
         """
         return await self.runtime.store.apply_schema(

@@ -219,7 +219,7 @@ class JobFunction(Generic[P, R]):
         )
 
     def _identity(self, text: str) -> tuple[str | None, str | None]:
-        """Return the key of the submission and the fingerprint of its arguments; outside a job, neither is needed mostly.
+        """Return the key of the submission and the fingerprint of its arguments; outside a job, mostly neither is needed.
 
         Inside a job every submission has a key, so that another attempt does not repeat it.
         """

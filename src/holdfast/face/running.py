@@ -1,4 +1,4 @@
-"""Running a worker beside other code."""
+"""Runs a worker in parallel to other code."""
 
 import asyncio
 from collections.abc import AsyncIterator

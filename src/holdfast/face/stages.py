@@ -30,7 +30,7 @@ class StageFunction(Generic[P, R]):
             mark_async(self)
 
     def options(self, *, key: str) -> "StageFunction[P, R]":
-        """Know this call by *key* instead of by its order: for stages that run side by side."""
+        """Identify this call by *key* instead of by its order: for stages that run concurrently."""
         if not key or not is_name(key) or key.startswith("#"):
             raise PayloadInvalid(
                 f"a stage's key must be printable text of 1 to {LONGEST_NAME} characters and not begin with '#', "

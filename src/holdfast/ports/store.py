@@ -370,7 +370,7 @@ class Store(Protocol):
         ...
 
     def listen(
-        self, on_hint: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
+        self, receive: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
     ) -> Callable[[], None]:
-        """Pass hints of these *kinds* to *on_hint* until the returned function is called."""
+        """Pass hints of these *kinds* to *receive* until the returned function is called."""
         ...

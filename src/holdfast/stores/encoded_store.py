@@ -1,7 +1,7 @@
-"""A store whose texts are encoded on their way in, and decoded on their way out.
+"""A store that encodes texts before they are written, and decodes them after they are read.
 
-The engine sees plain JSON, and the store behind it nothing but what the codec made. A text that cannot be decoded
-comes out as it is stored: a caller that needs it says so, and the others go on.
+The engine sees plain JSON, and the inner store sees only what the codec returned. A text that cannot be decoded is
+returned as it is stored: a caller that needs its value raises an error, and the others continue.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ Answered = TypeVar("Answered", End, StageRow)
 
 
 class EncodedStore:
-    """A `Store` in front of another one; what is not about texts goes straight through."""
+    """A `Store` in front of another one; methods without texts are those of the inner store."""
 
     def __init__(self, store: Store, codec: Codec) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class EncodedStore:
 
 
 class EncodedDeadLetters:
-    """A `DeadLetterStore` in front of another store's, which is asked for at each call."""
+    """A `DeadLetterStore` in front of another store's, which is looked up at each call."""
 
     def __init__(self, store: Store, texts: "_Texts") -> None:
         self._store = store
@@ -122,7 +122,7 @@ class EncodedDeadLetters:
 
 
 class EncodedSchedules:
-    """A `ScheduleStore` in front of another store's, which is asked for at each call."""
+    """A `ScheduleStore` in front of another store's, which is looked up at each call."""
 
     def __init__(self, store: Store, texts: "_Texts") -> None:
         self._store = store

@@ -1,7 +1,7 @@
-"""How a filter becomes one statement: only the conditions that are set, so that each can use its index.
+"""Turns a filter into one statement with only the conditions that are set, so that each can use its index.
 
 A condition such as `:name IS NULL OR name = :name` fits every filter and no index. The fragments are constants of this
-module; what a caller gives is bound, never formatted in.
+module; values from a caller are bound, never formatted in.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Condition(NamedTuple):
 
 
 def conditions(job_filter: JobFilter) -> list[Condition]:
-    """Name what *job_filter* asks of a row, beside its status and its page."""
+    """Return the conditions of *job_filter* on a row, apart from its status and its page."""
     found = []
     if job_filter.name is not None:
         found.append(Condition("name = {}", "name", job_filter.name))
@@ -48,17 +48,17 @@ def conditions(job_filter: JobFilter) -> list[Condition]:
 def find_statement(
     sql: Statements, job_filter: JobFilter, bind: Callable[[str, Any], str], *, before: str, keys: str
 ) -> str:
-    """Write the statement that finds what *job_filter* asks for, newest first.
+    """Return the statement that finds the jobs that match *job_filter*, newest first.
 
-    *bind* takes a name and a value and gives the placeholder; *before* is the condition of a page that ends at an id,
+    *bind* takes a name and a value and returns the placeholder; *before* is the condition of a page that ends at an id,
     *keys* the table of keys.
     """
-    asked = conditions(job_filter)
+    found = conditions(job_filter)
     if job_filter.key is not None:
-        asked.append(Condition(f"id IN (SELECT job_id FROM {keys} WHERE key = {{}})", "key", job_filter.key))  # noqa: S608 - a constant
+        found.append(Condition(f"id IN (SELECT job_id FROM {keys} WHERE key = {{}})", "key", job_filter.key))  # noqa: S608 - a constant
     if job_filter.before is not None:
-        asked.append(Condition(before, "before", job_filter.before))
-    texts = [condition.text.format(bind(condition.name, condition.value)) for condition in asked]
+        found.append(Condition(before, "before", job_filter.before))
+    texts = [condition.text.format(bind(condition.name, condition.value)) for condition in found]
     if job_filter.status is not None:
         texts.insert(0, STATUSES[job_filter.status])
     limit = bind("limit", job_filter.limit)
@@ -71,7 +71,7 @@ def find_statement(
 
 
 def _tables(status: Status | None) -> list[str]:
-    """Name the parts that can have a job of that status: the others would be read from end to end for nothing."""
+    """Return the statements that can find a job of that status: the others would read whole tables for nothing."""
     if status is None:
         return ["find_live", "find_ended", "find_purged"]
     return ["find_ended", "find_purged"] if status.ended else ["find_live"]

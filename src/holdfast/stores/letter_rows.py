@@ -1,4 +1,4 @@
-"""From rows of dead letters to values and records, and back: the same for every store."""
+"""Converts rows of dead letters to values and archive records, and back, for every store."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,16 +34,16 @@ EVENT = _named("at kind meta")
 SIGNAL = _named("number name data sent_at")
 KEY = _named("owner name key fingerprint created_at")
 VERSION = _named("owner name subject version fingerprint created_at")
-"""The columns that a record has of each table; those of a letter are its fields, and two that its failure has."""
+"""The columns of each table in a record; those of a letter are its fields, and two of its failure."""
 
 KEY_LOST = '{"reason":"restored without its key, which is another job\'s by now"}'
-"""What the history of a restored job says whose key, or version, was submitted anew while the job was away."""
+"""Recorded in the history of a restored job whose key or version was submitted again while it was archived."""
 
 
 def letter_from(row: Row) -> Letter:
     """Read a letter from the columns of `LETTER`, its instants as instants.
 
-    The column decides what group it is in: a worker of an earlier version wrote none.
+    The column decides its group: a worker of an earlier version stored no fingerprint in the failure.
     """
     values = {field.name: row[field.name] for field in fields(Letter)}
     values["state"] = LetterState(values["state"])
@@ -62,7 +62,7 @@ def step_from(row: Row) -> LetterStep:
 
 
 def group_from(row: Row) -> Group:
-    """Read a group: *names* is a list, and *failure* that of the letter which came last."""
+    """Read a group: *names* is a list, and *failure* that of the latest letter."""
     failure = _failure(row["failure"])
     return Group(
         fingerprint=row["fingerprint"],
@@ -77,7 +77,7 @@ def group_from(row: Row) -> Group:
 
 
 def facts_from(row: Row) -> str:
-    """Give, as JSON, what a ticket says of a letter: its notification may come when the letter is gone."""
+    """Return, as JSON, the facts of a letter's ticket: it may be notified after the letter is gone."""
     letter = letter_from(row)
     ticket = of_letter("", letter.last_failure_at, letter)
     return json.dumps({**ticket.facts, "title": ticket.title, "level": ticket.level.value})
@@ -88,17 +88,17 @@ def _failure(text: str) -> Failure:
 
 
 def sources(step: Step) -> list[str]:
-    """Name the states from which a person can take *step*."""
+    """Return the states from which a person can take *step*."""
     return [state.value for state in LetterState if step.to in by_hand(state)]
 
 
 def step_rows(steps: Sequence[Step]) -> list[tuple[str, str, str, str]]:
-    """Give what the history of a letter gets, in order: state, actor, reason, meta."""
+    """Return the rows for the history of a letter, in order: state, actor, reason, meta."""
     return [(step.to.value, step.actor, step.reason, json.dumps(step.recorded())) for step in steps]
 
 
 class Marks(NamedTuple):
-    """What *steps* together leave on a letter; what is `None` stays as it was, but for the plan."""
+    """What *steps* together write to a letter; a column that is `None` does not change, except the plan."""
 
     state: str
     cause: str | None
@@ -109,7 +109,7 @@ class Marks(NamedTuple):
 
 
 def marks(steps: Sequence[Step]) -> Marks:
-    """Put together what *steps* leave on a letter: the last word counts, and only the last step keeps it in a plan."""
+    """Combine what *steps* write to a letter: the last value counts, and only the last step keeps it in a plan."""
     return Marks(
         state=steps[-1].to.value,
         cause=_last(step.cause for step in steps),
@@ -120,13 +120,13 @@ def marks(steps: Sequence[Step]) -> Marks:
     )
 
 
-def _last(said: Iterable[str | None]) -> str | None:
-    words = [str(word) for word in said if word is not None]
-    return words[-1] if words else None
+def _last(values: Iterable[str | None]) -> str | None:
+    given = [str(value) for value in values if value is not None]
+    return given[-1] if given else None
 
 
 class Kept(NamedTuple):
-    """All rows that there are of one letter and, if its job is failed still, of that; instants as instants."""
+    """All rows of one letter and, if its job is still failed, of the job; instants are `datetime`."""
 
     letter: Columns
     steps: Sequence[Columns]
@@ -142,7 +142,7 @@ class Kept(NamedTuple):
 
 
 def record_from(kept: Kept) -> dict[str, Any]:
-    """Write what is kept as JSON values that fit every store; what belongs to users is under `private`."""
+    """Return the rows as JSON values that fit every store; data of users is under `private`."""
     letter = _plain(kept.letter, LETTER)
     for name in ("escalated", "repeated", "corrected"):
         letter[name] = bool(letter[name])
@@ -163,14 +163,14 @@ def record_from(kept: Kept) -> dict[str, Any]:
 
 
 def kept_from(record: Mapping[str, Any]) -> Kept:
-    """Read a record as it is put back: the letter is in no plan any more, so it has to be validated again.
+    """Read a record for its restore: the letter is in no plan any more, so it has to be validated again.
 
-    Its version is another one: a caller may still be about to delete the letter as it was before.
+    Its version is raised: a caller may still be about to delete the letter as it was before.
     """
     private = record["private"]
     job = record.get("job")
     return Kept(
-        letter=_come_back(_read(record["letter"], LETTER)),
+        letter=_restored(_read(record["letter"], LETTER)),
         steps=[_read(row, STEP) for row in record["steps"]],
         original_args=private.get("original_args"),
         job=None if job is None else {**_read(job, JOB), **_read(private, RESULTS)},
@@ -183,7 +183,7 @@ def kept_from(record: Mapping[str, Any]) -> Kept:
     )
 
 
-def _come_back(letter: Columns) -> Columns:
+def _restored(letter: Columns) -> Columns:
     was_ready = letter["state"] == LetterState.VALIDATED
     return {
         **letter,
@@ -194,7 +194,7 @@ def _come_back(letter: Columns) -> Columns:
 
 
 def is_instant(column: str) -> bool:
-    """Tell an instant by its column's name.
+    """Whether the column holds an instant, by its name.
 
     >>> [name for name in ("at", "attempt", "stored_at") if is_instant(name)]
     ['at', 'stored_at']
@@ -203,7 +203,7 @@ def is_instant(column: str) -> bool:
 
 
 def first_id_at(at: datetime) -> str:
-    """Give the smallest id that a job of that time can have, where ids carry their time.
+    """Return the smallest id of a job that was created at that time; ids contain their time.
 
     >>> first_id_at(datetime.fromisoformat("2026-05-01T00:00:00+00:00"))
     '019de0d5-c800-7000-8000-000000000000'
@@ -221,7 +221,7 @@ def _iso(at: datetime | None) -> str | None:
 
 
 def _read(values: Columns, names: Sequence[str]) -> dict[str, Any]:
-    """Read the columns that this version knows; what a later one wrote beside them is passed over."""
+    """Read the columns that this version knows; those that a later version added are ignored."""
     return {name: _instant(values.get(name)) if is_instant(name) else values.get(name) for name in names}
 
 

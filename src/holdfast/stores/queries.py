@@ -1,4 +1,4 @@
-"""SQL lives in files: one query, one file, named like what it does, in a folder for its subject."""
+"""Reads SQL from files: one query per file, named after what it does, in a folder for its subject."""
 
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -8,16 +8,16 @@ from holdfast.stores.letter_rows import LETTER
 
 _LETTER = [
     column for column in LETTER if column != "job_id"
-]  # the stores read and write that each in its own way
+]  # each store reads and writes that one in its own type
 COLUMN_LISTS = {
     "{letter_columns}": ", ".join(_LETTER),
     "{letter_values}": ", ".join(f":{column}" for column in _LETTER),
 }
-"""What stands in the files for the columns of a dead letter: they are its fields, and listed nowhere else."""
+"""Placeholders in the files for the columns of a dead letter, which are its fields and are listed nowhere else."""
 
 
 class Statements:
-    """The queries of one store, read once, and then rewritten by *place* for where its tables are.
+    """The queries of one store, read once and rewritten by *place* for the schema of its tables.
 
     >>> Statements("holdfast.stores.postgres")["claim"].startswith("--")
     True
@@ -39,7 +39,7 @@ class Statements:
 
 
 def migrations(package: str) -> list[tuple[int, str]]:
-    """Give the migrations of one store as (version, script), in order."""
+    """Return the migrations of one store as (version, script), in order."""
     folder = resources.files(package).joinpath("migrations")
     files = sorted(_sql_files(folder), key=lambda file: file.name)
     return [(int(file.name[:4]), file.read_text()) for file in files]

@@ -1,4 +1,4 @@
-"""From rows to values, and back: the same for every store."""
+"""Converts rows to values, and back, for every store."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from holdfast.core.providers.holder import Holder
 from holdfast.ports.store import Settled
 
 Lease = tuple[str, int]
-"""A job's id and the token under which a worker has it."""
+"""A job's id and its lease token."""
 
 
 class Row(Protocol):
@@ -38,11 +38,10 @@ def job_from(row: Row) -> Job:
 def claims_from(rows: Iterable[Iterable[Any]]) -> list[Claim]:
     """Read claims from the columns of `claim`, which are in the order of the fields."""
     claims = map(Claim._make, rows)
-    return [claim if claim.held_by is None else _with_holder(claim) for claim in claims]
-
-
-def _with_holder(claim: Claim) -> Claim:
-    return claim._replace(held_by=Holder.parse(cast("str", claim.held_by)))
+    return [
+        claim if claim.held_by is None else claim._replace(held_by=Holder.parse(cast("str", claim.held_by)))
+        for claim in claims
+    ]
 
 
 def stage_from(row: Row) -> StageRow:
@@ -66,7 +65,7 @@ def end_from(row: Row) -> End:
 
 
 def cannot_retry(job: Job, generation: int | None) -> str:
-    """Say why a job is not brought back, of that *generation* if one was named."""
+    """Return why a job cannot be retried, of that *generation* if one is given."""
     if job.purged_at is not None:
         return f"job {job.id} was purged and only its end is left; restore it from the archive to retry it"
     if job.status is Status.FAILED and generation not in (None, job.generation):
@@ -75,7 +74,7 @@ def cannot_retry(job: Job, generation: int | None) -> str:
 
 
 def no_signal(job: Job) -> str:
-    """Say why a job was sent no signal."""
+    """Return why a job cannot be sent a signal."""
     if job.status.ended:
         return f"job {job.id} is {job.status}, so no signal reaches it"
     return f"job {job.id} was sent {MOST_SIGNALS:,} signals, which is the most that one job takes"
@@ -87,12 +86,12 @@ def failure_from(text: str | None) -> Failure | None:
 
 
 def failure_text(failure: Failure | None) -> str | None:
-    """Write a failure as JSON, spelled as the index of replayable letters knows it: `"retryable": true`."""
+    """Return a failure as JSON, in the spelling that the index of replayable letters expects: `"retryable": true`."""
     return None if failure is None else json.dumps(failure.to_dict())
 
 
 def requeue_meta(change: Requeue) -> str:
-    """Say in an event why a job went back to its queue."""
+    """Return the data of an event that says why a job was requeued."""
     meta: dict[str, Any] = {}
     if change.failure is not None:
         meta |= change.failure.summary()
@@ -109,12 +108,12 @@ def requeue_meta(change: Requeue) -> str:
 
 
 def signal_meta(name: str, actor: str) -> str:
-    """Say in an event which signal a job was sent, and by whom."""
+    """Return the data of an event that says which signal a job was sent, and by whom."""
     return json.dumps({"signal": name, **({"actor": actor} if actor else {})})
 
 
 TIMEOUT = failure_text(deadline_passed())
-"""How a job fails that had not ended at its deadline, as it is stored."""
+"""The stored failure of a job that had not ended at its deadline."""
 
 
 def settled(
@@ -123,7 +122,7 @@ def settled(
     late: Collection[Lease],
     otherwise: Mapping[Lease, Settled],
 ) -> list[Settled]:
-    """Say what came of each change, from the leases under which was written, or too late; *otherwise* has the others."""
+    """Return the outcome of each change, from the leases that were *applied* or *late*; *otherwise* has the rest."""
     if not late and len(applied) == len(batch):
         return [Settled.WRITTEN] * len(batch)  # nearly every batch
     return [_settled(change, applied, late, otherwise) for change in batch]
@@ -136,7 +135,7 @@ def _settled(
     otherwise: Mapping[Lease, Settled],
 ) -> Settled:
     name = (change.id, change.token)
-    if name in late and isinstance(change, Finish):  # a stage beside it was written, or it was not
+    if name in late and isinstance(change, Finish):  # a stage in the same batch was written, or it was not
         return Settled.TIMED_OUT if name in applied else Settled.LATE
     if name in applied and not _waits_for_deadline(change):
         return Settled.WRITTEN
@@ -144,12 +143,12 @@ def _settled(
 
 
 def _waits_for_deadline(change: Transition) -> bool:
-    """Whether a change is written late or not at all: what was written under its lease is a stage beside it."""
+    """Whether a change is written late or not at all: a write under its lease was that of a stage in the same batch."""
     return isinstance(change, Finish) and change.if_overdue
 
 
 def refused(batch: Sequence[Transition], applied: Collection[Lease], late: Collection[Lease]) -> list[Lease]:
-    """Name the leases under which something was not written: the store is asked what became of them.
+    """Return the leases under which something was not written: the caller reads what became of them.
 
     A result that is not kept is lost, whatever became of its lease: that is always reported.
     """
@@ -172,14 +171,14 @@ def fates(rows: Iterable[Any]) -> dict[Lease, Settled]:
 def columns(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any] | None]:
     """Turn a batch of values into one list per column, as `unnest` expects them.
 
-    A column of nothing becomes `None`, which `unnest` fills up: the driver looks at every element
+    A column without values becomes `None`, which `unnest` fills up: the driver encodes every element
     of a list, and most columns of most batches are empty.
     """
     return [filled([get(item) for item in batch]) for get in getters]
 
 
 def shared(batch: list[Any], *getters: Callable[[Any], Any]) -> list[list[Any]]:
-    """Like `columns`, for values that are never nothing: where all are alike, the first stands for all."""
+    """Like `columns`, for values that are never `None`: where all are equal, the list has only the first."""
     return [_shared([get(item) for item in batch]) for get in getters]
 
 
@@ -188,10 +187,10 @@ def _shared(values: list[Any]) -> list[Any]:
 
 
 def unzipped(pairs: Sequence[tuple[str, int]]) -> tuple[list[str], list[int]]:
-    """Give ids and tokens, or versions, apart, as `unnest` expects them."""
+    """Return a list of ids and one of tokens, or versions, as `unnest` expects them."""
     return [job_id for job_id, _ in pairs], [number for _, number in pairs]
 
 
 def filled(values: list[Any]) -> list[Any] | None:
-    """Give a column, or `None` for one of nothing."""
+    """Return a column, or `None` for one without values."""
     return None if values.count(None) == len(values) else values

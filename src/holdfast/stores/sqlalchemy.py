@@ -1,4 +1,4 @@
-"""SQLAlchemy's connections, of whatever driver, as the stores use them for `within=`."""
+"""Adapts SQLAlchemy's connections, of any driver, for `within=`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,10 +18,10 @@ KINDS = (
 async def with_connection(kind: Kind, given: Any, work: Callable[[Any], T]) -> T:
     """Call *work* with the plain connection behind what was *given*, in the transaction that it is in.
 
-    It blocks there, and for an async driver SQLAlchemy does the waiting. A session or connection that
-    has not begun yet begins by itself, as with its first statement.
+    *work* blocks; for an async driver SQLAlchemy does the waiting. A session or connection without a
+    transaction begins one, as with its first statement.
     """
-    owner = given() if callable(given) else given  # a scoped session stands for one
+    owner = given() if callable(given) else given  # a scoped session returns the real one when called
     match kind:
         case Kind.SQLALCHEMY_SESSION:
             return work(owner.connection())

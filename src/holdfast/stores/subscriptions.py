@@ -1,4 +1,4 @@
-"""Who listens to the hints of a store, by their kind."""
+"""Subscriptions to the hints of a store, by their kind."""
 
 from collections.abc import Callable, Collection
 
@@ -23,10 +23,10 @@ class Subscriptions:
         return unsubscribe
 
     def exist_for(self, kind: HintKind) -> bool:
-        """Whether a hint of this kind reaches a listener: if not, it need not be made."""
+        """Whether a hint of this kind has a listener."""
         return bool(self._listeners[kind])
 
     def notify(self, hint: Hint) -> None:
-        """Pass *hint* on."""
+        """Pass *hint* to the listeners of its kind."""
         for listener in list(self._listeners[hint.kind]):
             listener(hint)

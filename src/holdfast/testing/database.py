@@ -68,7 +68,7 @@ SELECT EXISTS (SELECT 1 FROM holdfast_plans WHERE running)
 
 
 class _NotifyingPlans(SqliteReplayPlans):
-    """Wakes the workers when a plan goes on: they may be resting."""
+    """Wakes the workers when a plan advances: they may be resting."""
 
     async def advance(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
         jobs = await super().advance(row, plan, take=take)

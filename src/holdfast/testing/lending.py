@@ -1,7 +1,7 @@
-"""Lending a `Holdfast`: during a test, the user's object delegates its work to a twin.
+"""Lends a `Holdfast`: during a test, the user's object delegates its work to a twin.
 
 The twin has the same jobs, stages, settings and rules, and another runtime. In the object itself only the portal of
-the `_sync` verbs is replaced, and restored afterwards.
+the `_sync` methods is replaced, and restored afterwards.
 """
 
 import asyncio

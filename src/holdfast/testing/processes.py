@@ -51,7 +51,7 @@ class Process:
         return self._main  # referenced here, too: the tasks of a killed process must not be garbage-collected
 
     def stop(self) -> None:
-        """Stop running. Time goes on, without waiting for the threads of this process."""
+        """Stop running. Time continues, without waiting for the threads of this process."""
         self._stopped = True
         for answer in self.threads:
             self._loop.waits_no_more(answer)
@@ -153,7 +153,7 @@ class ProcessLoop(VirtualLoop):
                 raise Stuck(
                     "nothing is left to happen: only housekeeping of workers runs, and every job waits"
                 )
-        process = _process_of(handle)
+        process: Process | None = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # a handle hides its context
         return process is None or process.admits(handle)
 
     def _nothing_will_happen(self) -> bool:
@@ -163,12 +163,10 @@ class ProcessLoop(VirtualLoop):
     def _waits_outside(self) -> bool:
         if super()._waits_outside() or self._anyio_is_busy():
             return True
-        return bool(self._unknown_threads()) and not self._stays_silent(IO_GRACE)
-
-    def _unknown_threads(self) -> set[threading.Thread]:
-        """Return the threads that other code started since the beginning, such as a database driver."""
+        # Threads that other code started since the beginning, such as a database driver.
         others = self._other_threads() - self._earlier
-        return {thread for thread in others if not thread.name.startswith(KNOWN_THREADS)}
+        unknown = any(not thread.name.startswith(KNOWN_THREADS) for thread in others)
+        return unknown and not self._stays_silent(IO_GRACE)
 
     def _other_threads(self) -> set[threading.Thread]:
         return {thread for thread in super()._other_threads() if not thread.name.startswith("holdfast")}
@@ -184,10 +182,6 @@ class ProcessLoop(VirtualLoop):
     async def _load_anyio_limiter(self) -> None:
         """Get the limiter that counts anyio's threads; anyio returns it only inside a task."""
         self._anyio_limiter = sys.modules["anyio.to_thread"].current_default_thread_limiter()
-
-
-def _process_of(handle: asyncio.Handle) -> Process | None:
-    return handle._context.get(PROCESS)  # type: ignore[attr-defined, no-any-return]  # a handle knows its context, but hides it
 
 
 def _is_housekeeping(handle: asyncio.Handle) -> bool:

@@ -95,20 +95,17 @@ class Simulation:
         return [supervisor.process for supervisor in self._world.supervisors] if here is None else [here]
 
     def _describe_wait(self, main: "asyncio.Task[Any]") -> Iterator[str]:
-        """Say where the test waits, and for which jobs it may be waiting."""
+        """Describe where the test waits, and for which jobs it may be waiting."""
         for frame in main.get_stack(limit=1):
             yield f"The test waits in {Path(frame.f_code.co_filename).name}, line {frame.f_lineno}."
         for job in self._world.loop.run_until_complete(self._unfinished()):
-            yield _describe_job(job)
+            if job.leased_by is not None:
+                yield f"Job {job.name!r} is running; perhaps it waits for something that never comes, without a timeout."
+            else:
+                yield f"Job {job.name!r} is in the queue {job.queue!r}; perhaps no worker takes from it."
 
     async def _unfinished(self) -> list[Job]:
         return [job for job in await self._world.original.find() if not job.status.ended]
-
-
-def _describe_job(job: Job) -> str:
-    if job.leased_by is not None:
-        return f"Job {job.name!r} is running; perhaps it waits for something that never comes, without a timeout."
-    return f"Job {job.name!r} is in the queue {job.queue!r}; perhaps no worker takes from it."
 
 
 @contextmanager

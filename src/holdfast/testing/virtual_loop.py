@@ -51,7 +51,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._settling: deque[asyncio.Future[None]] = deque()
 
     def time(self) -> float:
-        """Return the virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was created."""
         return self._now
 
     def readmit(self, handles: "list[asyncio.Handle]") -> None:
@@ -82,7 +82,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._move_due_timers()
         while not self._ready and not self._stopping and not self._waits_outside():  # type: ignore[attr-defined]  # of the base class
             if self._settling:
-                self._resolve_settled()
+                waiting = self._settling.popleft()
+                if not waiting.done():
+                    waiting.set_result(None)
             elif self._scheduled:
                 self._now = max(self._now, self._scheduled[0].when())
             elif self._stays_silent(LAST_GRACE if self._other_threads() else 0):
@@ -93,7 +95,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if self._ready:
             super()._run_once()  # type: ignore[misc]  # it exists, but is not part of the typed interface
         else:
-            self._wait_in_real_time()
+            # A thread is waited for in real time, and virtual time advances by as much.
+            began = time.monotonic()
+            super()._run_once()  # type: ignore[misc]
+            self._now += time.monotonic() - began
 
     def _move_due_timers(self) -> None:
         """Move due timers to the ready callbacks, and drop callbacks that are not admitted."""
@@ -118,11 +123,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if admits(handle):
                 self._ready.append(handle)
 
-    def _resolve_settled(self) -> None:
-        waiting = self._settling.popleft()
-        if not waiting.done():
-            waiting.set_result(None)
-
     def _waits_outside(self) -> bool:
         """Whether something that runs in real time may still schedule a callback."""
         if self._outside:
@@ -139,9 +139,3 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         events = self._selector.select(grace)  # type: ignore[attr-defined]
         self._process_events(events)  # type: ignore[attr-defined]
         return not self._ready
-
-    def _wait_in_real_time(self) -> None:
-        """Wait for a thread in real time, and advance virtual time by as much."""
-        began = time.monotonic()
-        super()._run_once()  # type: ignore[misc]
-        self._now += time.monotonic() - began

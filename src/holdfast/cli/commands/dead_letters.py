@@ -24,7 +24,7 @@ from holdfast.cli.session import ActorOption, non_empty, run_with_store
 from holdfast.cli.views import dead_letters as view
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.progress import progress_reporter
-from holdfast.core.dead_letters.letter import OPEN, Cause, Group, Letter, LetterFilter, LetterState
+from holdfast.core.dead_letters.letter import OPEN, Cause, Letter, LetterFilter, LetterState
 from holdfast.core.errors import ConfigError, JobNotFound, LetterNotFound, PayloadInvalid, StepRefused
 from holdfast.core.strict_json import decode
 from holdfast.engine.dead_letters.service import DeadLetterService, JobIdOrFilter, Moved
@@ -181,7 +181,10 @@ def remediate(
     as_json: JsonOption = False,
 ) -> None:
     """Record that the cause is fixed, as remediated letters; without --state a filter selects triaged letters."""
-    corrections = _corrections(correct or [], correct_file)
+    corrections: dict[str, Any] | None = None
+    if correct or correct_file is not None:  # the command line overrides the file
+        corrections = {} if correct_file is None else _file(correct_file)
+        corrections |= map(_pair, correct or [])
     if corrections is not None and len(selection.job_ids) != 1:
         raise ConfigError("arguments are corrected for one job at a time; name it by its id")
     if corrections is not None and not Target(application, url).is_application:
@@ -290,14 +293,9 @@ async def _read_details(hold: Holdfast, job_id: str, target: Target) -> view.Dea
         dossier = await hold.dead_letters.show(job_id)
     except LetterNotFound as error:
         raise LetterNotFound(view.absent(job_id, error, target)) from None
-    group = await _group(hold, dossier.letter)
+    groups = await hold.dead_letters.groups(LetterFilter(fingerprint=dossier.letter.fingerprint, limit=1))
     now = await hold.database.now()
-    return view.DeadLetterDetails(dossier, group, now, target)
-
-
-async def _group(hold: Holdfast, letter: Letter) -> Group | None:
-    found = await hold.dead_letters.groups(LetterFilter(fingerprint=letter.fingerprint, limit=1))
-    return found[0] if found else None
+    return view.DeadLetterDetails(dossier, groups[0] if groups else None, now, target)
 
 
 def _outcome_text(state: LetterState, *, dry_run: bool) -> str:
@@ -368,13 +366,6 @@ async def _find_ids(dead_letters: DeadLetterService, letter_filter: LetterFilter
         ids += [letter.job_id for letter in page]
         page_filter = replace(page_filter, before=page[-1].job_id)
     return ids
-
-
-def _corrections(pairs: list[str], file: str | None) -> dict[str, Any] | None:
-    """Parse corrected arguments; those of the command line override those of the file. `None` if there are none."""
-    if not pairs and file is None:
-        return None
-    return {**({} if file is None else _file(file)), **dict(map(_pair, pairs))}
 
 
 def _pair(text: str) -> tuple[str, Any]:

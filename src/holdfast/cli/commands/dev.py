@@ -61,7 +61,9 @@ def run(
 ) -> None:
     """Run jobs, and restart the worker whenever a Python file changes."""
     if seat is None:
-        raise typer.Exit(_reload(Path.cwd()))
+        with TemporaryDirectory(prefix="holdfast-") as folder:
+            code = asyncio.run(Reloader(Path.cwd(), Path(folder, "dev.sock")).run())
+        raise typer.Exit(code)
     hold = resolve_for_worker(application_reference(name, application), url)
     hold.settings.ensure_usable()
     defaults = hold.settings.worker_options
@@ -73,11 +75,6 @@ def run(
     )
     logger = StructuredLogger(level=log_level or hold.settings.log_level, as_json=False)
     raise typer.Exit(serve(hold, options, logger, health=seat, development=True))
-
-
-def _reload(folder: Path) -> int:
-    with TemporaryDirectory(prefix="holdfast-") as folder_name:
-        return asyncio.run(Reloader(folder, Path(folder_name, "dev.sock")).run())
 
 
 class Reloader:

@@ -12,7 +12,7 @@ from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.options.app_loader import AppOption, UrlOption, resolve
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.table import Column, Fit, show_table
-from holdfast.core.dead_letters.letter import OPEN, Letter, LetterFilter
+from holdfast.core.dead_letters.letter import OPEN, LetterFilter
 from holdfast.core.dead_letters.ticket import of_letter
 from holdfast.core.errors import ArchiveUnavailable, SchemaError, StoreReadOnly, StoreUnavailable
 from holdfast.core.failures.escalation import Follow
@@ -103,14 +103,10 @@ async def _letters(hold: Holdfast) -> Letters:
     return Letters(
         total=sum(counts.values()),
         open=sum(count for (_, state), count in counts.items() if state in OPEN),
-        pages=sum(_level(letter) is Follow.PAGE for letter in opened),
+        pages=sum(of_letter("", each.last_failure_at, each).level is Follow.PAGE for each in opened),
         overdue=await hold.dead_letters.is_archiving_due(),
         hooks=len(hold.runtime.letters.hooks) if any(hold.runtime.registry) else None,
     )
-
-
-def _level(letter: Letter) -> Follow:
-    return of_letter("", letter.last_failure_at, letter).level
 
 
 async def _unreachable(hold: Holdfast) -> str | None:

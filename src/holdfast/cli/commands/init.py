@@ -44,7 +44,7 @@ def run(
 
 
 def starter() -> dict[str, str]:
-    """Give the files of the project, by their names."""
+    """Return the files of the project, by their names."""
     files = resources.files("holdfast.cli").joinpath("starter").iterdir()
     found = {
         file.name.removesuffix(SUFFIX): file.read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def starter() -> dict[str, str]:
 
 
 def installed_from() -> str:
-    """Give the requirement that installs this package from where it was installed: an index, a checkout, a wheel."""
+    """Return the requirement that installs this package from its own source: an index, a checkout, a wheel."""
     origin = metadata.distribution("holdfast").read_text("direct_url.json")
     return "holdfast" if origin is None else f"holdfast @ {json.loads(origin)['url']}"
 

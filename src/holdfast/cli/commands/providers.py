@@ -101,21 +101,31 @@ def observe(request: _OverrideRequest) -> None:
 @with_options_of(_OverrideRequest)
 def pause(request: _OverrideRequest) -> None:
     """Pause a provider: no calls are made, not even to its backup, and jobs are held, until it is resumed."""
-    _apply_override(request, ProviderService.pause, _jobs_held)
+    _apply_override(
+        request,
+        ProviderService.pause,
+        lambda status: f"{status.state}: its jobs are held until it is resumed",
+    )
 
 
 @app.command("resume")
 @with_options_of(_OverrideRequest)
 def resume(request: _OverrideRequest) -> None:
     """Clear the manual override of a provider, so that its breaker decides again."""
-    _apply_override(request, ProviderService.resume, _breaker_decides)
+    _apply_override(
+        request,
+        ProviderService.resume,
+        lambda status: f"resumed: its breaker decides again, and is {status.state}",
+    )
 
 
 @app.command("probe")
 @with_options_of(_OverrideRequest)
 def probe(request: _OverrideRequest) -> None:
     """Request a trial call to a provider whose breaker is open, before its cooldown has passed."""
-    _apply_override(request, ProviderService.probe, _one_trial)
+    _apply_override(
+        request, ProviderService.probe, lambda status: f"{status.state}: one job is let through as a trial"
+    )
 
 
 async def _read_listing(hold: Holdfast) -> ProviderListing:
@@ -155,15 +165,3 @@ def _calls_refused(status: ProviderStatus) -> str:
 
 def _calls_allowed(status: ProviderStatus) -> str:
     return f"{status.state}: every call is made until it is resumed"
-
-
-def _jobs_held(status: ProviderStatus) -> str:
-    return f"{status.state}: its jobs are held until it is resumed"
-
-
-def _breaker_decides(status: ProviderStatus) -> str:
-    return f"resumed: its breaker decides again, and is {status.state}"
-
-
-def _one_trial(status: ProviderStatus) -> str:
-    return f"{status.state}: one job is let through as a trial"

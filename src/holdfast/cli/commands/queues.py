@@ -50,7 +50,7 @@ def list_queues(
     else:
         show_rows(
             COLUMNS,
-            [_row(queue, now) for queue in found],
+            [(*queue[:4], moment(queue.paused_at, now), queue.reason, queue.held) for queue in found],
             if_empty="no queues: no job has been submitted yet",
         )
 
@@ -105,10 +105,6 @@ def resume(
 async def _read_queues(hold: Holdfast) -> tuple[list[QueueStatus], datetime]:
     """Read the queues, and the time of the database."""
     return await hold.queues.list(), await hold.database.now()
-
-
-def _row(queue: QueueStatus, now: datetime) -> tuple[object, ...]:
-    return (*queue[:4], moment(queue.paused_at, now), queue.reason, queue.held)
 
 
 def _print_result(result: _PauseResult, *, as_json: bool) -> None:

@@ -124,7 +124,7 @@ def _planned_json(planned: Planned, missing: list[str]) -> dict[str, Any]:
 
 
 def _show_planned(planned: Planned, target: Target, *, each: bool) -> None:
-    """Show the plan, and of *each* letter, if they were named, what was found: of one its checks, else one line."""
+    """Print the plan, and with *each* the result for each letter: the checks of a single one, otherwise one line."""
     if each and len(planned.checks) == 1:
         [found] = planned.checks.values()
         show_table(CHECKS, found)
@@ -142,7 +142,7 @@ def _show_planned(planned: Planned, target: Target, *, each: bool) -> None:
 
 
 def _end_planned(planned: Planned, missing: list[str], *, dry_run: bool) -> None:
-    """Say what is not part of the plan; that is exit code 1."""
+    """Report letters that are not part of the plan, and exit with 1 if there are any."""
     checked, refused = len(planned.checks), planned.refused
     for job_id, why in refused.items():
         print_status(with_job_id(job_id, why))

@@ -37,8 +37,9 @@ def found() -> Iterator[Client]:
         # Not isinstance: it reads __class__, and some lazy proxies create their object then.
         base = next((base for base in known if issubclass(type(thing), base)), None)
         if base is not None and not _belongs_to_another(type(thing), known[base]):
-            library = known[base]
-            yield Client(_name(type(thing)), library.retries(thing), library.instead, places.get(id(thing)))
+            library, kind = known[base], type(thing)
+            name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+            yield Client(name, library.retries(thing), library.instead, places.get(id(thing)))
 
 
 def _loaded(library: ClientLibrary) -> type | None:
@@ -50,10 +51,6 @@ def _belongs_to_another(kind: type, library: ClientLibrary) -> bool:
     """Whether a client belongs to another library, which configures its retries."""
     package = kind.__module__.partition(".")[0]
     return package != library.package and package in {other.package for other in LIBRARIES}
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
 
 
 def _variables() -> dict[int, str]:

@@ -87,12 +87,9 @@ class Target(NamedTuple):
             return f" --app {self.application}"
         if words.startswith(NEEDS_APPLICATION) and not self.is_application:
             return " --app MODULE:NAME"
-        return "" if self.url is None else f" --url {_quoted_url(self.url)}"
-
-
-def _quoted_url(url: str) -> str:
-    """Return *url* quoted for a shell; one with a password is not repeated."""
-    return "…" if PASSWORD.search(url) else shlex.quote(url)
+        if self.url is None:
+            return ""
+        return " --url …" if PASSWORD.search(self.url) else f" --url {shlex.quote(self.url)}"
 
 
 def application_reference(argument: str | None, option: str | None) -> str | None:

@@ -53,9 +53,15 @@ class WorkerHealth:
         self._runtime = runtime
         self._worker = worker
         self._store_problem = CachedReading(self._read_store_problem, keep=1.0, clock=runtime.clock)
-        self._depths = CachedReading(self._read_depths, keep=5.0, clock=runtime.clock)
-        self._held = CachedReading(self._read_held, keep=5.0, clock=runtime.clock)
-        self._letters = CachedReading(self._read_letters, keep=5.0, clock=runtime.clock)
+        self._depths = CachedReading(
+            lambda: _read_or_none(runtime.store.queues.depths()), keep=5.0, clock=runtime.clock
+        )
+        self._held = CachedReading(
+            lambda: _read_or_none(runtime.store.providers.count_held()), keep=5.0, clock=runtime.clock
+        )
+        self._letters = CachedReading(
+            lambda: _read_or_none(runtime.store.dead_letters.counts()), keep=5.0, clock=runtime.clock
+        )
 
     def routes(self) -> dict[str, Route]:
         """Return the routes by path."""
@@ -119,15 +125,6 @@ class WorkerHealth:
             gauges = {**gauges, **letters_gauge(letters)}
         return gauges
 
-    async def _read_depths(self) -> list[Depth] | None:
-        return await _read_or_none(self._runtime.store.queues.depths())
-
-    async def _read_held(self) -> dict[Holder, int] | None:
-        return await _read_or_none(self._runtime.store.providers.count_held())
-
-    async def _read_letters(self) -> dict[tuple[str, str], int] | None:
-        return await _read_or_none(self._runtime.store.dead_letters.counts())
-
 
 async def _read_or_none(reading: Awaitable[T]) -> T | None:
     """Read from the store; `None` if it is unavailable, so that only its own metrics are missing."""
@@ -172,7 +169,7 @@ def held_gauge(held: Mapping[Holder, int], declared: Iterable[str]) -> "Gauges":
 
 
 def letters_gauge(counts: Mapping[tuple[str, str], int]) -> "Gauges":
-    """Count dead letters by their state, whatever the jobs are named; a state without any is not forgotten."""
+    """Count dead letters by their state, over all job names; a state without any counts 0."""
     letters = Counter(dict.fromkeys(LetterState, 0))
     for (_, state), count in counts.items():
         letters[LetterState(state)] += count

@@ -30,7 +30,7 @@ COLUMNS = (
     Column("failure", Fit.NONE),
     Column("why", Fit.FOLDED, omit_if=(EMPTY,), min_width=28),
 )
-"""The last says on a terminal what a pipe gets in two fields: how a job failed, or what it waits for."""
+"""On a terminal the last column has what a pipe gets in two fields: how a job failed, or what it waits for."""
 DEADLINE = Column("deadline")
 STAGES = (
     Column("stage"),
@@ -135,7 +135,7 @@ def _stage_row(stage: StageRow, seconds: float | None) -> tuple[object, ...]:
 def _durations(events: list[Event]) -> dict[str, float]:
     """Return the seconds that each stage took: from the end of the previous one, or from the start of its attempt.
 
-    A store keeps when a stage ended. Of stages that ran side by side, this is the time by which each was later.
+    A store records when a stage ended. For concurrent stages, this is the time by which each was later.
     """
     took: dict[str, float] = {}
     since: datetime | None = None
@@ -148,7 +148,7 @@ def _durations(events: list[Event]) -> dict[str, float]:
 
 
 def _capped(event: Event, job: Job) -> Mapping[str, Any]:
-    """Give the details of an event; the claim that found a job lost once too often began no attempt."""
+    """Return the details of an event; a claim that failed the job after too many losses began no attempt."""
     if event.meta.get("attempt") != job.last_attempt:
         return event.meta
     return {**event.meta, "attempt": begun_attempts(job.last_attempt, job.failure)}

@@ -116,8 +116,8 @@ def show(details: ProviderDetails) -> None:
 
 def _fields(details: ProviderDetails) -> dict[str, object]:
     """Collect the fields that are set; limits are known only if the provider is declared."""
-    status, now = details.status, details.now
-    fields = {
+    status, spec, now = details.status, details.spec, details.now
+    fields: dict[str, object] = {
         "provider": status.name,
         "state": status.state,
         "since": _instant_and_age(status.since, now),
@@ -129,16 +129,19 @@ def _fields(details: ProviderDetails) -> dict[str, object]:
         "reason": status.reason,
         "backup": status.backup,
     }
-    declared = {"declared": False} if details.spec is None else _declaration(details.spec)
-    return {name: value for name, value in (fields | declared).items() if value not in (None, "")}
+    if spec is None:
+        fields["declared"] = False
+    else:
+        fields |= {
+            "timeout": _format_length(spec.timeout),
+            **_limits(spec),
+            "breaker": _breaker(spec.breaker),
+        }
+    return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
 def _instant_and_age(at: datetime | None, now: datetime) -> str | None:
     return None if at is None else f"{plain(at)} ({format_relative(at, now)})"
-
-
-def _declaration(spec: ProviderSpec) -> dict[str, object]:
-    return {"timeout": _format_length(spec.timeout), **_limits(spec), "breaker": _breaker(spec.breaker)}
 
 
 def _limits(spec: ProviderSpec) -> dict[str, object]:
@@ -197,7 +200,8 @@ def describe_event(event: ProviderEvent) -> str:
         case "tried":
             return _TRIALS.get(meta["outcome"], str(meta["outcome"]))
         case "ordered" | "resumed" | "probe":
-            return _operator(meta)
+            words = f"{meta['order']} by {meta['actor']}" if "order" in meta else f"by {meta['actor']}"
+            return f"{words}: {meta['reason']}" if meta.get("reason") else words
         case _:
             return pairs(meta)
 
@@ -224,8 +228,3 @@ _TRIALS = {
     "denied": "the credentials were refused",
     "exhausted": "the quota is spent",
 }
-
-
-def _operator(meta: Mapping[str, Any]) -> str:
-    words = f"{meta['order']} by {meta['actor']}" if "order" in meta else f"by {meta['actor']}"
-    return f"{words}: {meta['reason']}" if meta.get("reason") else words

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
 
 # A queue's statistics are always stale, so the planner is left no choice: its tables are joined
-# by primary key and read by index, whatever their estimated size. The time limits free the row
-# locks of a worker that was stopped inside a transaction; SKIP LOCKED would pass them by for ever.
+# by primary key and read by index, whatever their estimated size. The timeouts release the row
+# locks of a worker that was stopped inside a transaction; SKIP LOCKED would skip those rows forever.
 # The keepalives end the sessions of a machine that vanished, which would count as connections for hours.
 SESSION = {
     "application_name": "holdfast",
@@ -36,27 +36,27 @@ SET_LOCAL = "; ".join(
     for name, value in SESSION.items()
     if name != "application_name" and not name.startswith("tcp_")
 )
-"""The same for one transaction: behind a pooler there is no session, and the network to the server is not ours."""
+"""The same for one transaction: behind a pooler there is no session, and keepalives belong to the pooler."""
 
 ANSWER = 8.0
-"""Seconds to wait for the answer to a statement, and a little more for each megabyte that it carries.
+"""Seconds to wait for the answer to a statement, and a little more for each megabyte of its values.
 
-A network can lose a connection without telling either end: what is written vanishes, and nothing comes.
-Only a missing answer shows that. Our statements take milliseconds, so this is long; and it is short enough
-for a submission to be sent again within its timeout, and for a lease to be extended before it is over.
+A network can lose a connection without either end noticing: what is written vanishes, and nothing arrives.
+Only a missing answer shows that. Statements take milliseconds, so this is long; and it is short enough
+for a submission to be sent again within its timeout, and for a lease to be extended before it expires.
 """
 
 SLOW_NETWORK = 1_000_000
-"""Characters that even a slow network carries in a second."""
+"""Characters that even a slow network transfers in a second."""
 
 LONG_ANSWER = 35.0
-"""Seconds to wait for a statement that may have much to read: the server's own limit comes first."""
+"""Seconds to wait for a statement that may read many rows: the server's own timeout is shorter."""
 NO_SCHEMA = "the database has no Holdfast schema; run `holdfast schema apply`, or call apply_schema()"
 
 _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the server said goodbye, and the connection is about to be closed
+    asyncpg.InternalClientError,  # the server has ended the session, and the connection is about to be closed
     asyncpg.OperatorInterventionError,  # shutdown, crash, starting up, statement timeout
     asyncpg.InsufficientResourcesError,  # disk, memory, connections
     asyncpg.TransactionRollbackError,  # deadlock, serialisation
@@ -69,13 +69,13 @@ _GONE = (
 
 
 class Connections:
-    """A few connections: one each to claim, settle and submit, and some to spare.
+    """A few connections: one each to claim, settle and submit, and some in reserve.
 
-    The driver's own pool cleans a session whenever it comes back, which is another round trip after
+    The driver's own pool resets a session whenever it is returned, which is another round trip after
     every statement. Nothing here changes a session, and a connection that failed is not used again.
 
-    *pooled* says that a pooler gives each transaction another server. Then everything takes place in
-    transactions, nothing is prepared for later, and to listen a *direct_url* is needed that leads past it.
+    *pooled* says that a pooler gives each transaction another server. Then every statement runs in a
+    transaction, nothing is prepared, and listening needs a *direct_url* to the server itself.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Connections:
         self._closed = False
 
     async def open(self) -> None:
-        """Connect, to see whether the server answers. Raises `StoreUnavailable` if not."""
+        """Connect once. Raises `StoreUnavailable` if the server does not answer."""
         if self._closed:
             self._closed = False
             self._free = asyncio.Semaphore(self._size)  # the one before may belong to another event loop
@@ -108,11 +108,11 @@ class Connections:
 
     @property
     def most(self) -> int:
-        """How many connections a process takes at most: these, one to listen, and one to extend leases."""
+        """The maximum number of connections of a process: these, one to listen, and one to extend leases."""
         return self._size + self.can_listen + 1
 
     def another(self, *, size: int) -> "Connections":
-        """Make connections to the same server, for use on another event loop."""
+        """Return connections to the same server, for use on another event loop."""
         return Connections(
             self._url,
             size=size,
@@ -124,17 +124,17 @@ class Connections:
 
     @property
     def can_listen(self) -> bool:
-        """Whether there is a way to the server itself."""
+        """Whether there is a URL to the server itself, past any pooler."""
         return self._direct_url is not None
 
     async def close(self) -> None:
-        """Disconnect, but do not wait long for a server that is gone."""
+        """Disconnect; wait at most 5 seconds for a server that does not answer."""
         self._closed = True
         idle, self._idle = self._idle, []
         await asyncio.gather(*(_close(connection, timeout=min(5, self._answer)) for connection in idle))
 
     async def lone(self, name: str) -> "Connection":
-        """Open a connection to the server itself that is not lent to others, for listening, under a name of its own."""
+        """Open a connection to the server itself for one user alone, such as a listener, under *name*."""
         settings = {**SESSION, "application_name": name}
         return await self._connect(self._direct_url or self._url, server_settings=settings)
 
@@ -149,27 +149,27 @@ class Connections:
             return await asyncpg.connect(url, timeout=self._timeout, command_timeout=self._answer, **options)
 
     async def fetch(self, sql: str, *values: Any, timeout: float | None = None) -> "list[asyncpg.Record]":
-        """Run one statement in a transaction of its own; *timeout* is for one that may take longer than others."""
+        """Run one statement in a transaction of its own; *timeout* overrides the default one."""
         async with self.borrow() as connection:
             return await connection.fetch(sql, *values, timeout=timeout)
 
     def answer_timeout(self, texts: Iterable[str | None]) -> float:
-        """Say how many seconds to wait for the answer to a statement that carries *texts*."""
+        """Return the seconds to wait for the answer to a statement with the values *texts*."""
         return self._answer + sum(len(text) for text in texts if text) / SLOW_NETWORK
 
     def borrow(self) -> "Loan":
-        """Lend a connection for the length of an `async with`. Errors come out as Holdfast's own."""
+        """Lend a connection for the length of an `async with`. The driver's errors are raised as Holdfast's own."""
         return PooledLoan(self) if self._pooled else Loan(self)
 
     @property
     def free(self) -> asyncio.Semaphore:
-        """What counts the connections that may be lent, until the next close."""
+        """The semaphore that counts the connections to lend, until the next close."""
         if self._closed:
             raise StoreUnavailable("the store was closed; open a new Holdfast")
         return self._free
 
     async def take(self) -> "Connection":
-        """Give an idle connection, or a new one."""
+        """Return an idle connection, or a new one."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
@@ -177,22 +177,17 @@ class Connections:
         return await self._new()
 
     def give_back(self, connection: "Connection", *, error: BaseException | None) -> None:
-        """Take a connection back; one with an error is closed, whatever state it is in."""
+        """Accept a connection back; one with an error is closed, whatever its state."""
         if isinstance(error, TimeoutError):
-            self._mistrust_idle()
+            # What silenced one connection has probably silenced the idle ones: each would cost another timeout,
+            # and leases would expire meanwhile.
+            idle, self._idle = self._idle, []
+            for other in idle:
+                other.terminate()
         if error is not None or self._closed:  # after the close it is too late to be closed with the others
             connection.terminate()
         else:
             self._idle.append(connection)
-
-    def _mistrust_idle(self) -> None:
-        """Part with all that lie idle: what silenced one connection silenced its neighbours, too.
-
-        Each of them would cost another wait for nothing, and a lease is not that long.
-        """
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.terminate()
 
 
 class Loan:
@@ -202,7 +197,7 @@ class Loan:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._free = connections.free  # kept: a close and a new opening count anew
+        self._free = connections.free  # kept: after a close and a new open there is another semaphore
         self._connection: Connection | None = None
 
     async def __aenter__(self) -> "Connection":
@@ -224,7 +219,7 @@ class Loan:
 
 
 class PooledLoan(Loan):
-    """A loan that is one transaction: so long the pooler leaves us the same server, and what we set there holds."""
+    """A loan that is one transaction: for that long the pooler keeps the same server, and its settings hold."""
 
     __slots__ = ("_transaction",)
 
@@ -259,7 +254,7 @@ async def _close(connection: "Connection", *, timeout: float) -> None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn the driver's errors into ones that say what to do next."""
+    """Turn the driver's errors into Holdfast's, which say what to do next."""
     try:
         yield
     except asyncpg.ReadOnlySQLTransactionError as error:
@@ -280,7 +275,7 @@ def translated() -> Iterator[None]:
         ) from error
     except _GONE as error:
         if isinstance(error, ValueError):
-            raise  # a value that the driver cannot send: no outage, and no later try would help
+            raise  # a value that the driver cannot send: this is no outage, and a retry would not help
         if "unsupported startup parameter" in str(error):
             raise ConfigError(
                 "the address leads to a pooler such as PgBouncer; set HOLDFAST_DATABASE_POOLED=true, "
@@ -291,7 +286,7 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Refuse an address that the driver cannot read. Its own words are left out: they may quote a password."""
+    """Reject a URL that the driver cannot parse. Its own message is left out: it may quote a password."""
     try:
         yield
     except (ValueError, OverflowError) as error:

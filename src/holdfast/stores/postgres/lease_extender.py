@@ -15,7 +15,7 @@ class _Link(NamedTuple):
 
 
 class PostgresLeaseExtender:
-    """The `LeaseExtender` port, with an event loop and one connection that are made when they are needed."""
+    """The `LeaseExtender` port, with an event loop and one connection that are created on first use."""
 
     def __init__(self, connect: Callable[[], Connections], sql: Statements) -> None:
         self._connect = connect

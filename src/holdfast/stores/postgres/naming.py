@@ -1,4 +1,4 @@
-"""Where in a database an application's tables are, and what else has to follow their schema.
+"""The schema of an application's tables in a database, and the names that depend on it.
 
 Several applications can share one database, each in a schema of its own. The statements are written for the schema
 `holdfast`; for another one they are rewritten once, when they are read from their files.
@@ -38,15 +38,15 @@ class Namespace:
             )
         self.name = name
         self.is_default = name == DEFAULT
-        self.quoted = f'"{name}"'  # also a reserved word such as "order" is a name then
+        self.quoted = f'"{name}"'  # so that a reserved word such as "order" can be the name
         self.channel = DEFAULT if self.is_default else f"{DEFAULT}_{name}"
         self.apply_lock = _APPLY_LOCK if self.is_default else _hash(f"apply {name}", bits=63)
-        """Two machines that apply the schema at once take turns."""
+        """Serializes machines that apply the schema at the same time."""
 
     def place(self, sql: str) -> str:
         """Rewrite a statement that is written for the schema `holdfast`.
 
-        The applications never wait for each other: locks that are known by a number or a text follow the schema too.
+        Applications never wait for each other: advisory locks depend on the schema too.
         """
         if self.is_default:
             return sql

@@ -1,10 +1,10 @@
-"""Hints over NOTIFY: sent sparingly, received without promise.
+"""Hints over NOTIFY: sent sparingly, and without a guarantee of delivery.
 
-A process that begins to listen notifies the others, so that each knows roughly how many there are: with that
-number, idle workers spread their looks. It is counted anew at every heartbeat.
+A process that begins to listen notifies the others, so that each knows roughly how many there are: by that
+number, idle workers spread their polls. It is counted again at every heartbeat.
 
 A commit with NOTIFY takes a lock on the whole database, so a process sends at most one hint per
-queue every few milliseconds. Whatever gets lost costs one poll.
+queue every few milliseconds. A lost hint costs one poll.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _KINDS = frozenset(kind.value for kind in HintKind)
 
 
 class Sender:
-    """Decides which submissions carry a hint, and sends the one that no other carried."""
+    """Decides which submissions carry a hint, and sends a hint that no submission carried."""
 
     def __init__(self, send: Callable[[list[str]], Awaitable[Any]]) -> None:
         self._send = send
@@ -42,36 +42,36 @@ class Sender:
 
     @property
     def pending(self) -> int:
-        """For how many queues a quiet time runs, or a hint is due."""
+        """The number of queues whose quiet time runs, or for which a hint is due."""
         return len(self._timers)
 
     def due(self, queues: Iterable[str]) -> list[str]:
-        """Give the queues to hint at now; for the others their quiet time has to pass first."""
+        """Return the queues to send a hint for now; for the others the quiet time has to pass first."""
         named = set(queues)
         now = [queue for queue in named if queue not in self._quiet]
         self._held_back.update(named.intersection(self._quiet))
         for queue in now:
-            self._hush(queue)
+            self._start_quiet_time(queue)
         return now
 
-    def _hush(self, queue: str) -> None:
+    def _start_quiet_time(self, queue: str) -> None:
         self._held_back.discard(queue)
         self._quiet.add(queue)
-        self._set_timer(queue, QUIET, self._quiet_over)
+        self._set_timer(queue, QUIET, self._end_quiet_time)
 
-    def _quiet_over(self, queue: str) -> None:
-        """Leave a hint that is due to the next submission for a moment: it costs nothing there."""
+    def _end_quiet_time(self, queue: str) -> None:
+        """Wait a moment for the next submission to carry a hint that is due: it costs nothing there."""
         self._quiet.discard(queue)
         del self._timers[queue]
         if queue in self._held_back:
-            self._set_timer(queue, LATE, self._speak)
+            self._set_timer(queue, LATE, self._send_late)
 
-    def _speak(self, queue: str) -> None:
-        self._hush(queue)
+    def _send_late(self, queue: str) -> None:
+        self._start_quiet_time(queue)
         self.send(f"ready:{queue}")
 
     def send(self, payload: str) -> None:
-        """Send a notification of its own, beside what the caller does."""
+        """Send a separate notification in the background."""
         task = asyncio.create_task(self._hint(payload), name=f"holdfast hint {payload!r}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -89,7 +89,7 @@ class Sender:
             return  # a lost hint costs a poll, nothing else
 
     async def close(self) -> None:
-        """Forget what was held back; workers find those jobs by polling."""
+        """Drop the hints that are due; workers find those jobs by polling."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -100,9 +100,9 @@ class Sender:
 
 
 class Listener:
-    """Hears hints on a connection of its own, and comes back after a lost one.
+    """Receives hints on a connection of its own, and reconnects after a loss.
 
-    Behind a pooler without a way past it, no hint arrives: each process finds what there is by polling.
+    Behind a pooler without a URL to the server itself, no hint arrives: each process finds jobs by polling.
     """
 
     def __init__(
@@ -111,18 +111,18 @@ class Listener:
         self._connections = connections
         self._channel = channel
         self._name = f"{channel} listener"[:63]
-        """The name of the listening connection, by which they are counted: a server keeps 63 characters of it."""
+        """The name of the listening connections, by which they are counted: a server keeps 63 characters of it."""
         self._heartbeat = heartbeat
         self.listeners = 1
         """How many processes listen, this one included, as far as it knows."""
         self._subscriptions = Subscriptions()
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
-        """Pass hints of these *kinds* to *hear* until the returned function is called."""
+    def add(self, receive: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
+        """Pass hints of these *kinds* to *receive* until the returned function is called."""
         if self._task is None and self._connections.can_listen:
             self._task = asyncio.create_task(self._run(), name="holdfast listener")
-        return self._subscriptions.subscribe(hear, kinds)
+        return self._subscriptions.subscribe(receive, kinds)
 
     async def close(self) -> None:
         """Stop listening."""
@@ -133,7 +133,7 @@ class Listener:
 
     async def _run(self) -> None:
         while True:
-            # The next statement reports that the server is absent; here we only come back.
+            # The next statement reports that the server is absent; the listener only reconnects.
             with suppress(StoreUnavailable, asyncpg.PostgresError), translated():
                 await self._listen_until_lost()
             await asyncio.sleep(RECONNECT)
@@ -143,17 +143,17 @@ class Listener:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         try:
-            await connection.add_listener(self._channel, self._heard)
+            await connection.add_listener(self._channel, self._receive)
             self.listeners = await connection.fetchval(_COUNT, self._name)
             await connection.execute("SELECT pg_notify($1, $2)", self._channel, LISTENING)
             self._subscriptions.notify(Hint(HintKind.READY, ""))  # a hint may have been sent meanwhile
             while not await _happens(lost, within=self._heartbeat):
-                # A connection that went silent and one that is idle look the same until it is asked.
+                # A dead connection and an idle one look the same until a statement is sent.
                 self.listeners = await connection.fetchval(_COUNT, self._name)
         finally:
             connection.terminate()
 
-    def _heard(
+    def _receive(
         self,
         connection: "asyncpg.Connection[asyncpg.Record] | Any",
         pid: int,
@@ -173,7 +173,7 @@ class Listener:
 
 
 async def _happens(event: asyncio.Event, *, within: float) -> bool:
-    """Wait for *event*, and say whether it came in time."""
+    """Wait for *event*, and return whether it was set in time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(within):
             await event.wait()

@@ -47,7 +47,7 @@ class PostgresProviders:
         async with self._connections.borrow() as connection:
             transaction = connection.transaction()
             await transaction.start()
-            # All take locks in this order: new keys, known keys, the provider, the keys sorted. So no two wait for each other.
+            # Every writer locks new keys, known keys, then the provider, with keys sorted, so that two cannot deadlock.
             written = (
                 await self._write_keys(
                     connection, "add_provider_keys", name, [k for k in keys if not k.version]

@@ -1,4 +1,4 @@
-"""Bringing a PostgreSQL database to this code's schema, all or nothing."""
+"""Migrates a PostgreSQL database to the schema of this code, all or nothing."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 LOCK_TIMEOUT = 1.0
 """Seconds to wait for a lock. Every statement on that table queues behind the wait, so it is much shorter than the
-5 seconds after which a worker's statement gives up."""
+5 seconds of a worker's lock_timeout."""
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 5.0
-"""Seconds between two tries, in which all other sessions get through; each pause is twice as long as the one before."""
+"""Seconds between two attempts, in which all other sessions proceed; each pause is twice as long as the one before."""
 
 LOOK = 0.2
-"""Seconds between two looks at who holds the lock."""
+"""Seconds between two queries for the holders of the lock."""
 
 _STATEMENT_TIMEOUT = 3_600.0  # seconds; the connection's own limit is for the short statements of a worker
 
@@ -65,11 +65,11 @@ class Schema:
         return SchemaState(version, self._expected, min_compatible)
 
     async def apply(self, *, limit: timedelta, blocked: Callable[[LockWait], object] | None) -> SchemaState:
-        """Run what is missing in one transaction, and return what was found before.
+        """Run the missing migrations in one transaction, and return the state before.
 
-        Workers go on meanwhile. A session that holds a lock on a table, such as a backup, or waits for one that this
-        transaction holds, costs it the transaction: then nothing was changed, *blocked* is called, and it is tried
-        again after a pause. Raises `StoreUnavailable` if that takes longer than *limit*.
+        Workers continue meanwhile. If a session holds a lock on a table, as a backup does, or waits for one that this
+        transaction holds, the transaction is rolled back: nothing was changed, *blocked* is called, and it is retried
+        after a pause. Raises `StoreUnavailable` if that takes longer than *limit*.
         """
         clock = asyncio.get_running_loop().time
         began, pause = clock(), FIRST_PAUSE
@@ -126,7 +126,7 @@ class Schema:
 
 
 class _Watch:
-    """Looks, on another connection, at who holds the lock that a session waits for: afterwards it cannot be seen."""
+    """Queries, on another connection, who holds the lock that a session waits for: afterwards it cannot be seen."""
 
     def __init__(self, connections: Connections, sql: str) -> None:
         self._connections = connections
@@ -143,7 +143,7 @@ class _Watch:
             await asyncio.wait([self._task])
 
     async def _look(self, pid: int) -> None:
-        # Whatever keeps it from looking costs a line its details, and nothing else.
+        # If the query fails, only the details of the message are missing.
         with suppress(StoreUnavailable, asyncpg.PostgresError):
             while True:
                 await asyncio.sleep(LOOK)

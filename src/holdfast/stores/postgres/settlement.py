@@ -1,4 +1,4 @@
-"""What became of claimed jobs, written to PostgreSQL."""
+"""Settles claimed jobs in PostgreSQL."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
@@ -52,7 +52,7 @@ class Settlement:
         self._sql = sql
 
     async def settle(self, batch: Sequence[Transition]) -> list[Settled]:
-        """Write what became of claimed jobs, as `Store.settle` says."""
+        """Settle claimed jobs, as `Store.settle` promises."""
         # In the order in which every transaction locks jobs: a parent marks its children while they end.
         ordered = sorted(batch, key=_ID)
         stages = [change for change in ordered if isinstance(change, StageWrite)]
@@ -86,7 +86,7 @@ class Settlement:
         changes: Sequence[Transition],
         unsent: list[Transition],
     ) -> "list[asyncpg.Record]":
-        """Write *changes*; when that has waited too long for locked jobs, add theirs to *unsent* and write the others.
+        """Write *changes*; after a lock timeout, add those of locked jobs to *unsent* and write the others.
 
         The changes of a job keep their order: what follows one that was not sent is not sent either.
         """
@@ -102,7 +102,7 @@ class Settlement:
                 ids = [change.id for change in free]
                 unlocked = {row["id"] for row in await self._connections.fetch(self._sql["not_locked"], ids)}
                 if unlocked.issuperset(ids):
-                    raise  # it was another lock than that of a job, or it has been released since
+                    raise  # it was not the lock of a job, or it has been released since
             unsent += [change for change in free if change.id not in unlocked]
             free = [change for change in free if change.id in unlocked]
         return []
@@ -118,7 +118,7 @@ class Settlement:
         return await self._connections.fetch(self._sql["requeue"], *columns(backs, *_REQUEUE))
 
     async def _finish(self, ends: list[Any]) -> "list[asyncpg.Record]":
-        # Nearly every job completes: what only others have is looked for in lists of nothing, not in a call for each.
+        # Nearly every job completes: columns that only the others have are built without a call for each job.
         failures = [None if end.failure is None else failure_text(end.failure) for end in ends]
         if_overdue = [True if end.if_overdue else None for end in ends]
         return await self._connections.fetch(
@@ -133,7 +133,7 @@ class Settlement:
         )
 
     async def fates(self, leases: Sequence[Lease]) -> dict[Lease, Settled]:
-        """Ask what became of leases under which nothing was written; nearly always there is none."""
+        """Return what became of leases under which nothing was written; nearly always there is none."""
         return (
             rows.fates(await self._connections.fetch(self._sql["fates"], *unzipped(leases))) if leases else {}
         )

@@ -79,18 +79,18 @@ class PostgresStore:
             url, size=connections, timeout=timeout, answer=answer, pooled=pooled, direct_url=direct_url
         )
         self._sql = Statements(__package__, namespace.place)
-        own = self._connections, self._sql
+        access = self._connections, self._sql
         self._schema = Schema(self._connections, namespace, self._sql)
         self._sender = Sender(partial(self._connections.fetch, self._sql["notify"]))
         self._listener = Listener(self._connections, channel=namespace.channel)
-        self._settlement = Settlement(*own)
-        self.queues = PostgresQueues(*own)
-        self.schedules = PostgresSchedules(*own)
-        self.providers = PostgresProviders(*own)
-        self.dead_letters = PostgresDeadLetters(*own)
-        self.replay_plans = PostgresReplayPlans(*own)
-        self.tickets = PostgresTickets(*own)
-        self.retention = PostgresRetention(*own)
+        self._settlement = Settlement(*access)
+        self.queues = PostgresQueues(*access)
+        self.schedules = PostgresSchedules(*access)
+        self.providers = PostgresProviders(*access)
+        self.dead_letters = PostgresDeadLetters(*access)
+        self.replay_plans = PostgresReplayPlans(*access)
+        self.tickets = PostgresTickets(*access)
+        self.retention = PostgresRetention(*access)
 
     async def open(self) -> None:
         await self._connections.open()
@@ -136,7 +136,7 @@ class PostgresStore:
                     connection, self._sql, batch, self._due(batch), timeout=self._answer_timeout(batch)
                 )
         except asyncpg.UniqueViolationError as error:
-            # Ids are new, so this is an earlier try whose answer was lost and whose commit came only now.
+            # Ids are new, so this is an earlier attempt whose answer was lost and which has committed only now.
             raise StoreUnavailable("the submission was still on its way; send it again") from error
 
     async def _submit_unique(self, batch: Sequence[Submission]) -> list[Receipt | SubmissionRefusal]:
@@ -269,14 +269,14 @@ class PostgresStore:
             job = await self.get(job_id, owner=owner)
             if job.status.ended:
                 break
-            # A worker claimed or let go of it between the two: ask again.
+            # A worker claimed or released it between the two statements: try again.
         raise StateRefused(f"job {job_id} is {job.status}, so it cannot be cancelled")
 
     async def retry(self, job_id: str, *, owner: str | None = None, generation: int | None = None) -> Job:
         values = [[known_id(job_id)], owner, None, None, False, False, generation]
-        brought_back = await self._connections.fetch(self._sql["retry"], *values)
+        retried = await self._connections.fetch(self._sql["retry"], *values)
         job = await self.get(job_id, owner=owner)
-        if not brought_back:
+        if not retried:
             raise StateRefused(cannot_retry(job, generation))
         return job
 
@@ -303,7 +303,7 @@ class PostgresStore:
             self._sql, job_filter, partial(_bind, bound), before="id < {}::uuid", keys="holdfast.job_keys"
         )
         async with self._connections.borrow() as connection, connection.transaction():
-            # Which index is the best depends on how frequent these very values are.
+            # Which index is best depends on how frequent these values are.
             await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
             rows = await connection.fetch(sql, *bound.values(), timeout=LONG_ANSWER)
         return [job_from(row) for row in rows]
@@ -370,9 +370,9 @@ class PostgresStore:
             self._sender.send(f"taken:{self._listener.listeners}\n{worker}\n{queue}")
 
     def listen(
-        self, hear: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
+        self, receive: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
     ) -> Callable[[], None]:
-        return self._listener.add(hear, kinds)
+        return self._listener.add(receive, kinds)
 
 
 def _bind(values: dict[str, Any], name: str, value: Any) -> str:

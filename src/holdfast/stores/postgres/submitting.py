@@ -1,4 +1,4 @@
-"""Storing submissions in PostgreSQL, on our own connection or on the caller's."""
+"""Stores submissions in PostgreSQL, on the store's own connection or on the caller's."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -12,7 +12,7 @@ from holdfast.stores.queries import Statements
 from holdfast.stores.rows import columns, shared
 
 CHUNK = 5_000
-"""Jobs in one statement, so that a very long list does not become one very long text."""
+"""The maximum number of jobs in one statement."""
 
 _OWN = [attrgetter(name) for name in ("id", "args")]
 _ALIKE = [attrgetter(name) for name in ("name", "queue", "owner", "priority")]
@@ -30,7 +30,7 @@ async def insert(
     *,
     timeout: float | None = None,
 ) -> None:
-    """Write jobs that are known to be new, and hint at *hints*; without a *timeout* the connection's own counts."""
+    """Write jobs that are known to be new, and notify the queues *hints*; *timeout* overrides the connection's own."""
     if not batch:
         return
     if len(batch) == 1:
@@ -51,10 +51,10 @@ async def submit_unique(
     *,
     timeout: float | None = None,
 ) -> list[Receipt | SubmissionRefusal]:
-    """Write those of *batch* that no earlier job stands for. Runs inside a transaction.
+    """Write those of *batch* for which there is no earlier job. Runs inside a transaction.
 
-    Keys and subjects are locked first, each kind in sorted order, so that no two batches wait for each
-    other. Then each submission is decided on in turn, as if it had come alone.
+    Keys and subjects are locked first, each kind in sorted order, so that two batches cannot deadlock.
+    Then each submission is decided on in turn, as if it had been submitted alone.
     """
     earlier = _Earlier()
     reserved = await _reserve_keys(connection, sql, batch, earlier)
@@ -81,14 +81,14 @@ Scope = tuple[str, str, str | None]
 
 
 class _Earlier:
-    """Who stands for a key or a subject: jobs of other calls, and those made earlier in this batch."""
+    """The jobs that have a key or a subject: those of other calls, and those earlier in this batch."""
 
     def __init__(self) -> None:
         self.keys: dict[Scope, Earlier] = {}
         self.versions: dict[Scope, Earlier] = {}
 
     def answer(self, item: Submission) -> Receipt | SubmissionRefusal | None:
-        """Answer with the job that stands for *item* already; `None` means that it is new, and stands from now on."""
+        """Return the receipt of the earlier job for *item*; `None` means that *item* is new, and is recorded as such."""
         try:
             receipt = self._by_key(item) or self._by_version(item)
         except (KeyReused, VersionRefused) as refusal:
@@ -109,7 +109,7 @@ class _Earlier:
 
 
 def _sent_again(item: Submission, earlier: Earlier) -> Receipt | None:
-    """Recognise a submission whose answer was lost: the first one had arrived."""
+    """Recognise a submission that was stored before, but whose answer was lost."""
     return Receipt(item.id) if earlier.id == item.id else None
 
 
@@ -124,39 +124,39 @@ def _by_subject(item: Submission) -> Scope:
 async def _reserve_keys(
     connection: Link, sql: Statements, batch: Sequence[Submission], earlier: _Earlier
 ) -> list[Submission]:
-    """Take the keys of *batch* that are free, each for the first who wants it, and learn who has the others."""
-    wanting = list({_by_key(item): item for item in reversed(batch) if item.key is not None}.values())
+    """Reserve the free keys of *batch*, each for its first submission, and read which jobs have the others."""
+    pending = list({_by_key(item): item for item in reversed(batch) if item.key is not None}.values())
     reserved: list[Submission] = []
-    while wanting:
-        rows = await connection.fetch(sql["reserve_keys"], *columns(wanting, *_KEY, *_MADE))
+    while pending:
+        rows = await connection.fetch(sql["reserve_keys"], *columns(pending, *_KEY, *_MADE))
         taken = {row["job_id"] for row in rows}
-        reserved += [item for item in wanting if item.id in taken]
-        others = [item for item in wanting if item.id not in taken]
+        reserved += [item for item in pending if item.id in taken]
+        others = [item for item in pending if item.id not in taken]
         if not others:
             break
         for row in await connection.fetch(sql["taken_keys"], *columns(others, *_KEY)):
             earlier.keys[row["owner"], row["name"], row["key"]] = Earlier(row["job_id"], row["fingerprint"])
         # A key that was purged between the two statements is free again.
-        wanting = [item for item in others if _by_key(item) not in earlier.keys]
+        pending = [item for item in others if _by_key(item) not in earlier.keys]
     return reserved
 
 
 async def _hand_over_keys(
     connection: Link, sql: Statements, reserved: list[Submission], new: dict[Scope, Submission]
 ) -> None:
-    """Free the keys of submissions that were turned away by their version, and take them for the next that has them."""
-    astray = [item for item in reserved if new.get(_by_key(item)) is not item]
-    for item in astray:
+    """Release the keys of submissions that were refused for their version, and reserve them for the next with the key."""
+    refused = [item for item in reserved if new.get(_by_key(item)) is not item]
+    for item in refused:
         await connection.execute(sql["release_key"], item.owner, item.name, item.key, item.id)
-    heirs = [new[_by_key(item)] for item in astray if _by_key(item) in new]
-    if heirs:
-        await connection.fetch(sql["reserve_keys"], *columns(heirs, *_KEY, *_MADE))
+    successors = [new[_by_key(item)] for item in refused if _by_key(item) in new]
+    if successors:
+        await connection.fetch(sql["reserve_keys"], *columns(successors, *_KEY, *_MADE))
 
 
 async def _lock_subjects(
     connection: Link, sql: Statements, batch: Sequence[Submission], earlier: _Earlier
 ) -> None:
-    """Lock the subjects of *batch* until this transaction ends, and learn their latest versions."""
+    """Lock the subjects of *batch* until this transaction ends, and read their latest versions."""
     for scope in sorted(
         {(item.owner, item.name, item.subject) for item in batch if item.subject is not None}
     ):

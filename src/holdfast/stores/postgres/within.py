@@ -1,4 +1,4 @@
-"""The caller's own connection, of whatever driver, used as if it were one of ours."""
+"""Adapts the caller's own connection, of any supported driver, to the store's statements."""
 
 import re
 from abc import ABC, abstractmethod
@@ -21,18 +21,18 @@ IDLE = 0
 
 
 class Link(Protocol):
-    """What submitting needs of a connection; asyncpg's has it by itself."""
+    """What submitting needs of a connection; asyncpg's needs no adapter."""
 
     async def fetch(self, query: str, /, *args: Any) -> Sequence[Any]:
-        """Run a statement and give its rows, which are read by name."""
+        """Run a statement and return its rows, which are read by name."""
         ...
 
     async def fetchrow(self, query: str, /, *args: Any) -> Any:
-        """Run a statement and give its first row, or `None`."""
+        """Run a statement and return its first row, or `None`."""
         ...
 
     async def execute(self, query: str, /, *args: Any, timeout: float | None = None) -> Any:
-        """Run a statement for its effect. A *timeout* is for our own connections: the caller's has its own."""
+        """Run a statement for its effect. *timeout* applies to the store's own connections: the caller's has its own."""
         ...
 
 
@@ -42,8 +42,8 @@ Work = Callable[[Link], Coroutine[Any, Any, T]]
 async def lend(connection: Any, work: Work[T]) -> T:
     """Run *work* on the caller's *connection*, in the transaction that it is in.
 
-    With a connection that blocks, this never waits for an event loop. Raises `WithinUnsupported`, or what
-    the caller's own driver raises: the transaction is the caller's, and so are its errors.
+    With a blocking connection, this never waits for an event loop. Raises `WithinUnsupported`, or the errors
+    of the caller's driver: the transaction belongs to the caller.
     """
     kind = kind_of(connection)
     if kind is Kind.ASYNCPG:
@@ -64,7 +64,7 @@ def _by_driver(kind: Kind, connection: Any) -> Link:
         case Kind.PSYCOPG:
             _ensure_in_transaction(connection, "open one with `with connection.transaction():`")
             psycopg = import_module("psycopg")
-            # Not the connection's own cursors: they may be of another kind, with other placeholders and rows.
+            # The connection's own cursor class may have other placeholders and rows.
             return Blocking(lambda: psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row))
         case Kind.PSYCOPG_ASYNC:
             _ensure_in_transaction(connection, "open one with `async with connection.transaction():`")
@@ -90,7 +90,7 @@ def _by_sqlalchemy(kind: Kind, connection: Any) -> Link:
 
 
 def _ensure_in_transaction(connection: Any, how: str) -> None:
-    """Refuse autocommit outside a transaction; without it, the driver opens one with the next statement."""
+    """Reject autocommit outside a transaction; without autocommit, the driver opens one with the next statement."""
     if connection.autocommit and connection.info.transaction_status == IDLE:
         raise no_transaction(how)
 
@@ -108,7 +108,7 @@ class _Rows(ABC):
 
 
 class Blocking(_Rows):
-    """Cursors of a driver that blocks, as PEP 249 describes them, with `%s` for a value."""
+    """Cursors of a blocking driver, as PEP 249 describes them, with `%s` for a value."""
 
     def __init__(self, cursor: Callable[[], AbstractContextManager[Any]]) -> None:
         self._cursor = cursor
@@ -134,7 +134,7 @@ class AsyncPsycopg(_Rows):
 
 
 class PostgresSqlAlchemyAdapter(_Rows):
-    """A connection of SQLAlchemy, which knows its driver and shows our statements with its own."""
+    """A connection of SQLAlchemy, which logs these statements with its own."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -152,7 +152,7 @@ def _named(cursor: Any, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def as_format(query: str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """Write a statement with `%s` in the place of `$1`, and give its values in the order of their places.
+    """Return a statement with `%s` instead of `$1`, and its values in the order of their placeholders.
 
     >>> as_format("SELECT $2, $1 || $1", ("a", "b"))
     ('SELECT %s, %s || %s', ('b', 'a', 'a'))
@@ -177,7 +177,7 @@ _MEANINGS = {
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say what to do about a schema that is not there; everything else is said in the driver's own words."""
+    """Explain a missing or outdated schema; all other errors of the driver are raised as they are."""
     try:
         yield
     except WithinUnsupported:
@@ -190,7 +190,7 @@ def _explained() -> Iterator[None]:
 
 
 def _sqlstate(error: BaseException) -> str:
-    """Find the code that PostgreSQL gave: on the driver's error, perhaps inside that of a framework."""
+    """Return the SQLSTATE: of the driver's error, or of the one inside a framework's error."""
     errors = [error, getattr(error, "orig", None), error.__cause__]
-    codes = [getattr(one, name, None) for one in errors for name in ("sqlstate", "pgcode")]
+    codes = [getattr(each, name, None) for each in errors for name in ("sqlstate", "pgcode")]
     return next((code for code in codes if code), "")

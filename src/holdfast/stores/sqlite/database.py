@@ -17,12 +17,12 @@ BUSY_MS = 10_000
 OLDEST = (3, 38)
 LOG_TRIES = 100
 LOG_PAUSE = 0.02
-"""Seconds between two tries to have a log; all of them take no longer than a busy file is waited for."""
+"""Seconds between two attempts to enable the WAL; together they take no longer than the busy timeout."""
 NO_SCHEMA = "the file has no Holdfast schema; run `holdfast schema apply`, or call apply_schema()"
 
 
 def connect(path: str, *, writes: bool) -> sqlite3.Connection:
-    """Open the file, with every acknowledged write safe from a loss of power."""
+    """Open the file; every acknowledged write survives a loss of power."""
     if sqlite3.sqlite_version_info < OLDEST:
         raise ConfigError(
             f"Python's SQLite is {sqlite3.sqlite_version}, Holdfast needs 3.38 or later; use a newer Python build"
@@ -35,7 +35,7 @@ def connect(path: str, *, writes: bool) -> sqlite3.Connection:
         )
         connection.row_factory = sqlite3.Row
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        _keep_a_log(connection)
+        _enable_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -16000")
@@ -45,10 +45,10 @@ def connect(path: str, *, writes: bool) -> sqlite3.Connection:
     return connection
 
 
-def _keep_a_log(connection: sqlite3.Connection) -> None:
-    """Have writes go to a log beside the file. Of many who open a new file at once, one at a time can see to that.
+def _enable_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to WAL mode, in which writes go to a log beside it.
 
-    SQLite does not wait for the others by itself here: two would wait for each other.
+    Only one connection at a time can do so, and SQLite does not wait here: two connections would deadlock.
     """
     for _ in range(LOG_TRIES):
         try:
@@ -63,7 +63,7 @@ def _keep_a_log(connection: sqlite3.Connection) -> None:
 
 
 async def run_in(executor: Executor, function: Callable[[], T]) -> T:
-    """Run *function* in *executor*. A machine that has no thread left is a store that is away."""
+    """Run *function* in *executor*. Raises `StoreUnavailable` if the machine cannot start a thread."""
     try:
         return await executor.run(function)
     except RuntimeError as error:
@@ -79,10 +79,10 @@ def _ensure_folder(path: str) -> None:
 
 
 def _create_private(path: str) -> None:
-    """Create a file that is not there yet for this user alone: it holds arguments, results and the redaction key.
+    """Create a missing file with mode 0600: it holds arguments, results and the redaction key.
 
-    SQLite gives its log beside the file the same mode. O_EXCL follows no symbolic link, so a link that leads nowhere
-    cannot have the file made where an attacker wants it. A link to a file that is there is the operator's choice.
+    SQLite gives its log beside the file the same mode. O_EXCL follows no symbolic link, so a dangling link cannot
+    have the file created at a place that an attacker chose. A link to an existing file is the operator's choice.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o600))
@@ -92,12 +92,12 @@ def _create_private(path: str) -> None:
                 f"{path!r} is a symbolic link to a file that does not exist; create that file, or remove the link"
             ) from None
     except OSError:
-        return  # SQLite meets the same, and says what to do about it
+        return  # SQLite fails in the same way, and its error is translated
 
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn the driver's errors into ones that say what to do next."""
+    """Turn the driver's errors into Holdfast's, which say what to do next."""
     try:
         yield
     except sqlite3.OperationalError as error:

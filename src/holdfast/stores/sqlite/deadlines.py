@@ -1,4 +1,4 @@
-"""Deadlines of jobs in a SQLite file, and late results. Each function runs in the transaction that is open."""
+"""Deadlines of jobs in a SQLite file, and late results. Each function runs in the open transaction."""
 
 import json
 import sqlite3
@@ -12,7 +12,7 @@ from holdfast.stores.sqlite.submitting import submit
 
 
 def overdue(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str]:
-    """Name jobs whose deadline has passed."""
+    """Return the ids of jobs whose deadline has passed."""
     [ids] = connection.execute(SQL["overdue"], {"now": now, "limit": limit}).fetchone()
     return list(json.loads(ids))
 
@@ -20,7 +20,7 @@ def overdue(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str
 def overdue_among(
     connection: sqlite3.Connection, now: int, leases: Sequence[Finish] | Sequence[Lease]
 ) -> frozenset[str]:
-    """Name the jobs of *leases* whose deadline has passed. They are looked at only if there is any such job at all."""
+    """Return the jobs of *leases* whose deadline has passed. They are read only if there is any such job at all."""
     if not overdue(connection, now, limit=1):
         return frozenset()
     job_ids = json.dumps([lease[0] for lease in leases])
@@ -38,7 +38,7 @@ def accept_late(
     meta: str,
     then: Submission | None,
 ) -> bool:
-    """Let a late result stand, and submit *then* with it; false if there is none."""
+    """Accept a late result, and submit *then* with it; return false if there is none."""
     late = {"id": job_id, "owner": owner, "late_at": late_at, "now": now}
     if not connection.execute(SQL["accept_late"], late).rowcount:
         return False

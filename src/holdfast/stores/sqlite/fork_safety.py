@@ -1,8 +1,8 @@
-"""Connections that are put away while the process forks.
+"""Closes connections while the process forks.
 
-SQLite notes in memory which locks its process holds. A child inherits the notes and not the locks: it would
-wait for ever for a writer that is in its parent, or write while its parent takes the log away. So nothing
-is open at the moment of a fork; parent and child open anew what they go on to use.
+SQLite records in memory which locks its process holds. A child inherits the record but not the locks: it would
+wait forever for a writer that is in its parent, or write while its parent deletes the log. So nothing is open
+at the moment of a fork; parent and child open again what they continue to use.
 """
 
 import os
@@ -26,28 +26,28 @@ class Opened:
         with _ALL_LOCK:
             _ALL.add(self)
         with self.use():
-            return  # an error shows now
+            return  # raises an error now, not at the first use
 
     @contextmanager
     def use(self) -> Iterator[sqlite3.Connection]:
-        """Lend the connection, and let no fork happen meanwhile."""
+        """Lend the connection, and block forks meanwhile."""
         with self._lock:
             if self._connection is None:
                 self._connection = self._connect()
             yield self._connection
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._put_away()
 
     def hold_still(self) -> None:
-        """Wait for the operation under way, close, and let no other begin."""
+        """Wait for the operation under way, close the file, and block further operations."""
         self._lock.acquire()
         self._put_away()
 
     def go_on(self) -> None:
-        """Let operations begin again."""
+        """Allow operations again."""
         self._lock.release()
 
     def _put_away(self) -> None:

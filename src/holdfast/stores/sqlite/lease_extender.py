@@ -10,7 +10,7 @@ from holdfast.stores.sqlite.times import micros, micros_of
 
 
 class SqliteLeaseExtender:
-    """The `LeaseExtender` port, with a connection that is opened when it is needed."""
+    """The `LeaseExtender` port, with a connection that is opened on first use."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._path = path
@@ -24,7 +24,7 @@ class SqliteLeaseExtender:
             with self._opened.use() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    # Read under the lock: a lease made of an earlier time could have run out already.
+                    # Read under the lock: a lease computed from an earlier time could have expired already.
                     values = {"worker": worker, "lease": micros_of(lease), "now": micros(self._clock.now())}
                     extended = connection.execute(SQL["extend_all"], values).rowcount
                     connection.execute("COMMIT")

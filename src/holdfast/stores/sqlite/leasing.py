@@ -1,4 +1,4 @@
-"""Leases in a SQLite file: claimed, extended, begun and reclaimed. Each function runs in the transaction that is open."""
+"""Leases in a SQLite file: claimed, extended, begun and reclaimed. Each function runs in the open transaction."""
 
 import json
 import sqlite3
@@ -12,7 +12,7 @@ from holdfast.stores.sqlite.deadlines import overdue_among
 from holdfast.stores.sqlite.statements import SQL
 
 Led = TypeVar("Led", bound=Sequence[Any])
-"""A row that is led by a job's id and token."""
+"""A row that begins with a job's id and token."""
 
 
 def claim(
@@ -25,7 +25,7 @@ def claim(
     lease: int,
     knows: str | None,
 ) -> str:
-    """Lease ready jobs to *worker*, and give them as JSON."""
+    """Lease ready jobs to *worker*, and return them as JSON."""
     claimable = {"queue": queue, "limit": limit, "now": now, "knows": knows}
     ids, found = connection.execute(SQL["claimable"], claimable).fetchone()
     if ids != "[]":
@@ -34,7 +34,7 @@ def claim(
 
 
 def extend(connection: sqlite3.Connection, now: int, *, leases: Sequence[Lease], lease: int) -> Extension:
-    """Push those of *leases* forward that still hold, and say what became of the others."""
+    """Extend those of *leases* that still hold, and return what became of the others."""
     still_held = held(connection, leases)
     kept = [job_id for job_id, _ in still_held]
     ids = json.dumps(kept)
@@ -51,12 +51,12 @@ def extend(connection: sqlite3.Connection, now: int, *, leases: Sequence[Lease],
 
 
 def begin(connection: sqlite3.Connection, now: int, *, leases: Sequence[Lease]) -> list[Lease]:
-    """Spend the attempts of suspects; give the leases that still hold."""
+    """Spend the attempts of suspected jobs; return the leases that still hold."""
     return apply(connection, now, [list(lease) for lease in leases], "begin")
 
 
 def reclaim(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str]:
-    """Put jobs whose lease ran out back into their queue, and name them."""
+    """Requeue jobs whose lease expired, and return their ids."""
     [ids] = connection.execute(SQL["lost"], {"limit": limit, "now": now}).fetchone()
     if ids != "[]":
         lost = {"ids": ids, "now": now}
@@ -70,7 +70,7 @@ def reclaim(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str
 
 
 def apply(connection: sqlite3.Connection, now: int, batch: list[list[Any]], *statements: str) -> list[Lease]:
-    """Keep the rows of *batch* whose lease still holds, run *statements* over them, and give their leases."""
+    """Keep the rows of *batch* whose lease still holds, run *statements* on them, and return their leases."""
     kept = held(connection, batch)
     if kept:
         ids = json.dumps([row[0] for row in kept])
@@ -91,5 +91,5 @@ def held(connection: sqlite3.Connection, batch: Sequence[Led]) -> Sequence[Led]:
 
 
 def fates(connection: sqlite3.Connection, leases: Sequence[Lease]) -> dict[Lease, Settled]:
-    """Ask what became of leases under which nothing was written; nearly always there is none."""
+    """Return what became of leases under which nothing was written; nearly always there is none."""
     return rows.fates(connection.execute(SQL["fates"], {"batch": json.dumps(leases)})) if leases else {}

@@ -81,7 +81,7 @@ class SqliteProviders:
 
 
 def _swap(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
-    """Write the state and its events, in the transaction that is open, if the version is still the same."""
+    """Write the state and its events, in the open transaction, if the version is still the same."""
     if values["keys"] != "[]":
         [outdated] = connection.execute(SQL["outdated_provider_keys"], values).fetchone()
         if outdated:

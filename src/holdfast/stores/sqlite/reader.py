@@ -1,4 +1,4 @@
-"""Reads beside the writer, and hints from other processes on the same file."""
+"""Reads in parallel to the writer, and hints from other processes on the same file."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ class Reader:
             self._opened = await run_in(self._executor, lambda: Opened(self._path, writes=False))
 
     async def close(self) -> None:
-        """Stop watching, let go of the file."""
+        """Stop watching, and close the file."""
         task, self._watching = self._watching, None
         if task is not None:
             task.cancel()
@@ -43,7 +43,7 @@ class Reader:
             await self._executor.run(opened.close)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        """Look at the file, off the event loop."""
+        """Read the file in another thread."""
         return await run_in(self._executor, lambda: self._looked(look))
 
     async def rows(self, sql: str, values: Mapping[str, Any]) -> list[sqlite3.Row]:
@@ -61,26 +61,26 @@ class Reader:
         with translated(self._path), self._opened.use() as connection:
             return look(connection)
 
-    def listen(self, hear: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
-        """Pass hints of these *kinds* to *hear* until the returned function is called."""
+    def listen(self, receive: Callable[[Hint], None], kinds: Collection[HintKind]) -> Callable[[], None]:
+        """Pass hints of these *kinds* to *receive* until the returned function is called."""
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch(), name="holdfast sqlite watcher")
-        return self.subscriptions.subscribe(hear, kinds)
+        return self.subscriptions.subscribe(receive, kinds)
 
     def notify(self, hint: Hint) -> None:
-        """Pass on what this process did."""
+        """Pass on a hint about a write of this process."""
         self.subscriptions.notify(hint)
 
     async def _watch(self) -> None:
-        """Notice that another process committed: SQLite has no notifications, but a cheap version number."""
+        """Poll for commits of other processes: SQLite has no notifications, but a cheap version number."""
         seen = None
         while True:
             await asyncio.sleep(WATCH)
             try:
                 [row] = await self.rows("PRAGMA data_version", {})
             except StoreUnavailable:
-                continue  # the next read or write says what is wrong
-            if seen != row[0]:  # the first look counts, too: a process may have committed before it
+                continue  # the next read or write raises the error
+            if seen != row[0]:  # the first poll counts, too: a process may have committed before it
                 self.notify(Hint(HintKind.READY, ""))
                 self.notify(Hint(HintKind.FINISHED, ""))
             seen = row[0]

@@ -1,4 +1,4 @@
-"""From rows of a SQLite file to values."""
+"""Converts rows of a SQLite file to values."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def job_from(row: Row) -> Job:
 
 
 def with_instants(row: Row) -> dict[str, Any]:
-    """Read a row's instants as instants, and bytes as text as far as they are."""
+    """Return a row with its instants as `datetime`, and bytes as text."""
     return {
         name: instant(row[name]) if is_instant(name) else _text(row[name])
         for name in row.keys()  # noqa: SIM118 - a driver's row is no mapping

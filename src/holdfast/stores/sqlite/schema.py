@@ -1,4 +1,4 @@
-"""Bringing a SQLite file to this code's schema, all or nothing."""
+"""Migrates a SQLite file to the schema of this code, all or nothing."""
 
 import sqlite3
 
@@ -19,7 +19,7 @@ def state(connection: sqlite3.Connection) -> SchemaState:
 
 
 def apply(connection: sqlite3.Connection) -> SchemaState:
-    """Run what is missing inside the transaction that is open, and return what was found before."""
+    """Run the missing migrations in the open transaction, and return the state before."""
     before = state(connection)
     for version, script in MIGRATIONS:
         if version > before.found:
@@ -32,7 +32,7 @@ def apply(connection: sqlite3.Connection) -> SchemaState:
 
 
 def statements(script: str) -> list[str]:
-    """Split a script: `executescript` would commit the transaction that is open."""
+    """Split a script: `executescript` would commit the open transaction."""
     found, current = [], ""
     for line in script.splitlines(keepends=True):
         current += line

@@ -1,4 +1,4 @@
-"""How jobs of a SQLite file end, or go back to their queue. Each function runs in the transaction that is open."""
+"""Ends or requeues jobs of a SQLite file. Each function runs in the open transaction."""
 
 import json
 import sqlite3
@@ -16,7 +16,7 @@ from holdfast.stores.sqlite.times import micros_of
 
 
 def settle(connection: sqlite3.Connection, now: int, *, batch: Sequence[Transition]) -> list[Settled]:
-    """Write *batch*, and say what came of each change."""
+    """Write *batch*, and return the outcome of each change."""
     ends = [change for change in batch if isinstance(change, Finish)]
     applied: list[Lease] = []
     late: list[Lease] = []
@@ -47,7 +47,7 @@ def settle(connection: sqlite3.Connection, now: int, *, batch: Sequence[Transiti
 
 
 def _late(ends: Sequence[Finish], written: Sequence[Lease], overdue: Collection[str]) -> list[Lease]:
-    """Name what was written after the deadline; a cancellation is one at any time."""
+    """Return the leases that were written after the deadline; a cancellation is never late."""
     cancelled = {end.id for end in ends if end.status is Status.CANCELLED}
     return [name for name in written if name[0] in overdue and name[0] not in cancelled]
 
@@ -67,14 +67,14 @@ def _finish(connection: sqlite3.Connection, ends: Sequence[Finish], now: int, st
 
 
 def _moved(connection: sqlite3.Connection, ends: Sequence[Finish], copied: int) -> list[Lease]:
-    """Take jobs that were copied to the finished ones out of the hot table; the fence is part of the copy."""
+    """Delete jobs that were copied to the finished ones from the hot table; the copy checks the lease token."""
     kept = ends if copied == len(ends) else leasing.held(connection, ends)
     remove(connection, [end.id for end in kept])
     return [end[:2] for end in kept]
 
 
 def remove(connection: sqlite3.Connection, ended: Sequence[str]) -> None:
-    """Take jobs that ended out of the hot table, which notes it for the jobs that wait for them."""
+    """Delete ended jobs from the hot table, whose trigger records the ends for the jobs that wait for them."""
     connection.execute(SQL["remove"], {"ids": json.dumps(list(ended))})
 
 
@@ -92,7 +92,7 @@ def _keep_late(
 
 
 def expire(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str]:
-    """End jobs whose deadline has passed, and name them."""
+    """End jobs whose deadline has passed, and return their ids."""
     ended = overdue(connection, now, limit=limit)
     if ended:
         connection.execute(SQL["expire"], {"ids": json.dumps(ended), "now": now, "failure": TIMEOUT})
@@ -101,7 +101,7 @@ def expire(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str]
 
 
 def cancel(connection: sqlite3.Connection, now: int, *, job_id: str, owner: str | None) -> Status | None:
-    """End a queued job, or leave a request with the worker of a running one; `None` if it is neither."""
+    """End a queued job, or store a request for the worker of a running one; return `None` if it is neither."""
     values = {"id": job_id, "owner": owner, "now": now}
     if connection.execute(SQL["cancel_queued"], values).rowcount:
         remove(connection, [job_id])
@@ -143,7 +143,7 @@ def _back_row(change: Requeue) -> list[Any]:
 
 
 def _end_row(change: Finish) -> Sequence[Any]:
-    """Give the row as it is written: the value itself, in the order of its fields, unless it failed."""
+    """Return the row to write: the value itself, in the order of its fields, unless it failed."""
     if change.failure is None:
         return change
     return change._replace(failure=failure_text(change.failure))  # type: ignore[arg-type]  # the row holds its text

@@ -1,7 +1,7 @@
 """Jobs in a SQLite file: writes share transactions in one thread, reads go through another.
 
-A batch travels as one JSON text and is taken apart in SQL. The interpreter's lock is then free
-while SQLite works, and taken once per batch instead of once per row.
+A batch is passed as one JSON text and unpacked in SQL. The interpreter's lock is then free while SQLite
+works, and taken once per batch instead of once per row.
 """
 
 import json
@@ -59,7 +59,7 @@ _ENDED = (Settled.WRITTEN, Settled.LATE, Settled.TIMED_OUT)
 
 
 class SqliteStore:
-    """The `Store` port on one SQLite file. *clock* is the database's clock: it decides."""
+    """The `Store` port on one SQLite file. *clock* is the clock of the database."""
 
     def __init__(
         self, path: str, *, clock: Clock, writing: Executor, reading: Executor, reader: Reader | None = None
@@ -78,7 +78,7 @@ class SqliteStore:
         self.retention = SqliteRetention(writer, reader, clock)
 
     async def open(self) -> None:
-        """Open the file, and make the schema in a new one: the embedded store needs no operator."""
+        """Open the file, and create the schema in a new one: the embedded store needs no operator."""
         # Read, not written: the caller may hold the file's write lock, to submit in its own transaction.
         if (await self.schema_state()).found == 0:
             await self.apply_schema()
@@ -93,7 +93,7 @@ class SqliteStore:
     async def apply_schema(
         self, *, limit: timedelta = APPLY_LIMIT, blocked: Callable[[LockWait], object] | None = None
     ) -> SchemaState:
-        """Wait for the file's lock as every write does; readers block nothing here."""
+        """Wait for the file's lock as every write does; readers do not block it."""
         await self._writer.open()
         return await self._writer.write(lambda connection, _: schema.apply(connection))
 
@@ -152,7 +152,7 @@ class SqliteStore:
 
     def _notify_ends(self, job_ids: Iterable[str]) -> None:
         if not self._reader.subscriptions.exist_for(HintKind.FINISHED):
-            return  # nearly always: a hint for each job would cost as much as a part of its write
+            return  # nearly always: a hint for each job would cost a part of the time of its write
         for job_id in job_ids:
             self._reader.notify(Hint(HintKind.FINISHED, job_id))
 
@@ -164,7 +164,7 @@ class SqliteStore:
         return [lease in matched for lease in held]
 
     async def leased_to(self, worker: str) -> list[Leased]:
-        # By the writer, after what it has under way: a claim whose caller has gone may be among that.
+        # Read by the writer, after its operations in flight: a claim whose caller was cancelled may be one of them.
         text = await self._writer.write(
             lambda connection, _: connection.execute(SQL["leased_to"], {"worker": worker}).fetchone()[0]
         )
@@ -326,16 +326,16 @@ class SqliteStore:
         return bytes.fromhex(row["redaction_key"])
 
     async def facts(self) -> dict[str, str]:
-        found = await self._reader.read(lambda connection: _facts(connection) | _file_facts(self._path))
+        found = await self._reader.read(lambda connection: _facts(connection, self._path))
         return {**found, "now": self._clock.now().isoformat()}
 
     def notify_taken(self, worker: str, queue: str) -> None:
-        """Do nothing: processes on a file look at it every 100 ms anyway."""
+        """Do nothing: processes on a file poll it every 100 ms anyway."""
 
     def listen(
-        self, hear: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
+        self, receive: Callable[[Hint], None], kinds: Collection[HintKind] = tuple(HintKind)
     ) -> Callable[[], None]:
-        return self._reader.listen(hear, kinds)
+        return self._reader.listen(receive, kinds)
 
 
 def _bind(values: dict[str, Any], name: str, value: Any) -> str:
@@ -343,12 +343,13 @@ def _bind(values: dict[str, Any], name: str, value: Any) -> str:
     return f":{name}"
 
 
-def _file_facts(path: str) -> dict[str, str]:
-    return {"file_mode": f"{stat.S_IMODE(Path(path).stat().st_mode):04o}"}
-
-
-def _facts(connection: sqlite3.Connection) -> dict[str, str]:
+def _facts(connection: sqlite3.Connection, path: str) -> dict[str, str]:
     levels = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
     [mode] = connection.execute("PRAGMA journal_mode").fetchone()
     [level] = connection.execute("PRAGMA synchronous").fetchone()
-    return {"server_version": sqlite3.sqlite_version, "journal_mode": mode, "synchronous": levels[level]}
+    return {
+        "server_version": sqlite3.sqlite_version,
+        "journal_mode": mode,
+        "synchronous": levels[level],
+        "file_mode": f"{stat.S_IMODE(Path(path).stat().st_mode):04o}",
+    }

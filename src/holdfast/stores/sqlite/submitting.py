@@ -1,4 +1,4 @@
-"""Storing submissions in SQLite, inside a transaction of ours or of the caller's."""
+"""Stores submissions in SQLite, inside a transaction of the store or of the caller."""
 
 import json
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def _row(item: Submission) -> list[Any]:
 
 
 def _earlier(connection: Runs, item: Submission, now: int) -> Receipt | SubmissionRefusal | None:
-    """Answer with the job that stands for *item* already; else take its key and version for it."""
+    """Return the receipt of the earlier job for *item*; otherwise reserve its key and version."""
     try:
         receipt = _by_key(connection, item) or _by_version(connection, item)
     except (KeyReused, VersionRefused) as refusal:

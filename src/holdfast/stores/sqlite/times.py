@@ -1,4 +1,4 @@
-"""Instants and lengths as whole microseconds, which SQLite compares and adds exactly."""
+"""Instants and durations as whole microseconds, which SQLite compares and adds exactly."""
 
 from datetime import UTC, datetime, timedelta
 from typing import overload
@@ -10,12 +10,12 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def micros(instant: datetime) -> int:
-    """Count the microseconds from the epoch to *instant*."""
+    """Return the microseconds from the epoch to *instant*."""
     return (instant - EPOCH) // MICROSECOND
 
 
 def micros_of(length: timedelta) -> int:
-    """Count the microseconds in *length*."""
+    """Return the microseconds in *length*."""
     return length // MICROSECOND
 
 
@@ -24,7 +24,7 @@ def instant(count: int) -> datetime: ...
 @overload
 def instant(count: None) -> None: ...
 def instant(count: int | None) -> datetime | None:
-    """Read an instant back; one that earlier versions stored beyond the calendar is its end."""
+    """Read an instant; one that earlier versions stored beyond the range of `datetime` becomes its maximum."""
     if count is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What parked jobs of a SQLite file wait for: a time, a signal, or others. Each function runs in the transaction that is open."""
+"""Waits of parked jobs in a SQLite file: for a time, a signal, or other jobs. Each function runs in the open transaction."""
 
 import json
 import sqlite3
@@ -13,7 +13,7 @@ from holdfast.stores.sqlite.statements import SQL
 
 
 def promote(connection: sqlite3.Connection, now: int, *, limit: int) -> Promotion:
-    """Make parked jobs ready whose time has come."""
+    """Make parked jobs ready that are due."""
     count = connection.execute(SQL["promote"], {"limit": limit, "now": now}).rowcount
     [due] = connection.execute(SQL["next_due"], {"now": now}).fetchone()
     return Promotion(count, None if due is None else timedelta(microseconds=due))
@@ -29,7 +29,7 @@ def signal(
     data: str,
     actor: str,
 ) -> bool:
-    """Leave a signal with a job, and wake it; false if the job takes none."""
+    """Store a signal for a job, and wake it; return false if the job accepts none."""
     sent = {"id": job_id, "owner": owner, "name": name, "data": data, "most": MOST_SIGNALS, "now": now}
     if not connection.execute(SQL["send_signal"], sent).rowcount:
         return False
@@ -41,7 +41,7 @@ def signal(
 def await_jobs(
     connection: sqlite3.Connection, _: int, *, job_id: str, token: int, others: Sequence[str]
 ) -> bool:
-    """Have a leased job woken once *others* have ended; false if its token no longer matches."""
+    """Register a leased job to be woken once *others* have ended; return false if its token no longer matches."""
     if not leasing.held(connection, [(job_id, token)]):
         return False
     awaited = {"id": job_id, "children": json.dumps(list(others))}
@@ -51,7 +51,7 @@ def await_jobs(
 
 
 def wake(connection: sqlite3.Connection, now: int, *, limit: int) -> int:
-    """Deliver ends to the jobs that wait for them; count the ends."""
+    """Deliver ends to the jobs that wait for them; return the number of ends."""
     [ids] = connection.execute(SQL["undelivered_ends"], {"limit": limit}).fetchone()
     connection.execute(SQL["wake_parents"], {"ids": ids, "now": now})
     for name in ("forget_awaited", "forget_ends"):

@@ -1,4 +1,4 @@
-"""The caller's own connection to the file with the jobs, of whatever driver, used as if it were one of ours."""
+"""Adapts the caller's own connection to the file with the jobs, of any supported driver, to the store's statements."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ class Runs(Protocol):
     """What a statement runs on: a connection, or a cursor for a caller with row factories of its own."""
 
     def execute(self, sql: str, parameters: Any = ..., /) -> Any:
-        """Run a statement; what comes back has its rows."""
+        """Run a statement; the returned object has its rows."""
         ...
 
 
@@ -29,7 +29,7 @@ Work = Callable[[Runs], T]
 async def lend(connection: Any, path: str, work: Work[T]) -> T:
     """Run *work* on the caller's *connection* to the file *path*, in the transaction that it is in.
 
-    With a connection that blocks, this never waits for an event loop. Raises `WithinUnsupported`.
+    With a blocking connection, this never waits for an event loop. Raises `WithinUnsupported`.
     """
     kind = kind_of(connection)
     if kind in sqlalchemy.KINDS:
@@ -42,7 +42,9 @@ async def lend(connection: Any, path: str, work: Work[T]) -> T:
             case Kind.SQLITE3:
                 return work(_begun(connection, _plain_rows(connection), path))
             case Kind.AIOSQLITE:
-                return await _beside_the_loop(lambda loop: _by_aiosqlite(connection, loop, path), work)
+                return await _beside_the_loop(
+                    lambda loop: _begun(connection, ByAiosqlite(connection, loop), path), work
+                )
             case Kind.DJANGO if connection.vendor == "sqlite":
                 return work(_by_django(connection, path))
             case _:
@@ -51,12 +53,12 @@ async def lend(connection: Any, path: str, work: Work[T]) -> T:
 
 def _plain_rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
     cursor = connection.cursor()
-    cursor.row_factory = None  # the caller's may give rows that cannot be read by position
+    cursor.row_factory = None  # the caller's row factory may return rows that cannot be read by position
     return cursor
 
 
 def _begun(driver: Any, runs: Runs, path: str) -> Runs:
-    """See to it that the connection leads to *path* and is in a transaction, where its driver would begin one."""
+    """Ensure that the connection is to *path* and in a transaction; begin one where its driver would."""
     _, _, found = runs.execute("PRAGMA database_list").fetchone()  # the first is the connection's own file
     if os.path.realpath(found) != os.path.realpath(path):
         raise WithinUnsupported(
@@ -64,27 +66,23 @@ def _begun(driver: Any, runs: Runs, path: str) -> Runs:
             "pass a connection to that file"
         )
     if not driver.in_transaction:
-        if not _begins_by_itself(driver):
+        # Unless configured otherwise, the driver would begin a transaction before the first change.
+        if driver.isolation_level is None or getattr(driver, "autocommit", None) is True:
             raise no_transaction("execute BEGIN IMMEDIATE first")
         runs.execute("BEGIN IMMEDIATE")
     return runs
 
 
-def _begins_by_itself(driver: Any) -> bool:
-    """Whether the driver begins a transaction before the first change; it does so unless configured otherwise."""
-    return driver.isolation_level is not None and getattr(driver, "autocommit", None) is not True
-
-
 def _by_django(connection: Any, path: str) -> Runs:
     if not connection.in_atomic_block and connection.get_autocommit():
         raise no_transaction("open one with `with transaction.atomic():`")
-    with connection.cursor() as cursor:  # Django's own checks are made here: thread, broken transaction
+    with connection.cursor() as cursor:  # this runs Django's own checks: thread, broken transaction
         driver = cursor.connection
     return _begun(driver, _plain_rows(driver), path)
 
 
 class SqliteSqlAlchemyAdapter:
-    """A connection of SQLAlchemy, which knows its driver and shows our statements with its own."""
+    """A connection of SQLAlchemy, which logs these statements with its own."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -117,7 +115,7 @@ class ByAiosqlite:
 
 
 class Fetched:
-    """Rows that are here already."""
+    """Rows that were fetched already."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = iter(rows)
@@ -126,12 +124,8 @@ class Fetched:
         return next(self._rows, None)
 
 
-def _by_aiosqlite(connection: Any, loop: asyncio.AbstractEventLoop, path: str) -> Runs:
-    return _begun(connection, ByAiosqlite(connection, loop), path)
-
-
 async def _beside_the_loop(make: Callable[[asyncio.AbstractEventLoop], Runs], work: Work[T]) -> T:
-    """Run *work* in a thread. Whoever gives up waits for its end: a statement after a rollback would stay."""
+    """Run *work* in a thread. A cancelled caller waits for its end: a statement after a rollback would be committed."""
     loop = asyncio.get_running_loop()
     working = asyncio.ensure_future(asyncio.to_thread(lambda: work(make(loop))))
     try:
@@ -143,7 +137,7 @@ async def _beside_the_loop(make: Callable[[asyncio.AbstractEventLoop], Runs], wo
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say what to do about a schema that is not there; all other errors keep SQLAlchemy's own words."""
+    """Explain a missing schema; all other errors of SQLAlchemy are raised as they are."""
     try:
         yield
     except Exception as error:

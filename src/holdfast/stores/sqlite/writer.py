@@ -1,7 +1,7 @@
-"""One writer, many writes: what waits together is committed together.
+"""Writes to a SQLite file: one thread commits queued operations together.
 
 While one transaction is in flight, further operations queue; the next transaction takes them
-all. A lone write does not wait, and under load one fsync serves hundreds.
+all. A single write does not wait, and under load one fsync serves hundreds.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from holdfast.stores.sqlite.fork_safety import Opened
 from holdfast.stores.sqlite.times import micros
 
 EAGER = 0.00005
-"""Seconds after which a busy thread hands the interpreter over, while a SQLite file is open.
+"""Seconds after which a busy thread releases the interpreter's lock, while a SQLite file is open.
 
-The writer needs the interpreter before and after each statement. With the default of five milliseconds a
-busy event loop makes every transaction wait ten times over, SQLite's lock in hand: measured, a drain
-runs half as fast again without that wait.
+The writer needs that lock before and after each statement. With the default of five milliseconds a busy
+event loop delays every transaction ten times, while it holds SQLite's write lock: measured, draining a
+queue is 1.5 times as fast without that wait.
 """
 
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection, int], T]
-"""Gets the connection, and the time in microseconds at which the write lock is held.
+"""Takes the connection, and the time in microseconds at which the write lock was taken.
 
-A time taken before that may be long past: a lease made of it could have run out already, and the history would show
-events in an order in which they did not happen.
+An earlier time may be long past: a lease computed from it could have expired already, and the history would show
+events in the wrong order.
 """
 
 
@@ -57,37 +57,37 @@ class Writer:
             sys.setswitchinterval(min(EAGER, sys.getswitchinterval()))
 
     async def close(self) -> None:
-        """Finish what waits, then let go of the file."""
+        """Finish queued operations, then close the file."""
         await self._batcher.drain()
         opened, self._opened = self._opened, None
         if opened is not None:
             await self._executor.run(opened.close)
 
     async def write(self, operation: Operation[T]) -> T:
-        """Run *operation* in a transaction, perhaps with others; return once it is durable. Raises what it raised."""
+        """Run *operation* in a transaction, perhaps with others; return once it is durable. Raises what *operation* raises."""
         outcome = await self._batcher.ask(operation)
         if isinstance(outcome, _Failed):
             raise outcome.error
         return outcome  # type: ignore[no-any-return]  # what the operation gave
 
     async def execute(self, sql: str, values: Mapping[str, Any]) -> int:
-        """Run one statement as an operation of its own, with the time as `:now`; return how many rows it changed."""
+        """Run one statement as an operation of its own, with the time as `:now`; return the number of rows it changed."""
         return await self.write(
             lambda connection, now: connection.execute(sql, {**values, "now": now}).rowcount
         )
 
     async def _write_batch(self, batch: list[Operation[Any]]) -> list[Any]:
-        """Commit off the loop; an operation that failed has a `_Failed` for its outcome."""
+        """Commit in another thread; the outcome of an operation that failed is a `_Failed`."""
         try:
             return await run_in(self._executor, lambda: self._write_here(batch))
         except StoreUnavailable as error:
             return [_Failed(error) for _ in batch]
         except asyncio.CancelledError:
-            self._batcher.give_up()  # the thread may be blocked: what waits for it is answered, too
+            self._batcher.give_up()  # the thread may be blocked: every caller that waits for it gets the error
             raise
 
     def _write_here(self, batch: list[Operation[Any]]) -> list[Any]:
-        """Write *batch*, and let no fork happen meanwhile."""
+        """Write *batch*, and block forks meanwhile."""
         if self._opened is None:
             return [_Failed(StoreUnavailable("the store was closed; open a new Holdfast")) for _ in batch]
         try:
@@ -97,14 +97,14 @@ class Writer:
             return [_Failed(error) for _ in batch]
 
     def _commit(self, connection: sqlite3.Connection, batch: list[Operation[Any]]) -> list[Any]:
-        """Try all in one transaction; if one of them fails, each in its own."""
+        """Run all in one transaction; if one of them fails, each in its own."""
         try:
             with translated(self._path):
                 connection.execute("BEGIN IMMEDIATE")
         except Exception as error:  # noqa: BLE001 - raised to the callers that asked for the writes
             return [
                 _Failed(error) for _ in batch
-            ]  # a lock that is held is waited for once, not once for each
+            ]  # the lock timeout is spent once, not once for each operation
         try:
             return self._transact(connection, batch)
         except Exception as error:  # noqa: BLE001 - raised to the caller that asked for the write

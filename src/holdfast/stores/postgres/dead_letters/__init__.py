@@ -1,1 +1,1 @@
-"""Dead letters, replay plans and tickets in PostgreSQL, and how long all of it is kept."""
+"""Dead letters, replay plans, tickets and retention in PostgreSQL."""

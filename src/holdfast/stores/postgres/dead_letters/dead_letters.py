@@ -1,7 +1,7 @@
 """Dead letters in PostgreSQL.
 
-A transaction that writes several tables locks plans first, then ended jobs, then letters, and of each several in the
-order of their ids. The table of ended jobs writes letters itself, in the same order.
+A transaction that writes several tables locks plans first, then ended jobs, then letters, each of them in the order
+of their ids. The triggers of the table of ended jobs write letters in the same order.
 """
 
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ class PostgresDeadLetters:
 
 
 def _values(letter_filter: LetterFilter) -> list[Any]:
-    """Give a filter as the values of its statement."""
+    """Return the values of the filter's statement."""
     return [
         None if letter_filter.job_ids is None else [letter_id(job_id) for job_id in letter_filter.job_ids],
         None if letter_filter.states is None else [state.value for state in letter_filter.states],

@@ -1,4 +1,4 @@
-"""Deleting what is old from tables that no index has by age: a walk along their key, a piece at a time."""
+"""Deletes old rows from tables without an index by age: a scan of their key, in batches."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
 
 LOOKS = 10
-"""How many rows are looked at, at most, for each that may be deleted."""
+"""The maximum number of rows read for each row that may be deleted."""
 
 LEAST = 1_000
-"""As many rows are always looked at: those cost next to nothing."""
+"""The number of rows that are always read: reading them costs next to nothing."""
 
 
 class PostgresPurgeScan:
-    """Goes on where it has come to, and begins again at the end.
+    """A scan that continues where the last call stopped, and starts over at the end.
 
-    What cannot be deleted yet stays on the way; looked at from the start each time, it would cost more and more. The
-    place is known here alone: another scan walks beside this one, and neither deletes what the other has.
+    Rows that cannot be deleted yet stay; read from the start each time, they would cost more and more. The position is
+    known to this object alone: another process scans on its own, and a row is deleted once.
     """
 
     def __init__(self, sql: str, *first: Any) -> None:
@@ -25,7 +25,7 @@ class PostgresPurgeScan:
         self._place = first
 
     async def purge(self, connections: Connections, older_than: timedelta, limit: int) -> int:
-        """Delete what is *older_than* that, at most *limit* rows, and count them."""
+        """Delete rows that are *older_than* that, at most *limit*, and return their number."""
         if limit <= 0:
             return 0
         began_later = self._place != self._first

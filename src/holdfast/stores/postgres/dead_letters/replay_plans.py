@@ -47,11 +47,11 @@ class PostgresReplayPlans:
             return sorted(back["id"] for back in await connection.fetch(self._sql["retry"], *values))
 
     async def _lock_ready(self, connection: "Connection", token: str, take: int) -> list[str]:
-        """Lock the letters of a plan whose turn it is, and their jobs; name those that can go."""
+        """Lock the next letters of a plan, and their jobs; return the ids of those that can be replayed."""
         turn = [row["job_id"] for row in await connection.fetch(self._sql["letters_to_replay"], token, take)]
         failed = {row["id"] for row in await connection.fetch(self._sql["lock_failed"], turn)}
         ready = [row["job_id"] for row in await connection.fetch(self._sql["lock_planned"], token, turn)]
-        strays = [job_id for job_id in ready if job_id not in failed]
-        if strays:
-            await connection.execute(self._sql["close_letters"], strays)
+        not_failed = [job_id for job_id in ready if job_id not in failed]
+        if not_failed:
+            await connection.execute(self._sql["close_letters"], not_failed)
         return [job_id for job_id in ready if job_id in failed]

@@ -1,4 +1,4 @@
-"""How dead letters and jobs that ended leave PostgreSQL, and how letters come back."""
+"""Retention in PostgreSQL: ended jobs are purged, dead letters are archived and restored."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection
 
 PARTS = ("letters", "jobs", "steps", "stages", "events", "signals", "keys", "versions")
-"""Where a letter's record comes from. The letter is first: it is locked, so that the others are of the same moment."""
+"""The parts of a letter's record. Letters are read first: they are locked, so that the others are of the same moment."""
 
 
 class PostgresRetention:
@@ -72,9 +72,9 @@ class PostgresRetention:
         return found
 
     async def _keep_facts(self, connection: "Connection", job_ids: Sequence[str]) -> None:
-        """Keep what the notification of letters that are about to be deleted says."""
+        """Keep the facts that the pending notifications of letters to be deleted need."""
         tickets = await connection.fetch(self._sql["lock_tickets"], job_ids)
-        unnotified = sorted({row["job_id"] for row in tickets if not row["told"]})
+        unnotified = sorted({row["job_id"] for row in tickets if not row["notified"]})
         if unnotified:
             letters = await connection.fetch(self._sql["kept_letters"], unnotified)
             ids, facts = [row["job_id"] for row in letters], [facts_from(row) for row in letters]
@@ -84,7 +84,7 @@ class PostgresRetention:
         return [kept.letter["job_id"] for kept in map(kept_from, records) if await self._restore(kept)]
 
     async def _restore(self, kept: Kept) -> bool:
-        """Put one letter back, with its job if that is kept; false if either is there."""
+        """Restore one letter, with its job if the record has it; return false if either exists."""
         job_id = kept.letter["job_id"]
         async with self._connections.borrow() as connection, connection.transaction():
             if kept.job is not None:
@@ -99,12 +99,12 @@ class PostgresRetention:
                     *map(_json, (kept.stages, kept.signals, kept.events)),
                     timeout=LONG_ANSWER,
                 )
-                await self._take_keys(connection, kept)
+                await self._reserve_keys(connection, kept)
             values = [_json(kept.letter), _json(kept.steps), kept.original_args]
             return bool(await connection.fetch(self._sql["restore_letter"], *values))
 
-    async def _take_keys(self, connection: "Connection", kept: Kept) -> None:
-        """Have nothing run a second time for the key of a job that is back; if it has another job by now, say so."""
+    async def _reserve_keys(self, connection: "Connection", kept: Kept) -> None:
+        """Reserve the keys of a restored job again; record it in the history if another job has one by now."""
         job_id = kept.letter["job_id"]
         taken = await connection.fetch(self._sql["restore_keys"], job_id, _json(kept.keys))
         for row in kept.versions:
@@ -130,7 +130,7 @@ class PostgresRetention:
 
 
 def _by_job(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    """Gather rows that come in the order of their jobs."""
+    """Group rows that are sorted by job."""
     return {job_id: list(found) for job_id, found in groupby(rows, key=itemgetter("job_id"))}
 
 
@@ -143,5 +143,5 @@ def _record(letter: Any, job: Any | None, parts: Mapping[str, Mapping[str, list[
 
 
 def _json(rows: Columns | Sequence[Columns]) -> str:
-    """Write rows as PostgreSQL reads them back into the columns of a table."""
+    """Return rows as JSON, which PostgreSQL reads back into the columns of a table."""
     return json.dumps(rows, default=datetime.isoformat)

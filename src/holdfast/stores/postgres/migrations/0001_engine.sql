@@ -1,5 +1,5 @@
--- The engine's tables. A live job has a thin row in `jobs`; its arguments, stage results and
--- history stand apart, and when it ends it moves to `finished`, so that a claim never meets it.
+-- The engine's tables. A live job has a narrow row in `jobs`; its arguments, stage results and history are in other
+-- tables. When it ends it moves to `finished`, so that a claim never reads it.
 
 CREATE SCHEMA IF NOT EXISTS holdfast;
 
@@ -12,9 +12,9 @@ CREATE TABLE holdfast.meta (
 
 INSERT INTO holdfast.meta (schema_version, min_compatible) VALUES (0, 0);
 
--- The one clock that decides. now() stands still within a transaction, so it is not that; the offset
--- is for tests, which cannot wait. A view, because the planner takes it apart into the statement
--- that reads it; a call of the function starts a query of its own, at ten times the cost.
+-- The clock of the engine. now() is constant within a transaction, so it is not used; the offset is for tests, which
+-- cannot wait. A view, because the planner inlines it into the statement that reads it; a call of a function starts a
+-- query of its own, at ten times the cost.
 CREATE VIEW holdfast.clock AS
     SELECT clock_timestamp() + clock_offset AS now FROM holdfast.meta WHERE only_row;
 
@@ -59,7 +59,7 @@ CREATE TABLE holdfast.jobs (
 -- Ready jobs only, in the order in which they are claimed.
 CREATE INDEX jobs_ready ON holdfast.jobs (queue, priority DESC, created_at, id)
     WHERE status = 'queued' AND retry_after IS NULL;
--- Jobs that wait for their time: the claim never walks over them.
+-- Parked jobs: the claim never reads them.
 CREATE INDEX jobs_parked ON holdfast.jobs (retry_after)
     WHERE status = 'queued' AND retry_after IS NOT NULL;
 CREATE INDEX jobs_leased ON holdfast.jobs (lease_expires_at) WHERE status = 'processing';
@@ -116,7 +116,7 @@ CREATE TABLE holdfast.stages (
     PRIMARY KEY (job_id, name, call)
 );
 
--- What a job's row no longer tells: the row itself is the record of where the job is now.
+-- Events that the job's row does not show: the row itself has the current state of the job.
 CREATE TABLE holdfast.job_events (
     job_id  uuid NOT NULL,
     seq     bigint GENERATED ALWAYS AS IDENTITY,

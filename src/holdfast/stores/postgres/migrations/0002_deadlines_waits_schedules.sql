@@ -1,5 +1,5 @@
--- All at once, before anything else, and in the order in which workers take them: whoever has a weaker lock and
--- asks for a stronger one meets others that do the same.
+-- Locks all tables first, in the order in which workers lock them: sessions that upgrade a weaker lock to a stronger
+-- one would deadlock.
 LOCK TABLE holdfast.jobs, holdfast.finished IN ACCESS EXCLUSIVE MODE;
 
 -- Deadlines: a job that has not ended by then fails, and a result that comes later is kept as late.
@@ -11,9 +11,9 @@ ALTER TABLE holdfast.finished
     ADD COLUMN late_at timestamptz,
     ADD COLUMN late_result text;
 
--- Waits: a job that sleeps, or waits for a signal or for other jobs, is parked like one that waits for its
--- retry, but news may wake it early. `signals` counts those it was sent, `pending` the jobs it waits for;
--- `has_parents` says that others wait for it.
+-- Waits: a job that sleeps, or waits for a signal or for other jobs, is parked like one that waits for its retry, but
+-- a signal or an end may wake it early. `signals` counts the signals that it was sent, `pending` the jobs for which
+-- it waits; `has_parents` says that other jobs wait for it.
 ALTER TABLE holdfast.jobs
     ADD COLUMN waiting boolean NOT NULL DEFAULT false,
     ADD COLUMN signals integer NOT NULL DEFAULT 0,
@@ -37,12 +37,12 @@ CREATE TABLE holdfast.awaited (
 
 CREATE INDEX awaited_by_parent ON holdfast.awaited (parent_id);
 
--- Ends that somebody waits for and has not been told of yet: written with the end itself.
+-- Ends of jobs that were not yet delivered to the jobs that wait for them; written together with the end.
 CREATE TABLE holdfast.awaited_ends (
     child_id  uuid PRIMARY KEY
 );
 
--- By the table itself: a worker of the earlier version, which knows nothing of this, ends such jobs too.
+-- A trigger, because workers of the earlier version, which do not know this table, end such jobs too.
 CREATE FUNCTION holdfast.note_end() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO holdfast.awaited_ends (child_id) VALUES (OLD.id) ON CONFLICT DO NOTHING;
@@ -53,7 +53,7 @@ $$;
 CREATE TRIGGER note_end AFTER DELETE ON holdfast.jobs
     FOR EACH ROW WHEN (OLD.has_parents) EXECUTE FUNCTION holdfast.note_end();
 
--- Queues that somebody paused, and how far each schedule has come.
+-- Paused queues, and the last tick of each schedule.
 CREATE TABLE holdfast.paused_queues (
     queue      text PRIMARY KEY,
     paused_at  timestamptz NOT NULL,

@@ -1,9 +1,8 @@
--- All at once, before anything else, and in the order in which submitters and workers take them: every statement asks
--- the clock.
+-- Locks all tables first, in the order in which submitters and workers lock them: every statement reads the clock.
 LOCK TABLE holdfast.job_keys, holdfast.meta, holdfast.finished IN ACCESS EXCLUSIVE MODE;
 
--- What failed jobs leave, and what people do with it. One letter for each job, however often that fails: `version`
--- grows with each change, and whoever takes a step names the version that they have seen.
+-- Dead letters of failed jobs, and their repair. There is one letter for each job, however often it fails: `version`
+-- grows with each change, and a step names the version that its actor has read.
 CREATE TABLE holdfast.dead_letters (
     job_id            uuid PRIMARY KEY,
     version           integer NOT NULL DEFAULT 1,
@@ -53,10 +52,10 @@ CREATE TABLE holdfast.letter_steps (
     PRIMARY KEY (job_id, seq)
 );
 
--- Whose key goes to the archive with its job, and comes back with it.
+-- Finds the keys of a job, which are archived and restored with it.
 CREATE INDEX job_keys_of_job ON holdfast.job_keys (job_id);
 
--- Replays as planned, and how far they have come: changed by whoever has read the present version.
+-- Replay plans and their progress, updated only by a session that has read the current version.
 CREATE TABLE holdfast.plans (
     token       text PRIMARY KEY,
     version     integer NOT NULL,
@@ -67,10 +66,10 @@ CREATE TABLE holdfast.plans (
 
 CREATE INDEX plans_running ON holdfast.plans (token) WHERE running;
 
--- What a person must be told; whoever tells it puts `due_at` off meanwhile. One that is `logged` is in a worker's log
--- already, and one that is `quiet` was left to another ticket of its group. A ticket that was not told outlives its
--- letter, and then has all there is to tell in `facts`. Its `rank` says how urgent it is: 0 a page, 1 an alert, or
--- nobody has said it, 2 a review.
+-- Tickets. The process that sends a notification postpones `due_at` meanwhile. A ticket that is `logged` is in a
+-- worker's log already, and one that is `quiet` was suppressed in favour of another ticket of its group. A ticket
+-- that was not notified outlives its letter, and then has all facts in `facts`. Its `rank` is its urgency: 0 a page,
+-- 1 an alert or unspecified, 2 a review.
 CREATE TABLE holdfast.tickets (
     id           text PRIMARY KEY,
     kind         text NOT NULL,
@@ -95,27 +94,27 @@ CREATE TABLE holdfast.alarms (
     raised_at  timestamptz NOT NULL
 );
 
--- What jobs were submitted with that have other arguments now.
+-- The original arguments of jobs whose arguments were corrected.
 CREATE TABLE holdfast.original_args (
     job_id  uuid PRIMARY KEY,
     args    text NOT NULL
 );
 
--- The key of the tags that stand for redacted values: the same secret has the same tag here, and nowhere else.
--- Two random ids have 244 random bits; the hash spreads three of them over all 256.
+-- The key of the hashes that replace redacted values: the same secret has the same hash only in this database. Two
+-- random ids have 244 random bits; the hash spreads three of them over all 256.
 ALTER TABLE holdfast.meta ADD COLUMN redaction_key text;
 UPDATE holdfast.meta
    SET redaction_key = encode(
        sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')), 'hex');
 ALTER TABLE holdfast.meta ALTER COLUMN redaction_key SET NOT NULL;
 
--- By the table itself, with the end of the job: a worker of an earlier version, which knows nothing of letters, ends
--- jobs too, and so does a deadline. That a job completes is what happens nearly always, and may cost nothing here but
--- the conditions of the triggers, which look at the row alone.
+-- Letters are written by triggers, with the end of the job: workers of an earlier version, which do not know letters,
+-- end jobs too, and so do deadlines. Nearly every job completes, and then only the conditions of the triggers are
+-- evaluated, which read the row alone.
 --
--- Who waits for whom: everybody locks plans first, then ended jobs, then letters, then the rest, and of each several
--- in the order of their ids. These functions run when the ended rows are locked already, so they keep to that. The rows
--- that a worker has just ended nobody else can see, or wait for; and no two workers end the same job.
+-- Lock order: every session locks plans first, then ended jobs, then letters, then the rest, each of them in the
+-- order of their ids. These functions run when the ended rows are locked already, so they keep to it. No other
+-- session can see, or wait for, the rows that a worker has just ended; and no two workers end the same job.
 CREATE FUNCTION holdfast.bury() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     told       json;
@@ -194,8 +193,8 @@ $$;
 CREATE TRIGGER bury AFTER INSERT ON holdfast.finished
     FOR EACH ROW WHEN (NEW.status = 'failed') EXECUTE FUNCTION holdfast.bury();
 
--- A job that was never replayed is of the first generation. One that completes although its letter is open was brought
--- back by a process of the version before, which knows nothing of letters: nothing is left to repair.
+-- A job that was never replayed is of the first generation. One that completes although its letter is open was
+-- retried by a process of the previous version, which does not know letters: nothing is left to repair.
 CREATE FUNCTION holdfast.verify_letter() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     WITH moved AS (
@@ -243,7 +242,7 @@ $$;
 CREATE TRIGGER close_letter AFTER UPDATE OF status ON holdfast.finished
     FOR EACH ROW WHEN (NEW.status = 'completed') EXECUTE FUNCTION holdfast.close_letter();
 
--- A late result changes what the letter is about: whoever has archived it without that must not delete it.
+-- A late result changes the letter: a process that has archived it without the result must not delete it.
 CREATE FUNCTION holdfast.note_late() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE holdfast.dead_letters SET version = version + 1 WHERE job_id = NEW.id;

@@ -40,7 +40,7 @@ _PLAIN_FIELDS = (
     "replays",
     "before",
 )
-"""The fields of a filter that SQL takes as they are."""
+"""The fields of a filter that are bound without conversion."""
 
 
 class SqliteDeadLetters:
@@ -135,7 +135,7 @@ def _move(
     plan: Plan | None,
     args: str | None,
 ) -> list[str]:
-    """Take steps with the letters that are as they were seen, in the transaction that is open."""
+    """Apply steps to letters whose version is still the one that was read, in the open transaction."""
     states = json.dumps(sources(steps[0]))
     as_seen = {"seen": json.dumps(list(seen)), "states": states, "planned": plan is not None}
     moved = [row["job_id"] for row in connection.execute(SQL["letters_as_seen"], as_seen)]

@@ -1,4 +1,4 @@
-"""Deleting keys, versions and stubs that are old from a SQLite file: a walk along an index, a piece at a time."""
+"""Finds old keys, versions and stubs in a SQLite file: a scan of an index, in batches."""
 
 import sqlite3
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 from holdfast.stores.sqlite.statements import SQL
 
 LOOKS = 10
-"""How many rows are looked at, at most, for each that may be deleted."""
+"""The maximum number of rows read for each row that may be deleted."""
 
 LEAST = 1_000
-"""As many rows are always looked at: those cost next to nothing."""
+"""The number of rows that are always read: reading them costs next to nothing."""
 
 
 class SqlitePurgeScan:
-    """Goes on where it has come to, and begins again at the end.
+    """A scan that continues where the last call stopped, and starts over at the end.
 
-    What cannot be deleted yet stays on the way; looked at from the start each time, it would cost more and more, with
-    every other writer waiting.
+    Rows that cannot be deleted yet stay; read from the start each time, they would cost more and more, with every
+    other writer waiting.
     """
 
     def __init__(self, look: str, **first: Any) -> None:
@@ -25,7 +25,7 @@ class SqlitePurgeScan:
         self._place = first
 
     def unneeded(self, connection: sqlite3.Connection, until: int, limit: int) -> list[list[Any]]:
-        """Give rows that are outdated, at most *limit*, each without the column that says so."""
+        """Return rows that are outdated, at most *limit*, each without the column that says so."""
         if limit <= 0:
             return []
         began_later = self._place is not self._first

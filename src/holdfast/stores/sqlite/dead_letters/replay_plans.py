@@ -47,7 +47,7 @@ class SqliteReplayPlans:
 def _advance(
     connection: sqlite3.Connection, now: int, *, row: PlanRow, plan: Plan, take: int
 ) -> dict[str, str] | None:
-    """Move a plan, and replay the letters whose turn it is; give their jobs' queues by their ids."""
+    """Advance a plan, and replay its next letters; return their jobs' queues by id."""
     moved = {**row._asdict(), "state": plan.dump(), "running": plan.is_running, "now": now}
     if not connection.execute(SQL["advance_plan"], moved).rowcount:
         return None
@@ -60,7 +60,7 @@ def _advance(
     connection.execute(SQL["replay_letters"], {"ids": json.dumps(list(queues)), "now": now})
     meta = {"plan": row.token, **({"restart": True} if plan.restart else {})}
     note_steps(connection, list(queues), now, [("replaying", plan.actor, "", json.dumps(meta))])
-    # A letter in a plan has a failed job. If that is not so, a plan must not wait for it for ever.
+    # A letter in a plan has a failed job. If it has not, the plan must not wait for it forever.
     others = [job_id for job_id in ids if job_id not in queues]
     close_letters(connection, others, now, actor="holdfast", notes="its job is not failed any more")
     return queues

@@ -1,4 +1,4 @@
-"""Bringing failed jobs back in a SQLite file: asked for by their owner, or by a plan."""
+"""Retries failed jobs in a SQLite file, for their owner or for a plan."""
 
 import json
 import sqlite3
@@ -21,9 +21,9 @@ def bring_back(
     same_deadline: bool = False,
     details: Mapping[str, Any] = NO_DETAILS,
 ) -> dict[str, str]:
-    """Make new generations of those jobs that have failed and are *owner*'s; give their queues by their ids.
+    """Requeue those jobs that have failed and belong to *owner*, as new generations; return their queues by id.
 
-    With a *generation*, only of jobs that have failed in that one.
+    If a *generation* is given, only jobs that have failed in that one.
     """
     asked = {"ids": json.dumps(list(job_ids)), "owner": owner, "generation": generation}
     queues = {row["id"]: row["queue"] for row in connection.execute(SQL["failed_jobs"], asked)}
@@ -40,7 +40,7 @@ def bring_back(
 def retry(
     connection: sqlite3.Connection, now: int, *, job_id: str, owner: str | None, generation: int | None
 ) -> bool:
-    """Bring a failed job back for its owner, and close its letter; false if it has not failed."""
+    """Retry a failed job for its owner, and close its letter; return false if it has not failed."""
     back = bring_back(connection, [job_id], now, owner=owner, generation=generation)
     close_letters(connection, back, now, actor="owner", notes="retried by its owner")
     return bool(back)
@@ -66,6 +66,6 @@ def note_steps(
     now: int,
     steps: Sequence[tuple[str, str, str, str]],
 ) -> None:
-    """Write down steps of letters, in order: state, actor, reason and meta of each."""
+    """Record steps of letters, in order: state, actor, reason and meta of each."""
     values = {"ids": json.dumps(list(job_ids)), "steps": json.dumps(steps), "now": now}
     connection.execute(SQL["note_steps"], values)

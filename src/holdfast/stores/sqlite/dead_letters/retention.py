@@ -1,4 +1,4 @@
-"""How dead letters and jobs that ended leave a SQLite file, and how letters come back."""
+"""Retention in a SQLite file: ended jobs are purged, dead letters are archived and restored."""
 
 import json
 import sqlite3
@@ -30,14 +30,14 @@ OF_A_JOB = ("forget_end", "forget_payloads", "forget_events", "forget_signals", 
 OF_A_LETTER = ("forget_letters", "forget_letter_steps")
 
 WALK = 1000
-"""How many ended jobs are looked at in one go."""
+"""The number of ended jobs read in one batch."""
 
 BEYOND_TIME = ("04", "g")
-"""Between these are the ids that carry no time of this century."""
+"""Ids between these contain no time of this century."""
 
 
 class _Walks:
-    """How far the purge of keys has come."""
+    """The positions of the scans that purge keys."""
 
     def __init__(self) -> None:
         self.stubs = SqlitePurgeScan("outdated_stubs", finished_at=0, id="")
@@ -82,7 +82,7 @@ class SqliteRetention:
         return await self._writer.write(lambda connection, now: _purge(connection, found, micros(until), now))
 
     async def _outdated(self, until: datetime, limit: int) -> list[str]:
-        """Walk over old jobs until enough are found, a bounded piece at a time: others read meanwhile."""
+        """Scan old jobs until enough are found, in bounded batches, between which other reads run."""
         found: list[str] = []
         for after, before in (("", first_id_at(until)), BEYOND_TIME):
             reached: str | None = after
@@ -114,7 +114,7 @@ def _stored(columns: Columns) -> dict[str, Any]:
 
 
 def _kept(connection: sqlite3.Connection, job_ids: Sequence[str]) -> list[Kept]:
-    """Read letters whole, all as they were at one moment."""
+    """Read complete letters, all as of one moment."""
     connection.execute("BEGIN")
     try:
         found = [_kept_one(connection, job_id) for job_id in job_ids]
@@ -128,7 +128,8 @@ def _kept_one(connection: sqlite3.Connection, job_id: str) -> Kept | None:
     if not letters:
         return None
     jobs = _rows(connection, "kept_job", job_id)
-    kept = Kept(letters[0], _rows(connection, "letter_steps", job_id), _original_args(connection, job_id))
+    steps, original = _rows(connection, "letter_steps", job_id), _rows(connection, "original_args", job_id)
+    kept = Kept(letters[0], steps, original[0]["args"] if original else None)
     if not jobs:
         return kept
     return kept._replace(
@@ -142,11 +143,6 @@ def _kept_one(connection: sqlite3.Connection, job_id: str) -> Kept | None:
     )
 
 
-def _original_args(connection: sqlite3.Connection, job_id: str) -> str | None:
-    found = _rows(connection, "original_args", job_id)
-    return found[0]["args"] if found else None
-
-
 def _rows(connection: sqlite3.Connection, statement: str, job_id: str) -> list[dict[str, Any]]:
     rows = connection.execute(SQL[statement], {"id": job_id, "owner": None})
     with closing(rows):
@@ -158,22 +154,18 @@ def _forget(connection: sqlite3.Connection, seen: Sequence[Seen], now: int) -> l
     ids = [row["job_id"] for row in connection.execute(SQL["letters_to_forget"], as_seen)]
     named = {"ids": json.dumps(ids), "owner": None, "generation": None}
     failed = [row["id"] for row in connection.execute(SQL["failed_jobs"], named)]
-    _keep_facts(connection, [row["job_id"] for row in connection.execute(SQL["unnotified_jobs"], named)])
+    unnotified = [row["job_id"] for row in connection.execute(SQL["unnotified_jobs"], named)]
+    for job_id in unnotified:  # they are notified without their letter
+        [letter] = _rows(connection, "letter", job_id)
+        connection.execute(SQL["keep_facts"], {"id": job_id, "facts": facts_from(letter)})
     for statement in (*OF_A_LETTER, "forget_tickets", "forget_original_args"):
         connection.execute(SQL[statement], named)
     _forget_jobs(connection, failed, now)
     return ids
 
 
-def _keep_facts(connection: sqlite3.Connection, job_ids: Sequence[str]) -> None:
-    """Keep what the notification of letters that are about to be deleted says."""
-    for job_id in job_ids:
-        [letter] = _rows(connection, "letter", job_id)
-        connection.execute(SQL["keep_facts"], {"id": job_id, "facts": facts_from(letter)})
-
-
 def _forget_jobs(connection: sqlite3.Connection, job_ids: Sequence[str], now: int) -> None:
-    """Delete jobs that ended, with all that belongs to them but their keys; of those that have one, keep a stub."""
+    """Delete ended jobs with all their rows except keys; keep a stub of those that have a key."""
     named = {"ids": json.dumps(list(job_ids)), "restart": True, "now": now}
     connection.execute(SQL["keep_stubs"], named)
     for statement in (*OF_A_JOB, "forget_stages"):
@@ -181,7 +173,7 @@ def _forget_jobs(connection: sqlite3.Connection, job_ids: Sequence[str], now: in
 
 
 def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
-    """Put one letter back, and its job, unless one of them is here."""
+    """Restore one letter, and its job, unless one of them exists."""
     job_id = kept.letter["job_id"]
     [is_here] = connection.execute(
         SQL["is_kept"], {"id": job_id, "with_job": kept.job is not None}
@@ -191,11 +183,11 @@ def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
     if kept.job is not None:
         _restore_job(connection, kept, kept.job)
         connection.execute(SQL["forget_stubs"], {"ids": json.dumps([job_id])})
-        _take_keys(connection, kept, now)
+        _reserve_keys(connection, kept, now)
     for statement in (
         *OF_A_LETTER,
         "forget_new_tickets",
-    ):  # what the table itself wrote down with the job's end
+    ):  # what a trigger wrote at the job's end
         connection.execute(SQL[statement], {"ids": json.dumps([job_id])})
     connection.execute(SQL["restore_letter"], {**_stored(kept.letter), "now": now})
     for seq, step in enumerate(kept.steps, start=1):
@@ -213,8 +205,8 @@ def _restore_job(connection: sqlite3.Connection, kept: Kept, job: Columns) -> No
         connection.executemany(SQL[statement], [{**_stored(row), "id": job["id"]} for row in found])
 
 
-def _take_keys(connection: sqlite3.Connection, kept: Kept, now: int) -> None:
-    """Have nothing run a second time for the key of a job that is back; if it has another job by now, say so."""
+def _reserve_keys(connection: sqlite3.Connection, kept: Kept, now: int) -> None:
+    """Reserve the keys of a restored job again; record it in the history if another job has one by now."""
     job_id = kept.letter["job_id"]
     taken = 0
     for statement, rows in (("restore_key", kept.keys), ("restore_version", kept.versions)):
@@ -225,7 +217,7 @@ def _take_keys(connection: sqlite3.Connection, kept: Kept, now: int) -> None:
 
 
 def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int, now: int) -> int:
-    """Delete those of the jobs that are still as they were found: one may have been retried since."""
+    """Delete those of the jobs that are still outdated: one may have been retried since."""
     [ids] = connection.execute(
         SQL["still_outdated"], {"ids": json.dumps(list(found)), "until": until}
     ).fetchone()
@@ -235,7 +227,7 @@ def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int, now
 
 
 def _purge_keys(connection: sqlite3.Connection, walks: _Walks, until: int, limit: int) -> int:
-    """Delete stubs with their keys and versions, then keys and versions that have no stub; count keys and versions."""
+    """Delete stubs with their keys and versions, then keys and versions without a stub; return the number of keys and versions."""
     ids = [job_id for _, job_id in walks.stubs.unneeded(connection, until, limit)]
     named = {"ids": json.dumps(ids)}
     purged = sum(

@@ -25,7 +25,7 @@ class SqliteTickets:
 
     async def take(self, *, limit: int, lease: timedelta) -> list[TicketRow]:
         if not await self._reader.rows(SQL["due_tickets"], {"limit": 1, "now": micros(self._clock.now())}):
-            return []  # nearly always: the write lock is not asked for
+            return []  # nearly always, and without the write lock
         rows = await self._writer.write(
             lambda connection, now: _take(connection, now, limit=limit, lease=micros_of(lease))
         )

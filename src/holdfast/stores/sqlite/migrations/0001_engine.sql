@@ -1,6 +1,6 @@
--- The engine's tables. A live job has a thin row in holdfast_jobs; its arguments, stage results and
--- history stand apart, and when it ends it moves to holdfast_finished, so that a claim never meets
--- it. Instants and lengths are whole microseconds.
+-- The engine's tables. A live job has a narrow row in holdfast_jobs; its arguments, stage results and history are in
+-- other tables. When it ends it moves to holdfast_finished, so that a claim never reads it. Instants and durations
+-- are whole microseconds.
 
 CREATE TABLE holdfast_meta (
     only_row        INTEGER PRIMARY KEY CHECK (only_row = 1),
@@ -44,7 +44,7 @@ CREATE TABLE holdfast_jobs (
 -- Ready jobs only, in the order in which they are claimed.
 CREATE INDEX holdfast_jobs_ready ON holdfast_jobs (queue, priority DESC, created_at, id)
     WHERE status = 'queued' AND retry_after IS NULL;
--- Jobs that wait for their time: the claim never walks over them.
+-- Parked jobs: the claim never reads them.
 CREATE INDEX holdfast_jobs_parked ON holdfast_jobs (retry_after)
     WHERE status = 'queued' AND retry_after IS NOT NULL;
 CREATE INDEX holdfast_jobs_leased ON holdfast_jobs (lease_expires_at) WHERE status = 'processing';
@@ -101,7 +101,7 @@ CREATE TABLE holdfast_stages (
     PRIMARY KEY (job_id, name, call)
 ) WITHOUT ROWID;
 
--- What a job's row no longer tells: the row itself is the record of where the job is now.
+-- Events that the job's row does not show: the row itself has the current state of the job.
 CREATE TABLE holdfast_job_events (
     seq     INTEGER PRIMARY KEY,
     job_id  TEXT NOT NULL,

@@ -6,8 +6,9 @@ ALTER TABLE holdfast_finished ADD COLUMN timed_out_at INTEGER;
 ALTER TABLE holdfast_finished ADD COLUMN late_at INTEGER;
 ALTER TABLE holdfast_finished ADD COLUMN late_result TEXT;
 
--- Waits: a job that sleeps, or waits for a signal or for other jobs, is parked like one that waits for its
--- retry, but news may wake it early. `signals` counts those it was sent, `pending` the jobs it waits for.
+-- Waits: a job that sleeps, or waits for a signal or for other jobs, is parked like one that waits for its retry, but
+-- a signal or an end may wake it early. `signals` counts the signals that it was sent, `pending` the jobs for which
+-- it waits.
 ALTER TABLE holdfast_jobs ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE holdfast_jobs ADD COLUMN signals INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE holdfast_jobs ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;
@@ -29,19 +30,19 @@ CREATE TABLE holdfast_awaited (
 
 CREATE INDEX holdfast_awaited_by_parent ON holdfast_awaited (parent_id);
 
--- Ends that somebody waits for and has not been told of yet: written with the end itself.
+-- Ends of jobs that were not yet delivered to the jobs that wait for them; written together with the end.
 CREATE TABLE holdfast_awaited_ends (
     child_id  TEXT PRIMARY KEY
 ) WITHOUT ROWID;
 
--- By the table itself: a worker of the earlier version, which knows nothing of this, ends such jobs too.
+-- A trigger, because workers of the earlier version, which do not know this table, end such jobs too.
 CREATE TRIGGER holdfast_note_end AFTER DELETE ON holdfast_jobs
     WHEN EXISTS (SELECT 1 FROM holdfast_awaited WHERE child_id = OLD.id)
 BEGIN
     INSERT INTO holdfast_awaited_ends (child_id) VALUES (OLD.id) ON CONFLICT DO NOTHING;
 END;
 
--- Queues that somebody paused, and how far each schedule has come.
+-- Paused queues, and the last tick of each schedule.
 CREATE TABLE holdfast_paused_queues (
     queue      TEXT PRIMARY KEY,
     paused_at  INTEGER NOT NULL,

@@ -1,5 +1,5 @@
--- Dead letters: what is left of a job that failed, and what people do with it. One for each job, however often that
--- fails; `version` grows with every change, and `kept_since` says from when on it is counted as old.
+-- Dead letters of failed jobs, and their repair. There is one for each job, however often it fails; `version` grows
+-- with every change, and `kept_since` is when its retention starts.
 CREATE TABLE holdfast_dead_letters (
     job_id            TEXT PRIMARY KEY,
     version           INTEGER NOT NULL,
@@ -48,10 +48,10 @@ CREATE TABLE holdfast_letter_steps (
     PRIMARY KEY (job_id, seq)
 ) WITHOUT ROWID;
 
--- Whose key goes to the archive with its job, and comes back with it.
+-- Finds the keys of a job, which are archived and restored with it.
 CREATE INDEX holdfast_job_keys_of_job ON holdfast_job_keys (job_id);
 
--- Which letters are replayed together, and how far that has come: changed by whoever has read the present version.
+-- Replay plans and their progress, updated only by a process that has read the current version.
 CREATE TABLE holdfast_plans (
     token       TEXT PRIMARY KEY,
     version     INTEGER NOT NULL,
@@ -62,10 +62,10 @@ CREATE TABLE holdfast_plans (
 
 CREATE INDEX holdfast_plans_running ON holdfast_plans (token) WHERE running = 1;
 
--- What a person must be told of. Whoever tells it moves `due_at` on, so that nobody else does meanwhile. One that is
--- `logged` is in a worker's log already, and one that is `quiet` was left to another ticket of its group. A ticket that
--- was not told outlives its letter, and then has all there is to tell in `facts`. Its `rank` says how urgent it is: 0 a
--- page, 1 an alert, or nobody has said it, 2 a review.
+-- Tickets. The process that sends a notification postpones `due_at`, so that no other process does so meanwhile. A
+-- ticket that is `logged` is in a worker's log already, and one that is `quiet` was suppressed in favour of another
+-- ticket of its group. A ticket that was not notified outlives its letter, and then has all facts in `facts`. Its
+-- `rank` is its urgency: 0 a page, 1 an alert or unspecified, 2 a review.
 CREATE TABLE holdfast_tickets (
     id           TEXT PRIMARY KEY,
     kind         TEXT NOT NULL,
@@ -90,19 +90,19 @@ CREATE TABLE holdfast_alarms (
     raised_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- What a job was submitted with, if somebody has corrected its arguments since.
+-- The original arguments of jobs whose arguments were corrected.
 CREATE TABLE holdfast_original_args (
     job_id  TEXT PRIMARY KEY,
     args    TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- The key with which values are told apart that may not be shown: of this database alone.
+-- The key of the hashes that replace redacted values, of this database alone.
 ALTER TABLE holdfast_meta ADD COLUMN redaction_key TEXT NOT NULL DEFAULT '';
 UPDATE holdfast_meta SET redaction_key = lower(hex(randomblob(32)));
 
--- By the table itself: whatever ends a job as failed, be it a worker of an earlier version, leaves a letter with it.
--- A letter that is there begins again: what was found out about the last failure says nothing about this one. It
--- stays in its plan, which counts it.
+-- A trigger, because every statement that ends a job as failed leaves a letter, also in a worker of an earlier
+-- version. An existing letter starts over: what was found about the last failure does not apply to this one. It stays
+-- in its plan, which counts it.
 CREATE TRIGGER holdfast_bury AFTER INSERT ON holdfast_finished WHEN NEW.status = 'failed'
 BEGIN
     INSERT INTO holdfast_dead_letters (
@@ -186,8 +186,8 @@ BEGIN
      WHERE holdfast_tickets.told_at IS NOT NULL;
 END;
 
--- A job that was replayed has ended otherwise. No job of the first generation was, and that is nearly every job. One that
--- completes although its letter is open was brought back by a process of the version before, which knows nothing of
+-- A replayed job has ended in another way. Nearly every job is of the first generation, which was not replayed. One
+-- that completes although its letter is open was retried by a process of the previous version, which does not know
 -- letters: nothing is left to repair.
 CREATE TRIGGER holdfast_verify AFTER INSERT ON holdfast_finished WHEN NEW.generation > 1 AND NEW.status <> 'failed'
 BEGIN
@@ -218,7 +218,7 @@ BEGIN
             OR (NEW.status = 'completed' AND state IN ('new', 'triaged', 'remediated', 'validated')));
 END;
 
--- Somebody let a late result stand: nothing is left to repair.
+-- A late result was accepted: nothing is left to repair.
 CREATE TRIGGER holdfast_close_accepted AFTER UPDATE OF status ON holdfast_finished WHEN NEW.status = 'completed'
 BEGIN
     INSERT INTO holdfast_letter_steps (job_id, seq, at, state, actor, reason, meta)
@@ -237,7 +237,7 @@ BEGIN
      WHERE job_id = NEW.id AND state IN ('new', 'triaged', 'remediated', 'validated', 'discarded');
 END;
 
--- A late result changes what the letter is about: whoever has archived it without that must not delete it.
+-- A late result changes the letter: a process that has archived it without the result must not delete it.
 CREATE TRIGGER holdfast_note_late AFTER UPDATE OF late_result ON holdfast_finished
 WHEN NEW.late_result IS NOT NULL AND NEW.status = 'failed'
 BEGIN

@@ -1,4 +1,5 @@
--- Letters whose job has not failed, or is gone: nothing is left to replay. A plan would look at them for ever.
+-- Closes letters whose job has not failed or no longer exists: there is nothing to replay, and their plan would read
+-- them again in every round.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), moved AS (

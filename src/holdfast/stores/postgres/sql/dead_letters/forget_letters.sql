@@ -1,11 +1,11 @@
--- Deletes letters, which are locked, with their tickets that were told, and those of their jobs that are failed still. A job that lives, or has completed
--- since, stays. What a job waited for is forgotten with it, but not who waits for it: those have to be told. Waits that
--- somebody else is just about to delete are left to them.
+-- Deletes locked letters, with their tickets that were notified and with their jobs that are still failed. A job that
+-- is live again, or has completed since, stays. The waits of the deleted jobs are deleted; the waits of other jobs
+-- for them stay, since their parents must still be notified. Waits that another session is deleting are skipped.
 WITH gone AS (
     DELETE FROM holdfast.finished WHERE id = ANY ($1::uuid[]) AND status = 'failed'
     RETURNING *
 ), stubs AS (
-    -- What stands for a job as long as its key, or its version, is taken.
+    -- Stubs stand for jobs as long as their key or version is taken.
     INSERT INTO holdfast.job_stubs AS stub (
         id, name, queue, owner, status, priority, attempt, last_attempt, generation, lease_token, created_at, queued_at,
         started_at, finished_at, timed_out_at, subject, version, trace, result, failure, stage, purged_at)

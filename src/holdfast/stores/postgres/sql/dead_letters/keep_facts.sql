@@ -1,4 +1,5 @@
--- What nobody was told yet has to be told without its letter.
+-- Copies the facts of a letter into its tickets that were not notified yet: they are notified after the letter is
+-- gone.
 UPDATE holdfast.tickets AS ticket
    SET facts = kept.facts
   FROM unnest($1::uuid[], $2::text[]) AS kept (job_id, facts)

@@ -1,4 +1,5 @@
--- Locked, so that the other tables tell of the same moment: whoever brings a job back waits for its letter.
+-- Locks the letters, so that the other tables are read as of the same moment: a retry of the job waits for its
+-- letter.
 SELECT job_id::text, {letter_columns},
        (SELECT args FROM holdfast.original_args AS original WHERE original.job_id = letter.job_id) AS original_args
   FROM holdfast.dead_letters AS letter

@@ -1,4 +1,4 @@
--- By the primary key, all of which the job knows.
+-- Reads by the primary key: the job has all of its columns.
 SELECT taken.job_id::text, taken.owner, taken.name, taken.subject, taken.version, taken.fingerprint, taken.created_at
   FROM holdfast.finished AS job
   JOIN holdfast.job_versions AS taken USING (owner, name, subject, version)

@@ -1,4 +1,4 @@
--- The failure is that of the letter which came last.
+-- The failure is that of the latest letter.
 SELECT fingerprint, array_agg(DISTINCT name) AS names, count(*) AS letters,
        count(*) FILTER (WHERE state NOT IN ('verified', 'closed', 'discarded')) AS open,
        min(first_failure_at) AS first_seen, max(last_failure_at) AS last_seen,

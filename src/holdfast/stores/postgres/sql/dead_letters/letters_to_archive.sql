@@ -1,6 +1,6 @@
--- Letters that have been kept long enough, or are beyond the newest so many; all count, and the oldest go. One that is
--- being replayed, or waits for its turn in a plan that has begun, stays until that is over; so does one whose job
--- somebody waits for.
+-- Letters whose retention has ended, or that exceed the maximum number of letters; all letters count, and the oldest
+-- are archived. A letter that is being replayed, or is in a plan that has begun, stays until the replay is over; so
+-- does one whose job has a parent waiting for it.
 SELECT letter.job_id::text, letter.version
   FROM holdfast.dead_letters AS letter
  WHERE (letter.kept_since <= (SELECT now FROM holdfast.clock) - $1::interval

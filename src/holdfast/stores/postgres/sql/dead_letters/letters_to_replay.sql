@@ -1,4 +1,4 @@
--- Those of a plan whose turn is next. Nothing is locked yet: their jobs come first.
+-- The next letters of a plan. Nothing is locked yet: their jobs must be locked first.
 SELECT job_id::text
   FROM holdfast.dead_letters
  WHERE plan = $1

@@ -1,5 +1,5 @@
--- Keeps jobs failed until the transaction ends: nobody retries them, or lets their late result stand. Before their
--- letters are locked, since whoever ends or brings back a job has it in this order.
+-- Keeps jobs failed until the transaction ends: no other session can retry them or accept their late result. Jobs are
+-- locked before their letters, the order in which every statement that ends or retries a job locks them.
 SELECT id::text
   FROM holdfast.finished
  WHERE id = ANY ($1::uuid[])

@@ -1,4 +1,4 @@
--- Those of the letters that are still the plan's, now that their jobs are locked.
+-- The letters that still belong to the plan, now that their jobs are locked.
 SELECT job_id::text
   FROM holdfast.dead_letters
  WHERE job_id = ANY ($2::uuid[])

@@ -1,5 +1,5 @@
--- Keeps the plans of letters as they are until the transaction ends: none of them begins meanwhile. A letter that comes
--- into another plan has another version by then.
+-- Locks the plans of letters until the transaction ends, so that none of them begins meanwhile. A letter that is
+-- moved to another plan has another version by then.
 SELECT token
   FROM holdfast.plans
  WHERE token IN (SELECT plan FROM holdfast.dead_letters WHERE job_id = ANY ($1::uuid[]))

@@ -1,5 +1,6 @@
--- The tickets of letters, in the order of their ids, as everybody locks them; whoever tells one waits.
-SELECT job_id::text, told_at IS NOT NULL AS told
+-- Locks the tickets of letters in the order of their ids, the order in which every statement locks them; a
+-- notification waits.
+SELECT job_id::text, told_at IS NOT NULL AS notified
   FROM holdfast.tickets
  WHERE job_id = ANY ($1::uuid[])
  ORDER BY id

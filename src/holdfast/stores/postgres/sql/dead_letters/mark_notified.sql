@@ -1,4 +1,4 @@
--- In the order of their ids, as those delete them who forget letters.
+-- Locks in the order of the ids, as the statements that delete tickets do.
 WITH mine AS MATERIALIZED (
     SELECT id FROM holdfast.tickets WHERE id = ANY ($1::text[]) AND told_at IS NULL ORDER BY id FOR UPDATE
 )

@@ -1,15 +1,14 @@
--- Takes steps with the letters that are as they were seen. They are locked in the order of their ids; of two who have
--- seen the same version, the second waits for the first, and then finds another version. A new plan is stored only if a
--- letter goes with it, and none does that waits in one which has begun. What is closed still counts in its plan.
--- Arguments may change because the job of a letter in these states is ended: whoever brings it back has to wait for its
--- letter.
+-- Applies steps to letters whose version is still the one that was read. They are locked in the order of their ids;
+-- of two sessions with the same version, the second waits for the first and then finds another version. A new plan is
+-- stored only if a letter joins it; a letter in a plan that has begun does not. A closed letter still counts in its
+-- plan. Arguments may change because the job of a letter in these states has ended: a retry waits for the letter.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), seen AS MATERIALIZED (
     SELECT letter.job_id
-      FROM unnest($1::uuid[], $2::integer[]) AS wanted (job_id, version)
+      FROM unnest($1::uuid[], $2::integer[]) AS requested (job_id, version)
       JOIN holdfast.dead_letters AS letter USING (job_id)
-     WHERE letter.version = wanted.version
+     WHERE letter.version = requested.version
        AND letter.state = ANY ($3::text[])
        AND ($14::text IS NULL
             OR letter.state <> 'validated'

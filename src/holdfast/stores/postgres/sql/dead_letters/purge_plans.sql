@@ -1,5 +1,5 @@
--- Deletes plans that have ended, or never begun, and that no letter is in any more. SKIP LOCKED: one that somebody moves
--- is left to them.
+-- Deletes plans that have ended, or have never begun, and have no letters any more. SKIP LOCKED leaves a plan alone
+-- that another session is changing.
 WITH old AS MATERIALIZED (
     SELECT token
       FROM holdfast.plans

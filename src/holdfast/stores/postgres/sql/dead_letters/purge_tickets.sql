@@ -1,5 +1,5 @@
--- Deletes tickets that were told long ago, and have no letter any more: those of letters leave with them. In the order
--- of their ids, as those lock them who tell and who forget letters.
+-- Deletes tickets that were notified long ago and have no letter any more; the others are deleted with their letters.
+-- Locks in the order of the ids, as notification and the deletion of letters do.
 WITH old AS MATERIALIZED (
     SELECT id
       FROM holdfast.tickets

@@ -1,4 +1,5 @@
--- The first who raises it also writes the ticket, or neither is written. An alarm has the name of its ticket's kind.
+-- The first session to raise the alarm also writes the ticket, in one statement. An alarm is named after the kind of
+-- its ticket.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), raised AS (

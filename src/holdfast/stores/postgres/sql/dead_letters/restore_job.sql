@@ -1,4 +1,4 @@
--- Puts a failed job back, unless it is there. Its id tells who comes second: that one waits here, and then does nothing.
+-- Restores a failed job, unless it exists. A concurrent restore of the same id waits here and then inserts nothing.
 INSERT INTO holdfast.finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages, created_at, queued_at,
     finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token, leased_by, subject, version,

@@ -1,4 +1,4 @@
--- Puts a letter back, unless there is one. It counts as new for its retention.
+-- Restores a letter, unless one exists. Its retention starts again.
 WITH letter AS (
     INSERT INTO holdfast.dead_letters (job_id, kept_since, {letter_columns})
     SELECT job_id, clock.now, {letter_columns}

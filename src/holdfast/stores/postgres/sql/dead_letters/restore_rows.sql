@@ -1,4 +1,4 @@
--- Puts back what belongs to a job that was put back. Archives of earlier versions have no brief_fingerprint and no number.
+-- Restores the rows of a restored job. Archives of earlier versions have no brief_fingerprint and no number.
 WITH payload AS (
     INSERT INTO holdfast.payloads (job_id, args) VALUES ($1::uuid, $2)
 ), stages AS (

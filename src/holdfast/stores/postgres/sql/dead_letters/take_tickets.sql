@@ -1,7 +1,7 @@
--- Takes tickets that are due, the most urgent first, and puts them off, each time for twice as long: whoever dies with
--- them leaves them to others, who cannot be told is not asked without end, and the less urgent have their turn
--- meanwhile. The ranks are named so that the index is read in order, and nothing of what is put off. SKIP LOCKED: of two
--- who take at once, each gets others.
+-- Takes tickets that are due, the most urgent first, and postpones them, each time for twice as long: if the process
+-- dies, another one takes them later, and a channel that fails is not called endlessly while less urgent tickets
+-- wait. The ranks are listed so that the index is read in order, without the postponed tickets. SKIP LOCKED gives
+-- concurrent sessions different tickets.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), due AS MATERIALIZED (

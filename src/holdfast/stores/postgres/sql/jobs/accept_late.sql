@@ -1,4 +1,4 @@
--- Lets a late result stand, and writes down how the job had ended before.
+-- Accepts a late result, and records how the job had ended before.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), accepted AS (

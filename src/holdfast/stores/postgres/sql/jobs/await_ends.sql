@@ -1,6 +1,6 @@
--- Asks for a hint when these jobs end. Only jobs that somebody waits for announce their end.
--- Read the ended ones after this has committed: a job that ends in between is seen there.
--- Locked in the order of their ids, as by everybody who writes many jobs.
+-- Requests a notification when these jobs end: only jobs with such a request announce their end. Read the ended jobs
+-- after this has committed: a job that ends in between is found there. Jobs are locked in the order of their ids, as
+-- in every statement that writes several jobs.
 WITH live AS MATERIALIZED (
     SELECT id FROM holdfast.jobs WHERE id = ANY ($1::uuid[]) AND NOT awaited ORDER BY id FOR UPDATE
 )

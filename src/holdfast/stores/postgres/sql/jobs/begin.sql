@@ -1,5 +1,5 @@
--- Spends the attempts of leased jobs that run under suspicion: if their worker is lost now, they are held responsible.
--- The claim has said which attempt it is, so sending it again changes nothing.
+-- Spends the attempts of leased jobs that run under suspicion: if their worker is lost now, they are held
+-- responsible. The claim has fixed the number of the attempt, so the statement is idempotent.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 )

@@ -1,4 +1,4 @@
--- Ends a job that nobody runs. The row is locked by the delete: if a claim came first, none matches.
+-- Ends a job that is not running. The delete locks the row: if a claim came first, no row matches.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), ended AS (

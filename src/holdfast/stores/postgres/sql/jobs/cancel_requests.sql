@@ -1,2 +1,2 @@
--- A tiny partial index answers this: it holds only jobs that somebody wants cancelled.
+-- A small partial index answers this: it contains only jobs whose cancellation was requested.
 SELECT id::text FROM holdfast.jobs WHERE cancel_requested AND leased_by = $1

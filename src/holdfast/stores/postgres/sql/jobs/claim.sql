@@ -1,8 +1,8 @@
--- Takes ready jobs in one statement; SKIP LOCKED keeps two workers off the same row, and the
--- raised lease_token shuts out whoever held the job before. The attempt is spent here, so that
--- a crash needs no further write to be counted. Only a job that has lost its worker before spends it when it is begun,
--- by begin.sql: it may have to wait for its turn, and another one may crash the process meanwhile. An attempt that the
--- last loss took without its fault is given back here, where the worker can tell whether the job may run again.
+-- Takes ready jobs in one statement; SKIP LOCKED keeps two workers off the same row, and the raised lease_token
+-- fences the previous holder. The attempt is spent here, so that a crash is counted without a further write. Only a
+-- job that has lost its worker before spends its attempt when it starts, in begin.sql: it may have to wait for a
+-- slot, and another job may crash the process meanwhile. An attempt that was lost through another job's fault is
+-- returned here, where the worker can see whether the job may run again.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), ready AS MATERIALIZED (
@@ -11,7 +11,7 @@ WITH clock AS MATERIALIZED (
      WHERE queue = $2
        AND status = 'queued'
        AND retry_after IS NULL
-       -- What a worker has let out because it knows the name is left to those that know it.
+       -- A job that was released because some worker knows its name is left to the workers that know it.
        AND (let_out_by IS NULL OR $5::text[] IS NULL OR let_out_by NOT LIKE E'\n%' OR name = ANY ($5))
      ORDER BY priority DESC, created_at, id
      LIMIT $3

@@ -1,7 +1,7 @@
--- Ends jobs whose deadline has passed, wherever they are. The lease of one that runs ends here, its
--- token raised and remembered: a result under it may still be kept as late, and nothing else. The table writes their
--- letters in the order of the rows: that of their ids, as everybody locks them. Each failure names its job in its
--- fingerprint: they are no group.
+-- Ends jobs whose deadline has passed, whatever their state. The lease of a running job ends here: its token is
+-- raised and remembered, so that a result under it can only be kept as late. Triggers write the letters in the order
+-- of the rows, which is that of the ids, the order in which every statement locks them. Each failure has the id of
+-- its job in its fingerprint, so that they do not form a group.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), overdue AS MATERIALIZED (

@@ -1,6 +1,6 @@
--- Pushes a worker's leases forward, all in one statement; what it no longer holds is not returned. Nor are rows that
--- another session has locked: the statement would wait for them, and all the other leases would run out meanwhile.
--- The clock is read once: joined as a subquery it would be asked again for every row.
+-- Extends a worker's leases in one statement; leases that it has lost are not returned. Nor are rows that another
+-- session has locked: the statement would wait for them, and all other leases would expire meanwhile. The clock is
+-- read once: joined as a subquery it would be evaluated for every row.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), leased AS MATERIALIZED (

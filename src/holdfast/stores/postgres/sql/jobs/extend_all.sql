@@ -1,6 +1,6 @@
--- Pushes all leases of a worker forward, while its event loop cannot. A lease that was lost has another holder's name,
--- or none, and is not brought back. Rows that are locked are skipped: the blocked loop may have left a transaction
--- open, and would have to end it before this statement could.
+-- Extends all leases of a worker while its event loop is blocked. A lost lease has another holder, or none, and is
+-- not restored. Locked rows are skipped: the blocked loop may have left a transaction open, and would have to end it
+-- before this statement could continue.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), leased AS MATERIALIZED (

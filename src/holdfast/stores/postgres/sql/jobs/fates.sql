@@ -1,5 +1,5 @@
--- Tells what became of leases under which nothing could be written: the deadline ended them, or they go on.
--- Those that are not returned were lost.
+-- Returns what became of leases under which nothing could be written: the deadline ended them, or they are still
+-- held. Leases that are not returned were lost.
 SELECT want.id, want.token, true AS over
   FROM unnest($1::text[], $2::bigint[]) AS want (id, token)
   JOIN holdfast.finished AS job ON job.id = want.id::uuid

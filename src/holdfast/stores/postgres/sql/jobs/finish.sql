@@ -1,8 +1,8 @@
--- Ends claimed jobs: each row moves from the hot table to the finished ones if its token still
--- matches. Joined on the primary key alone: a queue's statistics are always stale, and any
--- further condition tempts the planner into another index. After the deadline the job has timed out,
--- whatever it says itself, and its result is kept as late. One that only its deadline ends is left alone
--- before that. Tells those who wait for a result; the table notes the ends that other jobs wait for.
+-- Ends claimed jobs: each row moves from the hot table to the finished ones if its token still matches. Joined on the
+-- primary key alone: a queue's statistics are always stale, and any further condition tempts the planner into another
+-- index. After its deadline a job has timed out, whatever its own outcome, and its result is kept as late. A job that
+-- only its deadline ends is left alone before that. Notifies those who wait for a result; a trigger records the ends
+-- that other jobs wait for.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), ended AS (

@@ -1,4 +1,4 @@
--- Ids with one beginning: a range of each primary key.
+-- Ids with a common prefix: a range of each primary key.
 SELECT id::text FROM (
     (SELECT id FROM holdfast.jobs WHERE id BETWEEN $1::uuid AND $2::uuid ORDER BY id LIMIT $3)
      UNION ALL

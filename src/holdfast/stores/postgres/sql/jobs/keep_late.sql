@@ -1,4 +1,4 @@
--- Keeps results that came under the lease which the deadline ended; the first one counts.
+-- Keeps results that arrived under the lease which the deadline ended; the first one counts.
 UPDATE holdfast.finished AS job
    SET late_at = clock.now, late_result = want.result
   FROM holdfast.clock, unnest($1::text[], $2::bigint[], $3::text[]) AS want (id, token, result)

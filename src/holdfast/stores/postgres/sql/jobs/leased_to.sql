@@ -1,5 +1,5 @@
--- Reads what a worker has leased: job, token, and the attempt that the claim counted. The index on leases is small: it
--- holds what runs now. A name belongs to one start of one process, so nobody else's leases are among them.
+-- Returns a worker's leases: job, token, and the attempt that the claim counted. The index on leases is small: it
+-- contains only running jobs. A name belongs to one start of one process, so no other worker's leases are among them.
 SELECT id::text, lease_token, last_attempt
   FROM holdfast.jobs
  WHERE status = 'processing'

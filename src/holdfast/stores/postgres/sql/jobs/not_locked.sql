@@ -1,5 +1,5 @@
--- Finds out which of these jobs no other session has locked at this moment, after a write of all of them has waited too
--- long. A job that is gone is locked by nobody. The locks that are taken to find out end with the statement.
+-- Returns those of these jobs that no other session has locked at this moment, after a write of all of them has
+-- waited too long. A job that no longer exists counts as not locked. The locks taken here end with the statement.
 WITH want AS MATERIALIZED (
     SELECT DISTINCT id::uuid AS id FROM unnest($1::text[]) AS want (id)
 ), free AS MATERIALIZED (

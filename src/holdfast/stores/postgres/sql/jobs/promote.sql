@@ -1,4 +1,4 @@
--- Makes parked jobs ready whose time has come, in batches, so that the claim reads ready rows only.
+-- Makes parked jobs ready when they are due, in batches, so that the claim reads ready rows only.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), due AS MATERIALIZED (

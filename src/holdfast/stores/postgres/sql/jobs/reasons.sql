@@ -1,4 +1,4 @@
--- Why jobs went back to their queue, in the words of the last time; by the history's index.
+-- The latest reason for which each job was requeued, by the index of the history.
 SELECT DISTINCT ON (job_id) job_id::text, coalesce(meta::json ->> 'reason', meta::json ->> 'error_class') AS reason
   FROM holdfast.job_events
  WHERE job_id = ANY ($1::uuid[])

@@ -1,8 +1,8 @@
--- Gives jobs back to their queue whose worker let the lease run out. The token is raised, so a
--- worker that wakes up later writes nothing. The attempt stays spent: the crash was in it.
--- If a job ran under suspicion in that worker, it is held responsible, and the others are excused: the next claim gives
--- their attempts back. Each is excused once in a row, since the suspect may have been innocent. The leases of a worker
--- run out one after the other, so its name is kept for a while. A suspect that was not begun has spent nothing.
+-- Requeues jobs whose worker let the lease expire. The token is raised, so a worker that resumes later writes
+-- nothing. The attempt stays spent: the crash was in it. If a job ran under suspicion in that worker, it is held
+-- responsible, and the others are excused: the next claim returns their attempts. Each is excused once in a row,
+-- since the suspected job may not be the cause. The leases of a worker expire one after the other, so its name is
+-- kept for a while. A suspected job that was not begun has spent nothing.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), lost AS MATERIALIZED (
@@ -18,7 +18,7 @@ WITH clock AS MATERIALIZED (
 ), suspected AS MATERIALIZED (
     SELECT name
       FROM workers, clock
-     -- Values, not EXISTS: the planner would read all suspects to look up a few workers among them.
+     -- Values, not EXISTS: the planner would read all suspected jobs to look up a few workers among them.
      WHERE (SELECT true FROM holdfast.jobs AS suspect
              WHERE suspect.suspicion = 2 AND suspect.leased_by = workers.name LIMIT 1)
         OR (SELECT true FROM holdfast.lost_workers AS earlier
@@ -34,7 +34,7 @@ WITH clock AS MATERIALIZED (
     SELECT DISTINCT leased_by, clock.now
       FROM lost, clock
      WHERE suspicion = 2
-     ORDER BY leased_by  -- the same order for all who do this: else two could wait for each other
+     ORDER BY leased_by  -- one order for every session, so that two cannot deadlock
         ON CONFLICT (worker) DO UPDATE SET lost_at = excluded.lost_at
 ), back AS (
     UPDATE holdfast.jobs AS job

@@ -1,10 +1,10 @@
--- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so that the worker can write
--- nothing more for them. A suspect that was not begun has spent no attempt that could be given back; it keeps its losses
--- in a row, and so does every job that is given back. A job whose cancellation was requested is neither parked nor held:
--- the next claim ends it. Nor is a job that waits, if a signal came that it has not seen, or if all jobs that it waits for
--- have ended. Jobs that it waited for before, and does not now, are forgotten.
--- The lap that ends here is written to the history, under the name of its holder: the row as it was
--- is joined for that, since an update returns it as it becomes.
+-- Requeues claimed jobs, after a failure or untouched. The token is raised, so that the worker can write nothing more
+-- for them. A suspected job that was not begun has spent no attempt that could be returned; it keeps its losses in a
+-- row, and so does every job that is released. A job whose cancellation was requested is neither parked nor held: the
+-- next claim ends it. A waiting job is not parked if it has an unread signal or if all jobs that it waits for have
+-- ended. Jobs for which it waited before and waits no longer are deleted from its waits.
+-- The run that ends here is written to the history, under the name of its holder: the row is joined as it was, since
+-- an update returns it as it becomes.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), back AS (

@@ -1,17 +1,18 @@
--- Brings failed jobs back as new generations: one that its owner retries, or those that a plan replays. Token and
--- generation go on from where they were: a worker of the old generation still matches nothing. A lease has an odd
--- token; that of a job which its deadline ended is even already, and no lease's. A job has as much time as it had
--- before, unless the plan keeps its deadline. Finished stages stay, unless the plan runs them again; failed ones go. A
--- row then says in which generation the job began with nothing: what it had submitted before is not its own any more.
--- Their letters move with them. A plan's are locked, and known to be validated; an owner needs none, and the row that
--- is deleted here keeps others from bringing the job back. With a generation, only that one is brought back: it may have
--- failed again since it was looked at.
+-- Requeues failed jobs as new generations: one that its owner retries, or those that a plan replays. Token and
+-- generation continue from their last values: a worker of the old generation still matches nothing. A lease has an
+-- odd token; that of a job which its deadline ended is even already, and belongs to no lease. A job has as much time
+-- as it had before, unless the plan keeps its deadline. Finished stages stay, unless the plan runs them again; failed
+-- ones are deleted. A row then records the generation in which the job started from the beginning: what it had
+-- submitted before is no longer its own.
+-- Their letters move with them. Those of a plan are locked and validated; an owner needs none, and the row that is
+-- deleted here keeps others from retrying the job. If a generation is given, only that one is retried: the job may
+-- have failed again since it was read.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), failed AS (
     DELETE FROM holdfast.finished AS job
-     USING unnest($1::uuid[]) AS wanted (id)
-     WHERE job.id = wanted.id
+     USING unnest($1::uuid[]) AS requested (id)
+     WHERE job.id = requested.id
        AND job.status = 'failed'
        AND ($2::text IS NULL OR job.owner = $2)
        AND ($7::integer IS NULL OR job.generation = $7)

@@ -1,8 +1,8 @@
--- Leaves a signal with a live job, and makes it ready if it waits. The count in the row is what a job that
--- is just about to wait compares with, so that neither misses the other.
+-- Stores a signal for a live job, and makes the job ready if it waits. A job that is about to wait compares the count
+-- in its row, so that no signal is missed.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
-), told AS (
+), signalled AS (
     UPDATE holdfast.jobs
        SET signals = signals + 1,
            retry_after = CASE WHEN NOT waiting THEN retry_after END,
@@ -15,9 +15,9 @@ WITH clock AS MATERIALIZED (
     RETURNING id, queue, signals
 ), kept AS (
     INSERT INTO holdfast.signals (job_id, number, name, data, sent_at)
-    SELECT id, signals, $3, $4, clock.now FROM told, clock
+    SELECT id, signals, $3, $4, clock.now FROM signalled, clock
 ), history AS (
     INSERT INTO holdfast.job_events (job_id, at, kind, meta)
-    SELECT id, clock.now, 'signalled', $5 FROM told, clock
+    SELECT id, clock.now, 'signalled', $5 FROM signalled, clock
 )
-SELECT pg_notify('holdfast', 'ready:' || queue) FROM told
+SELECT pg_notify('holdfast', 'ready:' || queue) FROM signalled

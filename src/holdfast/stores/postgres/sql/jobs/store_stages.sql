@@ -1,7 +1,7 @@
--- Records stages of claimed jobs. One that ended, well or not, sets the attempt count back to the
--- present claim, in the same fenced statement, so that no stage pays for another. Losses stay: a job that stores
--- another stage in each run, and then takes its worker down, is a suspect nevertheless. The stages of a job travel
--- with its row from the update to the insert: joining them again would cost the square of the batch.
+-- Records stages of claimed jobs. A stage that ended, well or not, resets the attempt count to that of the present
+-- claim, in the same fenced statement, so that no stage pays for another. Losses stay: a job that stores another
+-- stage in each run and then crashes its worker is suspected nevertheless. The stages of a job are carried with its
+-- row from the update to the insert: joining them again would cost the square of the batch.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), want AS MATERIALIZED (
@@ -32,8 +32,8 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.stages (
         job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure,
         provider, number, brief_fingerprint)
-    -- A note and the result that overtook it may come in one batch: the result counts. Of two notes
-    -- the lower one does: it gives the attempt of the other back.
+    -- A batch may contain the note that a stage is under way and its result: the result counts. Of two notes the one
+    -- with the lower attempt counts: it returns the attempt of the other.
     SELECT DISTINCT ON (held.id, stage.name, stage.call)
            held.id, stage.name, stage.call, stage.status, stage.attempt, held.generation, held.lease_token,
            stage.fingerprint, clock.now, stage.result, stage.failure, stage.provider, held.stages,

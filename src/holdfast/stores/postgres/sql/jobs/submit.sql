@@ -1,6 +1,6 @@
--- Stores jobs durably. The id comes from the submitter, so a submission that is sent again after
--- a lost answer makes no second job. A hint goes out with the commit, at most one per queue.
--- Names, queues, owners and priorities that are all alike come as one value that stands for all.
+-- Stores jobs durably. The submitter chooses the id, so a submission that is sent again after a lost answer creates
+-- no second job. A notification is sent with the commit, at most one per queue. Names, queues, owners and priorities
+-- that are equal for the whole batch are passed as one value.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), item AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Stores one job: what submit.sql does for a batch, without the cost of taking lists apart.
+-- Stores one job, as submit.sql does for a batch, without the cost of unnesting lists.
 WITH payload AS (
     INSERT INTO holdfast.payloads (job_id, args) VALUES ($1::uuid, $2)
 ), clock AS MATERIALIZED (

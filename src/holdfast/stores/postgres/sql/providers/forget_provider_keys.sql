@@ -1,4 +1,4 @@
--- Deletes keys that mean nothing any more. SKIP LOCKED: one that is being written is in use again.
+-- Deletes keys that have expired. SKIP LOCKED: a key that is being written is in use again.
 DELETE FROM holdfast.provider_keys
  WHERE (name, key) IN (SELECT name, key
                          FROM holdfast.provider_keys

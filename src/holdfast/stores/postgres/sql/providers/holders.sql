@@ -1,4 +1,4 @@
--- Names those who hold jobs, from each to the next by the index: the cost is theirs, and not that of their jobs.
+-- Lists the holders of jobs by skipping through the index: the cost grows with the number of holders, not of jobs.
 WITH RECURSIVE holders AS (
     SELECT '' AS held_by
      UNION ALL

@@ -1,5 +1,5 @@
--- Makes held jobs ready, the longest held first. SKIP LOCKED: of two who let out at once, each takes others. Who held
--- them stays written down, for the worker that claims them.
+-- Makes held jobs ready, the longest held first. SKIP LOCKED gives concurrent sessions different jobs. Their holder
+-- stays recorded for the worker that claims them.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), next AS MATERIALIZED (
@@ -17,4 +17,5 @@ WITH clock AS MATERIALIZED (
     RETURNING job.queue
 )
 SELECT (SELECT count(*) FROM let_out) AS jobs,
-       (SELECT count(pg_notify('holdfast', 'ready:' || queue)) FROM (SELECT DISTINCT queue FROM let_out) AS queues) AS told
+       (SELECT count(pg_notify('holdfast', 'ready:' || queue)) FROM (SELECT DISTINCT queue FROM let_out) AS queues)
+           AS notified

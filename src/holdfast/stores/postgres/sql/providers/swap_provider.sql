@@ -1,5 +1,5 @@
--- Replaces a provider's state if its version is still the one that was read, 0 if there was none; what happened is
--- written down with it, or not at all. Of two who have read the same version, the second waits for the first, and
+-- Replaces a provider's state if its version is still the one that was read, 0 if there was none, and writes its
+-- events in the same statement. Of two sessions that have read the same version, the second waits for the first and
 -- then finds another version.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
@@ -23,7 +23,7 @@ WITH clock AS MATERIALIZED (
       FROM swapped, clock, unnest($4::text[], $5::text[]) WITH ORDINALITY AS event (kind, meta, place)
      ORDER BY event.place
 ), forgotten AS (
-    -- Beyond the last thousand, nobody looks at what happened to a provider.
+    -- The last thousand events of a provider are kept.
     DELETE FROM holdfast.provider_events
      WHERE cardinality($4::text[]) > 0
        AND name = (SELECT name FROM swapped)

@@ -1,5 +1,5 @@
--- Replaces what is given out of the limits of keys whose version is still the one that was read. Rows are locked in the
--- order of their keys, so that of two who want the same ones neither waits for the other.
+-- Replaces how much of the limits of keys is in use, for keys whose version is still the one that was read. Rows are
+-- locked in the order of their keys, so that two sessions cannot deadlock.
 WITH want AS MATERIALIZED (
     SELECT key, version, state, expires
       FROM unnest($2::text[], $3::bigint[], $4::text[], $5::float8[]) AS want (key, version, state, expires)

@@ -1,4 +1,4 @@
--- Reads live jobs only: those that have ended stand elsewhere, and there are always more of them.
+-- Reads live jobs only: ended ones are in another table, and are always more.
 SELECT job.queue,
        CASE WHEN job.status = 'processing' THEN 'processing'
             WHEN job.retry_after IS NULL THEN 'ready'

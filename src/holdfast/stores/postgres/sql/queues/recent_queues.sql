@@ -1,2 +1,2 @@
--- By the primary key, and no further than the limit: nothing has the queues of all jobs that ever ended.
+-- Reads by the primary key up to the limit: no index has the queues of all jobs that ever ended.
 SELECT DISTINCT queue FROM (SELECT queue FROM holdfast.finished ORDER BY id DESC LIMIT $1) AS recent

@@ -1,5 +1,5 @@
--- The table has just written a letter, as for any job that fails; the one that was kept takes its place, and nobody
--- is told again. A ticket with facts is older: its letter was deleted before anybody was told.
+-- A trigger has just written a letter, as for any job that fails; the archived one takes its place, and no second
+-- notification is sent. A ticket with facts is older: its letter was deleted before the notification.
 WITH steps AS (
     DELETE FROM holdfast.letter_steps WHERE job_id = $1::uuid
 ), tickets AS (

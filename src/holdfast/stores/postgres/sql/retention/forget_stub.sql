@@ -1,2 +1,2 @@
--- The job is back, whole.
+-- Deletes the stub of a job that was restored.
 DELETE FROM holdfast.job_stubs WHERE id = $1::uuid

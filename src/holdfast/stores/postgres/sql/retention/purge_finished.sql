@@ -1,8 +1,9 @@
--- Deletes ended jobs, from the id $4 on, and looks at $3 of them at most. No index has them by when they ended: it would
--- cost each job that ends. But ids carry the time at which they were made, so none that is younger than the limit ended
--- before it, and the walk ends there. An id that carries no time is taken for one of a far year; those are walked, too.
--- A failed job is not for this: it leaves with its letter, after that was archived; one that failed before there were
--- letters stays. SKIP LOCKED: of two who purge at once, each deletes others; and one that somebody retries is left to them.
+-- Deletes ended jobs, starting at the id $4, and reads at most $3 of them. There is no index by the time of the end:
+-- every job that ends would pay for it. But ids contain the time of their creation, so no job that is younger than
+-- the limit ended before it, and the scan stops there. An id without a time sorts as one of a far year; those are
+-- read, too. Failed jobs are not purged here: they are deleted with their letter, after that was archived; one that
+-- failed before there were letters stays. SKIP LOCKED gives concurrent sessions different jobs, and leaves a job
+-- alone that is being retried.
 WITH age AS MATERIALIZED (
     SELECT now - $1::interval AS oldest,
            rpad(lpad(to_hex(greatest(extract(epoch FROM now - $1::interval) * 1000 + 1, 0)::bigint), 12, '0'), 32, '0')::uuid AS bound
@@ -36,7 +37,7 @@ WITH age AS MATERIALIZED (
     DELETE FROM holdfast.finished AS job USING old WHERE job.id = old.id
     RETURNING job.*
 ), stubs AS (
-    -- What stands for a job as long as its key, or its version, is taken.
+    -- Stubs stand for jobs as long as their key or version is taken.
     INSERT INTO holdfast.job_stubs AS stub (
         id, name, queue, owner, status, priority, attempt, last_attempt, generation, lease_token, created_at, queued_at,
         started_at, finished_at, timed_out_at, subject, version, trace, result, failure, stage, purged_at)

@@ -1,6 +1,7 @@
--- Deletes keys whose job is gone without a stub, as an earlier version purged it; purge_stubs.sql has the others. Begins
--- at the key ($4, $5, $6), and looks at $3 of them at most: they are in no order but their own, and most may be young. What a job submits has a key that begins with its id: as long as it
--- lives it may run again, and shall not submit it a second time.
+-- Deletes keys whose job is gone without a stub, as an earlier version purged it; purge_stubs.sql deletes the others.
+-- Starts at the key ($4, $5, $6), and reads at most $3 of them: they are sorted by key, and most may be young. The
+-- key of a job that another job submits begins with that job's id: as long as the submitting job is live it may run
+-- again, and must not submit a second time.
 WITH walked AS MATERIALIZED (
     SELECT owner, name, key, job_id, created_at
       FROM holdfast.job_keys
@@ -23,7 +24,7 @@ WITH walked AS MATERIALIZED (
     DELETE FROM holdfast.job_keys AS taken
      USING old
      WHERE (taken.owner, taken.name, taken.key) = (old.owner, old.name, old.key)
-       AND taken.job_id = old.job_id  -- or the key is somebody else's by now
+       AND taken.job_id = old.job_id  -- otherwise another job has the key by now
     RETURNING taken.owner, taken.name, taken.key
 ), reached AS (
     (SELECT owner, name, key

@@ -1,7 +1,8 @@
--- Deletes the stubs of jobs that ended long ago, with their keys and versions, from ($4, $5) on, and looks at $3 of them
--- at most. The time counts from the end of the job: one that lived longer than keys are kept has its key afterwards, too.
--- What a job submits has a key that begins with its id: as long as it lives it may run again, and shall not submit it a
--- second time. A stub whose job is back is no longer needed, and its key is the job's.
+-- Deletes the stubs of jobs that ended long ago, with their keys and versions, starting at ($4, $5), and reads at
+-- most $3 of them. The time counts from the end of the job: one that lived longer than keys are kept has its key
+-- afterwards, too. The key of a job that another job submits begins with that job's id: as long as the submitting job
+-- is live it may run again, and must not submit a second time. A stub whose job was restored is no longer needed, and
+-- its key belongs to the job.
 WITH walked AS MATERIALIZED (
     SELECT id, finished_at
       FROM holdfast.job_stubs

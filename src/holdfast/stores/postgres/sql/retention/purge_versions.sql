@@ -1,4 +1,4 @@
--- Deletes versions whose job is gone: what purge_keys.sql does for keys.
+-- Deletes versions whose job is gone, as purge_keys.sql does for keys.
 WITH walked AS MATERIALIZED (
     SELECT owner, name, subject, version, job_id, created_at
       FROM holdfast.job_versions
@@ -18,7 +18,7 @@ WITH walked AS MATERIALIZED (
     DELETE FROM holdfast.job_versions AS taken
      USING old
      WHERE (taken.owner, taken.name, taken.subject, taken.version) = (old.owner, old.name, old.subject, old.version)
-       AND taken.job_id = old.job_id  -- or the key is somebody else's by now
+       AND taken.job_id = old.job_id  -- otherwise another job has the version by now
     RETURNING taken.owner, taken.name, taken.subject, taken.version
 ), reached AS (
     (SELECT owner, name, subject, version

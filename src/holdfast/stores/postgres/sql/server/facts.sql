@@ -1,4 +1,5 @@
--- What a doctor asks. Only what holds a snapshot in this database keeps vacuum from its tables.
+-- Facts for `holdfast doctor`. Only sessions that hold a snapshot in this database keep vacuum from cleaning its
+-- tables.
 SELECT name, setting
   FROM pg_settings
  WHERE name IN ('server_version', 'fsync', 'synchronous_commit', 'full_page_writes', 'max_connections',

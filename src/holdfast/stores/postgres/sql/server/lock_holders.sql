@@ -1,5 +1,5 @@
--- Who holds a lock that session $1 waits for, the oldest transaction first. Of other users' sessions only the
--- superuser, or a member of pg_read_all_stats, sees more than their name.
+-- Sessions that hold a lock for which session $1 waits, the oldest transaction first. Only a superuser, or a member
+-- of pg_read_all_stats, sees more than the name of other users' sessions.
 SELECT pid, coalesce(application_name, '') AS application, coalesce(usename, '') AS user, coalesce(state, '') AS state,
        xact_start AS since
   FROM pg_stat_activity

@@ -1,2 +1,2 @@
--- Tells listening processes something. A notification may get lost: nothing depends on it.
+-- Notifies listening processes. A notification may get lost: nothing depends on it.
 SELECT pg_notify('holdfast', payload) FROM unnest($1::text[]) AS payload

@@ -1,7 +1,7 @@
--- Of these jobs, those that have failed, in this generation, and are this owner's.
+-- Returns those of these jobs that have failed, in this generation, and belong to this owner.
 SELECT job.id, job.queue
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_finished AS job ON job.id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_finished AS job ON job.id = requested.value
  WHERE job.status = 'failed'
    AND (:owner IS NULL OR job.owner = :owner)
    AND (:generation IS NULL OR job.generation = :generation)

@@ -1,4 +1,4 @@
--- A ticket that was kept quiet does not count, or a group would be kept quiet for ever by its own tickets.
+-- Suppressed tickets do not count: otherwise the tickets of a group would suppress the group forever.
 SELECT json_group_array(value)
   FROM json_each(:fingerprints)
  WHERE EXISTS (SELECT 1

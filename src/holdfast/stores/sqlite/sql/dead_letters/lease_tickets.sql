@@ -1,5 +1,5 @@
--- Runs in the same immediate transaction as due_tickets.sql, so nobody comes between. Each time for twice as long: who
--- cannot be told is not asked without end.
+-- Runs in the same immediate transaction as due_tickets.sql, so no other writer comes between. Tickets are postponed
+-- each time for twice as long, so that a channel that fails is not called endlessly.
 UPDATE holdfast_tickets
    SET due_at = :now + :lease * (1 << min(tries, 6)),
        tries = tries + 1

@@ -1,4 +1,4 @@
--- Gathers letters by fingerprint; the failure is that of the letter that came last, and stands for the others.
+-- Groups letters by fingerprint; the failure is that of the latest letter, and stands for the others.
 SELECT fingerprint,
        (SELECT latest.failure
           FROM holdfast_dead_letters AS latest

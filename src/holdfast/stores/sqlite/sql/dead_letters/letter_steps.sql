@@ -1,4 +1,5 @@
--- A reason that came with a failure may hold half a character, which JSON can say and text cannot: so it comes as bytes.
+-- A reason that came with a failure may contain a lone surrogate, which JSON can express and text cannot: so it is
+-- read as bytes.
 SELECT at, state, actor, CAST(reason AS BLOB) AS reason, meta
   FROM holdfast_letter_steps
  WHERE job_id = :id

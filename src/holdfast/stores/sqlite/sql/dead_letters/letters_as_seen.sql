@@ -1,5 +1,5 @@
--- Of these letters, those that are as somebody has seen them, and in one of these states; for a new plan, none that
--- waits in one which has begun. [[job_id, version], ...]
+-- Returns those of these letters whose version is still the one that was read, and that are in one of these states;
+-- for a new plan, none that is in a plan which has begun. [[job_id, version], ...]
 SELECT DISTINCT letter.job_id
   FROM json_each(:seen) AS seen
  CROSS JOIN holdfast_dead_letters AS letter ON letter.job_id = seen.value ->> 0

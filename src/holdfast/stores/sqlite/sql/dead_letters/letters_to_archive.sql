@@ -1,5 +1,5 @@
--- Letters that are old, or beyond the newest so many: the oldest first. Not those that are being replayed, or soon
--- will be, nor those whose job somebody still waits for.
+-- Letters whose retention has ended, or that exceed the maximum number of letters, the oldest first. Not those that
+-- are being replayed, or soon will be, nor those whose job has a parent waiting for it.
 SELECT letter.job_id, letter.version
   FROM holdfast_dead_letters AS letter INDEXED BY holdfast_dead_letters_kept
  WHERE letter.kept_since >= 0

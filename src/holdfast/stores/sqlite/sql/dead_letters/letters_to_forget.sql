@@ -1,5 +1,6 @@
--- Of these letters, those that are as somebody has seen them, and still need not be kept: letters_to_archive.sql has
--- asked the same, but a plan that begins changes none of its letters. [[job_id, version], ...]
+-- Returns those of these letters whose version is still the one that was read and that still need not be kept.
+-- letters_to_archive.sql has checked the same, but a plan that begins does not change its letters. [[job_id,
+-- version], ...]
 SELECT DISTINCT letter.job_id
   FROM json_each(:seen) AS seen
  CROSS JOIN holdfast_dead_letters AS letter ON letter.job_id = seen.value ->> 0

@@ -1,4 +1,4 @@
--- The letters of a plan whose turn it is, the oldest first. Runs in the same immediate transaction as advance_plan.sql.
+-- The next letters of a plan, the oldest first. Runs in the same immediate transaction as advance_plan.sql.
 SELECT job_id
   FROM holdfast_dead_letters INDEXED BY holdfast_dead_letters_planned
  WHERE plan = :token AND state = 'validated'

@@ -1,4 +1,4 @@
--- Writes what steps leave on letters; a step that says nothing of a plan takes them out of theirs, unless it closes them.
+-- Writes the outcome of steps to letters; a step without a plan removes them from theirs, unless it closes them.
 UPDATE holdfast_dead_letters
    SET version = version + 1,
        state = :state,

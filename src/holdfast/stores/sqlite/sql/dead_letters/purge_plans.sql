@@ -1,4 +1,4 @@
--- Deletes plans that have ended, or never begun, and that no letter is in any more.
+-- Deletes plans that have ended, or have never begun, and have no letters any more.
 DELETE FROM holdfast_plans
  WHERE token IN (SELECT token
                    FROM holdfast_plans AS old

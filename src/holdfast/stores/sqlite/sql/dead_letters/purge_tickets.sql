@@ -1,4 +1,4 @@
--- Deletes tickets that were told long ago, and have no letter any more: those of letters leave with them.
+-- Deletes tickets that were notified long ago and have no letter any more; the others are deleted with their letters.
 DELETE FROM holdfast_tickets
  WHERE id IN (SELECT id
                 FROM holdfast_tickets AS old

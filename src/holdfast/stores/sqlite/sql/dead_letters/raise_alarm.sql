@@ -1,2 +1,2 @@
--- Whoever is first raises it: the others meet the name.
+-- The first process raises the alarm: for the others the name exists already.
 INSERT INTO holdfast_alarms (name, raised_at) VALUES (:kind, :now) ON CONFLICT DO NOTHING

@@ -1,5 +1,5 @@
--- New letters of a name that were never replayed, whose failure passes, and which is as old as that: the index has those
--- and no others, in this order. A page goes on behind the letter (:after_at, :after).
+-- New letters of one job name that were never replayed, whose failure is transient and at least as old as given: a
+-- partial index contains exactly these, in this order. A page continues after the letter (:after_at, :after).
 SELECT job_id, {letter_columns}
   FROM holdfast_dead_letters
  WHERE state = 'new'

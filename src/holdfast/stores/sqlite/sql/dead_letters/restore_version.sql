@@ -1,4 +1,4 @@
--- Takes the version of a restored job again. No row is written if it is another job's by now.
+-- Reserves the version of a restored job again. No row is written if another job has it by now.
 INSERT INTO holdfast_job_versions (owner, name, subject, version, job_id, fingerprint, created_at)
 VALUES (:owner, :name, :subject, :version, :id, :fingerprint, :created_at)
     ON CONFLICT DO UPDATE

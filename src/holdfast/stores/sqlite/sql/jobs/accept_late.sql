@@ -1,4 +1,4 @@
--- Lets a late result stand. accept_history.sql has written down how the job had ended before.
+-- Accepts a late result. accept_history.sql has recorded how the job had ended before.
 UPDATE holdfast_finished
    SET status = 'completed', result = late_result, failure = NULL, stage = NULL, finished_at = :now
  WHERE id = :id

@@ -1,4 +1,4 @@
--- Notes that a job waits for others, as far as they have not ended.
+-- Records that a job waits for other jobs that have not ended.
 INSERT INTO holdfast_awaited (child_id, parent_id)
 SELECT job.id, :id
   FROM json_each(:children) AS child

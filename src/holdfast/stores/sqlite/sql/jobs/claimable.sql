@@ -1,5 +1,5 @@
--- Reads what a claim takes, as one row of JSON: the interpreter's lock is then taken once, not once
--- per job. Runs in the same immediate transaction as take.sql, so nobody comes between.
+-- Reads the jobs to claim as one row of JSON, so that the interpreter's lock is taken once, not once per job. Runs in
+-- the same immediate transaction as take.sql, so no other writer comes between.
 SELECT json_group_array(id),
        json_group_array(json_array(id, name, queue, owner, args, max(attempt - (excused = 1), 0) + 1, generation,
                                    lease_token + 1, max(losses - (excused = 1), 0), stages, cancel_requested, trace,
@@ -11,7 +11,7 @@ SELECT json_group_array(id),
          WHERE job.queue = :queue
            AND job.status = 'queued'
            AND job.retry_after IS NULL
-           -- What a worker has let out because it knows the name is left to those that know it.
+           -- A job that was released because some worker knows its name is left to the workers that know it.
            AND (job.let_out_by IS NULL OR :knows IS NULL OR job.let_out_by NOT LIKE char(10) || '%'
                 OR job.name IN (SELECT value FROM json_each(:knows)))
          ORDER BY job.priority DESC, job.created_at, job.id

@@ -1,5 +1,5 @@
--- Counts, of a worker's changes, those whose lease token still matches: [[id, token, ...], ...].
--- A queued job has a token, too, but nobody holds it.
+-- Counts those of a worker's changes whose lease token still matches: [[id, token, ...], ...]. A queued job has a
+-- token, too, but no holder.
 SELECT count(*)
   FROM json_each(:batch) AS want
  CROSS JOIN holdfast_jobs AS job ON job.id = want.value ->> 0

@@ -1,5 +1,5 @@
--- Counts those of the others that have not been told of. Others that the job once waited for and gave up on
--- do not keep it waiting; when one of them ends, the job is woken for nothing, and waits again.
+-- Counts those of the other jobs whose end has not been delivered yet. Jobs for which this job waited before and
+-- waits no longer do not count; when one of them ends, the job wakes unnecessarily and waits again.
 UPDATE holdfast_jobs
    SET pending = (SELECT count(*)
                     FROM holdfast_awaited

@@ -1,6 +1,6 @@
--- Copies jobs that were overdue to the finished ones; remove.sql takes them out of the hot table. The
--- lease of one that ran ends here, its token raised and remembered: a result under it may still be
--- kept as late, and nothing else. Each failure names its job in its fingerprint: they are no group.
+-- Copies overdue jobs to the finished ones; remove.sql deletes them from the hot table. The lease of a running job
+-- ends here: its token is raised and remembered, so that a result under it can only be kept as late. Each failure has
+-- the id of its job in its fingerprint, so that they do not form a group.
 INSERT INTO holdfast_finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,
     created_at, queued_at, finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token,

@@ -1,5 +1,5 @@
--- Pushes all leases of a worker forward, while its event loop cannot. A lease that was lost has another holder's name,
--- or none, and is not brought back.
+-- Extends all leases of a worker while its event loop is blocked. A lost lease has another holder, or none, and is
+-- not restored.
 UPDATE holdfast_jobs INDEXED BY holdfast_jobs_leased
    SET lease_expires_at = :now + :lease, updated_at = :now
  WHERE status = 'processing'

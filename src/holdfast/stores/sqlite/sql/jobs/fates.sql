@@ -1,5 +1,5 @@
--- Tells what became of leases under which nothing could be written: the deadline ended them, or they go on.
--- Those that are not returned were lost. [[id, token], ...]
+-- Returns what became of leases under which nothing could be written: the deadline ended them, or they are still
+-- held. Leases that are not returned were lost. [[id, token], ...]
 SELECT job.id, job.timed_out_token, true AS over
   FROM json_each(:batch) AS want
  CROSS JOIN holdfast_finished AS job ON job.id = want.value ->> 0

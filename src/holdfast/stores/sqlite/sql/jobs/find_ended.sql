@@ -1,4 +1,4 @@
--- Jobs that have ended, newest first, by the index that fits the conditions: finding.py puts them in.
+-- Jobs that have ended, newest first, by the index that fits the conditions, which finding.py inserts.
 SELECT id, name, queue, owner, status, priority, attempt, generation, lease_token, losses,
        created_at, queued_at, finished_at AS updated_at, '' AS args, started_at, last_attempt, last_attempt_at,
        NULL AS retry_after, leased_by, NULL AS lease_expires_at, finished_at, deadline_at,

@@ -1,5 +1,5 @@
 -- Live jobs, newest first: ids grow with time, so that is the primary key read backwards, and a page ends at an id.
--- finding.py puts in the conditions, and the limit behind it.
+-- finding.py inserts the conditions and appends the limit.
 SELECT id, name, queue, owner, status, priority, attempt, generation, lease_token, losses,
        created_at, queued_at, updated_at, '' AS args, started_at, last_attempt, last_attempt_at, retry_after, leased_by,
        lease_expires_at, NULL AS finished_at, deadline_at, NULL AS timed_out_at,

@@ -1,4 +1,4 @@
--- Stubs of jobs that were purged, newest first: finding.py puts the conditions in.
+-- Stubs of purged jobs, newest first; finding.py inserts the conditions.
 SELECT id, name, queue, owner, status, priority, attempt, generation, lease_token, 0 AS losses,
        created_at, queued_at, finished_at AS updated_at, '' AS args, started_at, last_attempt,
        NULL AS last_attempt_at, NULL AS retry_after, NULL AS leased_by,

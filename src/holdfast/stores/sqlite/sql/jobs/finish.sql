@@ -1,6 +1,6 @@
--- Copies jobs that end to the finished ones; remove.sql takes them out of the hot table in the same
--- transaction. A token that no longer matches copies nothing. For batches in which no deadline has passed,
--- and that is nearly all: finish_overdue.sql looks at every row for it, which takes half as long again.
+-- Copies jobs that end to the finished ones; remove.sql deletes them from the hot table in the same transaction. A
+-- token that no longer matches copies nothing. For batches in which no deadline has passed, which are nearly all:
+-- finish_overdue.sql checks every row for it, which takes half as long again.
 -- [[id, token, status, result, failure, stage], ...]
 INSERT INTO holdfast_finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,

@@ -1,5 +1,5 @@
--- Like finish.sql, for jobs that are completed, and that is nearly all: a key and a value for each are read in a fifth of
--- the time that the columns of a row take.
+-- Like finish.sql, for completed jobs, which are nearly all: a key and a value for each are read in a fifth of the
+-- time that the columns of a row take.
 -- {"token:id": result, ...}
 INSERT INTO holdfast_finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,
@@ -11,5 +11,5 @@ SELECT job.id, job.name, job.queue, job.owner, 'completed', job.priority, job.at
        job.trace, want.value
   FROM json_each(:batch) AS want
  CROSS JOIN holdfast_jobs AS job ON job.id = substr(want.key, instr(want.key, ':') + 1)
- WHERE job.lease_token = CAST(want.key AS INTEGER)  -- the number that it begins with
+ WHERE job.lease_token = CAST(want.key AS INTEGER)  -- the number at the start of the key
    AND job.leased_by IS NOT NULL

@@ -1,5 +1,5 @@
--- As finish.sql, when there are jobs past their deadline: such a job has timed out, whatever it says itself,
--- and its result is kept as late.
+-- Like finish.sql, when there are jobs past their deadline: such a job has timed out, whatever its own outcome, and
+-- its result is kept as late.
 -- [[id, token, status, result, failure, stage], ...]
 INSERT INTO holdfast_finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,

@@ -1,4 +1,4 @@
--- Names, of a worker's changes, those whose lease token still matches, by their place in the batch.
+-- Returns those of a worker's changes whose lease token still matches, by their position in the batch.
 SELECT json_group_array(want.key)
   FROM json_each(:batch) AS want
  CROSS JOIN holdfast_jobs AS job ON job.id = want.value ->> 0

@@ -1,4 +1,4 @@
--- Keeps a result that came under the lease which the deadline ended; the first one counts.
+-- Keeps a result that arrived under the lease which the deadline ended; the first one counts.
 UPDATE holdfast_finished
    SET late_at = :now, late_result = :result
  WHERE id = :id

@@ -1,4 +1,4 @@
 -- The idempotency keys of jobs, by the index of keys by job.
 SELECT job_id, holdfast_job_keys.key
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_job_keys ON job_id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_job_keys ON job_id = requested.value

@@ -1,5 +1,5 @@
--- Notes the workers that were lost with a suspect. A worker that lost several is written as often, which is cheaper than
--- to sort them.
+-- Records the workers that were lost with a suspected job. A worker that lost several is written once for each, which
+-- is cheaper than sorting them.
 INSERT INTO holdfast_lost_workers (worker, lost_at)
 SELECT leased_by, :now
   FROM holdfast_jobs

@@ -1,5 +1,5 @@
--- Why jobs went back to their queue, in the words of the last time; by the history's index. Of each job, the
--- other columns are those of the row with the highest number.
+-- The latest reason for which each job was requeued, by the index of the history. The other columns of each job are
+-- those of the row with the highest number.
 SELECT job_id, coalesce(meta ->> 'reason', meta ->> 'error_class') AS reason, max(seq)
   FROM holdfast_job_events
  WHERE job_id IN (SELECT value FROM json_each(:ids))

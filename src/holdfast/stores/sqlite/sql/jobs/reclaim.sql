@@ -1,8 +1,8 @@
--- Gives jobs back to their queue whose worker let the lease run out. The token is raised, so a worker
--- that wakes up later writes nothing. The attempt stays spent: the crash was in it.
--- If a job ran under suspicion in that worker (suspected_workers.sql), it is held responsible, and the others are excused:
--- the next claim gives their attempts back. Each is excused once in a row, since the suspect may have been innocent.
--- A suspect that was not begun has spent nothing.
+-- Requeues jobs whose worker let the lease expire. The token is raised, so a worker that resumes later writes
+-- nothing. The attempt stays spent: the crash was in it. If a job ran under suspicion in that worker
+-- (suspected_workers.sql), it is held responsible, and the others are excused: the next claim returns their attempts.
+-- Each is excused once in a row, since the suspected job may not be the cause. A suspected job that was not begun has
+-- spent nothing.
 UPDATE holdfast_jobs
    SET status = 'queued',
        lease_token = lease_token + 1,

@@ -1,4 +1,4 @@
--- Leaves a request with the worker of a running job; its lease and token stay as they are.
+-- Stores a request for the worker of a running job; the lease and its token do not change.
 UPDATE holdfast_jobs
    SET cancel_requested = 1, updated_at = :now
  WHERE id = :id

@@ -1,10 +1,10 @@
--- Puts claimed jobs back into their queue, after a failure or untouched. The token is raised, so that the worker can write
--- nothing more for them. A suspect that was not begun has spent no attempt that could be given back; it keeps its losses
--- in a row, and so does every job that is given back. A job whose cancellation was requested is neither parked nor held:
--- the next claim ends it. Nor is a job that waits, if a signal came that it has not seen, or if all jobs that it waits for
--- have ended. Jobs that it waited for before, and does not now, are forgotten.
--- The batch is laid out first: statistics of a once small table would else have the table scanned, and
--- the batch read again for each of its rows.
+-- Requeues claimed jobs, after a failure or untouched. The token is raised, so that the worker can write nothing more
+-- for them. A suspected job that was not begun has spent no attempt that could be returned; it keeps its losses in a
+-- row, and so does every job that is released. A job whose cancellation was requested is neither parked nor held: the
+-- next claim ends it. A waiting job is not parked if it has an unread signal or if all jobs that it waits for have
+-- ended. Jobs for which it waited before and waits no longer are deleted from its waits.
+-- The batch is materialized first: with statistics of a table that was once small, SQLite would scan the table and
+-- read the batch again for each of its rows.
 WITH want AS MATERIALIZED (
     SELECT value ->> 0 AS id, value ->> 2 AS delay, value ->> 3 AS given_back, value ->> 4 AS kind,
            value ->> 6 AS seen, coalesce(value ->> 7, 0) AS awaits, value ->> 8 AS held_by, value ->> 9 AS keeps_losses

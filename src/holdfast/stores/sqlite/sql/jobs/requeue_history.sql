@@ -1,5 +1,5 @@
--- Writes down the lap that ends: who ran it since when, and why it went back.
--- [[id, token, delay, given_back, kind, meta, seen, awaits, held_by, keeps_losses], ...].
+-- Records the run that ends: who ran it since when, and why it was requeued.
+-- [[id, token, delay, given_back, kind, meta, seen, awaits, held_by, keeps_losses], ...]
 INSERT INTO holdfast_job_events (job_id, at, kind, meta)
 SELECT id, at, kind, meta
   FROM (SELECT job.id, job.last_attempt_at AS at, 'processing' AS kind,

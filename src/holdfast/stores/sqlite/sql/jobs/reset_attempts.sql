@@ -1,5 +1,6 @@
--- A stage that ended, well or not, sets the attempt count back to the present claim: none pays for another.
--- Losses stay: a job that stores another stage in each run, and then takes its worker down, is a suspect nevertheless.
+-- A stage that ended, well or not, resets the attempt count to that of the present claim, so that no stage pays for
+-- another. Losses stay: a job that stores another stage in each run and then crashes its worker is suspected
+-- nevertheless.
 UPDATE holdfast_jobs AS job
    SET attempt = CASE WHEN want.ended THEN 1 ELSE job.attempt END,
        stages = job.stages + want.written,

@@ -1,7 +1,6 @@
--- Brings failed jobs back as a new generation. Token and generation go on from where they were: a
--- worker of the old generation still matches nothing. A lease has an odd token; that of a job which its
--- deadline ended is even already, and no lease's. They have as much time as they had before, unless they are to keep
--- their deadline.
+-- Requeues failed jobs as a new generation. Token and generation continue from their last values: a worker of the old
+-- generation still matches nothing. A lease has an odd token; that of a job which its deadline ended is even already,
+-- and belongs to no lease. They have as much time as they had before, unless they are to keep their deadline.
 INSERT INTO holdfast_jobs (
     id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
     started_at, deadline_at, subject, version, trace, signals)
@@ -10,6 +9,6 @@ SELECT job.id, job.name, job.queue, job.owner, job.priority, job.generation + 1,
        CASE WHEN :same_deadline THEN job.deadline_at ELSE :now + (job.deadline_at - job.queued_at) END,
        job.subject, job.version, job.trace,
        (SELECT count(*) FROM holdfast_signals WHERE job_id = job.id)
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_finished AS job ON job.id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_finished AS job ON job.id = requested.value
  WHERE job.status = 'failed'

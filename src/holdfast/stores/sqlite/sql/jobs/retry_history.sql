@@ -1,8 +1,8 @@
--- Writes down what the ends and the forgotten stages told, so that the history stays as it was.
+-- Records the ends and the deleted stages, so that the history stays complete.
 INSERT INTO holdfast_job_events (job_id, at, kind, meta)
 SELECT job.id, job.last_attempt_at, 'processing', json_object('attempt', job.last_attempt, 'worker', job.leased_by)
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_finished AS job ON job.id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_finished AS job ON job.id = requested.value
  WHERE job.leased_by IS NOT NULL
  UNION ALL
 SELECT stage.job_id, stage.stored_at, 'stage',
@@ -10,14 +10,14 @@ SELECT stage.job_id, stage.stored_at, 'stage',
                                                        ELSE stage.name || '[' || stage.call || ']' END,
                               'attempt', stage.attempt, 'status', stage.status),
                   json_object('provider', stage.provider))
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_stages AS stage ON stage.job_id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_stages AS stage ON stage.job_id = requested.value
  WHERE stage.status = 'failed' OR (:restart AND stage.status = 'done')
  UNION ALL
 SELECT job.id, job.finished_at, 'expired',
        CASE WHEN job.late_at IS NULL THEN '{}' ELSE json_object('late', json('true')) END
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_finished AS job ON job.id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_finished AS job ON job.id = requested.value
  WHERE job.timed_out_at IS NOT NULL
  UNION ALL
 SELECT job.id, job.finished_at, 'failed',
@@ -26,10 +26,10 @@ SELECT job.id, job.finished_at, 'failed',
                                         'message', job.failure -> 'message', 'retryable', job.failure -> 'retryable')
                        END,
                   json_object('stage', job.stage))
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_finished AS job ON job.id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_finished AS job ON job.id = requested.value
  WHERE job.timed_out_at IS NULL
  UNION ALL
 SELECT job.id, :now, 'replayed', json_patch(json_object('generation', job.generation + 1), :meta)
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_finished AS job ON job.id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_finished AS job ON job.id = requested.value

@@ -1,6 +1,5 @@
--- Records stages of claimed jobs; what is done or failed stays as it is.
--- [[id, token, name, call, status, attempt, fingerprint, result, failure, provider,
--- brief_fingerprint], ...].
+-- Records stages of claimed jobs; stages that are done or failed do not change.
+-- [[id, token, name, call, status, attempt, fingerprint, result, failure, provider, brief_fingerprint], ...]
 INSERT INTO holdfast_stages (
     job_id, name, call, status, attempt, generation, lease_token, fingerprint, stored_at, result, failure,
     provider, number, brief_fingerprint)

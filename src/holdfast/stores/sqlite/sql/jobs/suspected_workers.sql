@@ -1,6 +1,6 @@
--- Which of the workers that lost these jobs ran a job under suspicion, or were lost with one a while ago: the leases
--- of a worker run out one after the other. A worker is named once for each of its jobs: the list is only searched.
--- With old statistics SQLite would rather read all jobs than the index of the few that are suspected.
+-- Returns which of the workers that lost these jobs ran a job under suspicion, or were lost with one a while ago: the
+-- leases of a worker expire one after the other. A worker is listed once for each of its jobs: the list is only
+-- searched. With old statistics SQLite would read all jobs instead of the index of the few that are suspected.
 SELECT json_group_array(lost.leased_by)
   FROM holdfast_jobs AS lost
  WHERE lost.id IN (SELECT value FROM json_each(:ids))

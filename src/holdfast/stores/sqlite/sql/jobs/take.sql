@@ -1,7 +1,7 @@
--- Leases the jobs that claimable.sql read. The raised lease_token shuts out whoever held them before;
--- the attempt is spent here, so that a crash needs no further write to be counted. Only a job that has lost its worker
--- before spends it when it is begun, by begin.sql: it may have to wait for its turn, and another one may crash the process
--- meanwhile. An attempt that the last loss took without its fault is given back here, where the worker can tell whether
+-- Leases the jobs that claimable.sql read. The raised lease_token fences the previous holder; the attempt is spent
+-- here, so that a crash is counted without a further write. Only a job that has lost its worker before spends its
+-- attempt when it starts, in begin.sql: it may have to wait for a slot, and another job may crash the process
+-- meanwhile. An attempt that was lost through another job's fault is returned here, where the worker can see whether
 -- the job may run again.
 UPDATE holdfast_jobs
    SET status = 'processing',

@@ -1,4 +1,4 @@
--- Deletes keys that mean nothing any more.
+-- Deletes keys that have expired.
 DELETE FROM holdfast_provider_keys
  WHERE (name, key) IN (SELECT name, key
                          FROM holdfast_provider_keys INDEXED BY holdfast_provider_keys_expiring

@@ -1,4 +1,4 @@
--- Counts the keys of a batch [[key, version, state, expires], ...] that are no longer as they were read.
+-- Counts the keys of a batch [[key, version, state, expires], ...] that have changed since they were read.
 SELECT count(*)
   FROM json_each(:keys) AS want
   LEFT JOIN holdfast_provider_keys AS stored ON stored.name = :name AND stored.key = want.value ->> 0

@@ -1,4 +1,4 @@
--- Makes held jobs ready, the longest held first. Who held them stays written down, for the worker that claims them.
+-- Makes held jobs ready, the longest held first. Their holder stays recorded for the worker that claims them.
 UPDATE holdfast_jobs
    SET let_out_by = held_by, held_by = NULL, retry_after = NULL, updated_at = :now
  WHERE id IN (SELECT id

@@ -1,5 +1,5 @@
--- Reads live jobs only: those that have ended stand elsewhere, and there are always more of them. No index has them by
--- queue, so all of them are sorted. States are numbers until then: a million rows are grouped a tenth faster so.
+-- Reads live jobs only: ended ones are in another table, and are always more. No index has them by queue, so all of
+-- them are sorted. States are numbers until then: a million rows are grouped a tenth faster that way.
 SELECT queue,
        CASE state WHEN 1 THEN 'processing' WHEN 2 THEN 'ready' WHEN 3 THEN 'held' WHEN 4 THEN 'waiting'
                   ELSE 'scheduled' END,

@@ -1,4 +1,4 @@
--- Whether a letter is here, or its job, if that is to be put back, too.
+-- Whether the letter exists, or its job, if that is to be restored, too.
 SELECT EXISTS (SELECT 1 FROM holdfast_dead_letters WHERE job_id = :id)
        OR (:with_job
            AND (EXISTS (SELECT 1 FROM holdfast_jobs WHERE id = :id)

@@ -1,12 +1,12 @@
--- What stands for purged jobs as long as their key, or their version, is taken.
+-- Writes the stubs that stand for purged jobs as long as their key or version is taken.
 INSERT INTO holdfast_job_stubs (
     id, name, queue, owner, status, priority, attempt, last_attempt, generation, lease_token, created_at, queued_at,
     started_at, finished_at, timed_out_at, subject, version, trace, result, failure, stage, purged_at)
 SELECT job.id, job.name, job.queue, job.owner, job.status, job.priority, job.attempt, job.last_attempt, job.generation,
        job.lease_token, job.created_at, job.queued_at, job.started_at, job.finished_at, job.timed_out_at, job.subject,
        job.version, job.trace, job.result, job.failure, job.stage, :now
-  FROM json_each(:ids) AS wanted
- CROSS JOIN holdfast_finished AS job ON job.id = wanted.value
+  FROM json_each(:ids) AS requested
+ CROSS JOIN holdfast_finished AS job ON job.id = requested.value
  WHERE EXISTS (SELECT 1 FROM holdfast_job_keys AS taken WHERE taken.job_id = job.id)
     OR EXISTS (SELECT 1 FROM holdfast_job_versions AS taken
                 WHERE (taken.owner, taken.name, taken.subject, taken.version)

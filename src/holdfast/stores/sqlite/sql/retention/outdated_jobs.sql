@@ -1,7 +1,7 @@
--- Walks over jobs that ended, and names those that ended long ago and that nobody needs any more; with the id that
--- the walk has reached, unless that is its end. A failed job is not for this: it leaves with its letter, after that was
--- archived; one that failed before there were letters stays. There is no index for it, since every job would pay for one when it
--- ends: ids grow with time, so the old ones are at the start of the primary key.
+-- Scans jobs that have ended, and returns those that ended long ago and are no longer needed, with the id at which
+-- the scan stopped, unless that is its end. Failed jobs are not purged here: they are deleted with their letter,
+-- after that was archived; one that failed before there were letters stays. There is no index for this, since every
+-- job would pay for it when it ends: ids grow with time, so the old ones are at the start of the primary key.
 SELECT CASE WHEN count(*) = :walk THEN max(walked.id) END AS reached,
        json_group_array(walked.id) FILTER (
            WHERE walked.finished_at <= :until

@@ -1,5 +1,5 @@
--- Walks over keys, and says which of them are old and have neither a job nor a stub, as an earlier version purged it;
--- outdated_stubs.sql has the others.
+-- Scans keys, and returns those that are old and have neither a job nor a stub, as an earlier version purged it;
+-- outdated_stubs.sql returns the others.
 SELECT taken.owner, taken.name, taken.key, taken.job_id,
        taken.created_at <= :until
        AND NOT EXISTS (SELECT 1 FROM holdfast_jobs WHERE id = taken.job_id)

@@ -1,6 +1,7 @@
--- Walks over stubs of jobs that ended long ago, and says which of them nothing needs any more. The time counts from the
--- end of the job: one that lived longer than keys are kept has its key afterwards, too. What a job submits has a key
--- that begins with its id: as long as it lives it may run again, and shall not submit it a second time.
+-- Scans the stubs of jobs that ended long ago, and returns those that are no longer needed. The time counts from the
+-- end of the job: one that lived longer than keys are kept has its key afterwards, too. The key of a job that another
+-- job submits begins with that job's id: as long as the submitting job is live it may run again, and must not submit
+-- a second time.
 SELECT stub.finished_at, stub.id,
        NOT EXISTS (SELECT 1 FROM holdfast_jobs WHERE id = stub.id)
        AND NOT EXISTS (SELECT 1 FROM holdfast_finished WHERE id = stub.id)

@@ -1,4 +1,5 @@
--- Walks over versions, and says which of them are old and have neither a job nor a stub: as outdated_keys.sql for keys.
+-- Scans versions, and returns those that are old and have neither a job nor a stub, as outdated_keys.sql does for
+-- keys.
 SELECT taken.owner, taken.name, taken.subject, taken.version,
        taken.created_at <= :until
        AND NOT EXISTS (SELECT 1 FROM holdfast_jobs WHERE id = taken.job_id)

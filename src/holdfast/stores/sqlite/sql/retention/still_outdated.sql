@@ -1,4 +1,4 @@
--- Of the jobs that outdated_jobs.sql has found, those of which that is still true.
+-- Returns those of the jobs found by outdated_jobs.sql that are still outdated.
 SELECT json_group_array(job.id)
   FROM json_each(:ids) AS found
  CROSS JOIN holdfast_finished AS job ON job.id = found.value
