@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import pytest
 
 from holdfast.ports import Store
-from holdfast.stores.sqlite import store
+from holdfast.stores.sqlite import leasing
 from tests.crashpoints.planned_fault import PlannedFault, Spot
 from tests.crashpoints.walk import TURNS, faults_at, faults_in_turn, play, play_each
 from tests.simulation.processes import Fault, Moment
@@ -111,7 +111,7 @@ def test_a_broken_fence_is_found_and_can_be_seen_again(monkeypatch: pytest.Monke
     def all_of_them(connection: object, rows: Sequence[Any]) -> Sequence[Any]:
         return rows
 
-    monkeypatch.setattr(store, "_held", all_of_them)
+    monkeypatch.setattr(leasing, "held", all_of_them)
     pauses = [planned for planned in faults_at(play("stages", None).passed) if planned.fault is Fault.PAUSE]
 
     found = [outcome for outcome in play_each("stages", pauses) if outcome.violations]

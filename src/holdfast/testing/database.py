@@ -89,7 +89,9 @@ class SharedStore(SqliteStore):
         auto_replayed: Callable[[], list[str]],
         schedules: Callable[[], list[Schedule]],
     ) -> None:
-        super().__init__(path, clock=clock, writing=file, reading=file)
+        reader = _SharedReader(path, file, subscriptions)
+        super().__init__(path, clock=clock, writing=file, reading=file, reader=reader)
+        self.replay_plans = _NotifyingPlans(self._writer, reader, clock)
         self._auto_replayed = auto_replayed
         self._schedules = schedules
 
