@@ -393,7 +393,7 @@ async def test_a_late_result_and_its_acceptance_race_to_one_history(
 async def test_a_handler_is_cancelled_at_its_jobs_deadline(hold: Holdfast) -> None:
     stopped = asyncio.Event()
 
-    @hold.job("slow", deadline=0.2)
+    @hold.job("slow", deadline=1.0)
     async def slow() -> None:
         try:
             await asyncio.Event().wait()
@@ -423,7 +423,7 @@ async def test_a_handler_that_may_finish_leaves_a_late_result_that_can_be_accept
             await asyncio.sleep(0.02)
         return "seen"
 
-    @hold.job("slow", deadline=0.3, on_deadline="finish")
+    @hold.job("slow", deadline=1.0, on_deadline="finish")
     async def slow() -> str:
         return await look()
 
@@ -452,7 +452,7 @@ async def test_a_late_handler_is_stopped_when_its_job_comes_back_to_the_same_wor
     begun: list[int] = []
     stopped = asyncio.Event()
 
-    @hold.job("slow", deadline=0.3, on_deadline="finish")
+    @hold.job("slow", deadline=1.0, on_deadline="finish")
     async def slow() -> None:
         begun.append(current().generation)
         if len(begun) == 1:

@@ -134,7 +134,7 @@ async def test_letting_go_and_cancelling_are_logged(hold: Holdfast, logger: Logg
 async def test_a_job_that_its_worker_ends_at_the_deadline_is_logged_as_one_that_the_sweep_ends(
     hold: Holdfast, logger: Logger
 ) -> None:
-    @hold.job("slow", deadline=0.2)
+    @hold.job("slow", deadline=1.0)
     async def slow() -> None:
         await asyncio.Event().wait()
 

@@ -166,7 +166,7 @@ async def test_a_cancelled_job_is_counted(hold: Holdfast, metrics: Counting) -> 
 
 @pytest.mark.clause("OBS-2")
 async def test_a_job_that_times_out_while_it_runs_is_counted_once(hold: Holdfast, metrics: Counting) -> None:
-    @hold.job("long", deadline=0.2)
+    @hold.job("long", deadline=1.0)
     async def long() -> None:
         await asyncio.Event().wait()
 
@@ -184,7 +184,7 @@ async def test_a_job_that_times_out_while_it_runs_is_counted_once(hold: Holdfast
 async def test_a_late_result_is_counted_and_its_job_timed_out_once(hold: Holdfast, metrics: Counting) -> None:
     over = asyncio.Event()
 
-    @hold.job("late", deadline=0.2, on_deadline="finish")
+    @hold.job("late", deadline=1.0, on_deadline="finish")
     async def late() -> int:
         await over.wait()
         return 1
