@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     @property
     def retry_policy(self) -> RetryPolicy:
         """The retry policy of jobs and stages that declare none."""
-        backoff = Backoff.additive(
+        backoff = Backoff.additive_jitter(
             base=timedelta(milliseconds=self.retry_base_delay_ms),
             jitter=timedelta(milliseconds=self.retry_jitter_max_ms),
         )

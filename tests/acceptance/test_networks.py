@@ -20,7 +20,7 @@ from holdfast.ports import HintKind
 from holdfast.stores.postgres.connections import ANSWER, Connections
 from holdfast.stores.postgres.notify import CHANNEL, Listener
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.wiring import assemble
+from holdfast.wiring.assemble import assemble
 from holdfast_simulator import Rule, Script, Slow
 from tests import invariants
 from tests.acceptance.harness.app import BUDGET, submit_orders

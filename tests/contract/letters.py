@@ -20,7 +20,7 @@ from holdfast.engine.runtime import Runtime
 from holdfast.operations import Letter, LetterFilter, LetterState
 from holdfast.ports import Store
 from holdfast.ports.dead_letters import TicketRow, TicketStore
-from holdfast.wiring import assemble
+from holdfast.wiring.assemble import assemble
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.services import Service, until
 from tests.contract.steps import TIMEOUT

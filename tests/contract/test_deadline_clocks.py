@@ -14,7 +14,7 @@ from holdfast.core.jobs.transitions import cancel, release, time_out
 from holdfast.ports import Store
 from holdfast.ports.store import Extension, Settled
 from holdfast.types import EventKind
-from holdfast.wiring import assemble
+from holdfast.wiring.assemble import assemble
 from tests.builders import a_job, a_stage
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.steps import LEASE, TIMEOUT, a_claim, claimed, eventually, submitted

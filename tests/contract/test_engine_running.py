@@ -13,7 +13,7 @@ from holdfast.engine.runtime import Runtime
 from holdfast.errors import JobNotFound, ResultTimeout
 from holdfast.ports import Hint, HintKind, Store
 from holdfast.types import EventKind
-from holdfast.wiring import assemble
+from holdfast.wiring.assemble import assemble
 from tests.contract.conftest import Database, DatabaseClock
 from tests.contract.steps import TIMEOUT, eventually
 

@@ -26,7 +26,7 @@ class Shape:
 GRADING = Shape(
     Backoff.exponential(initial=2, ceiling=300, jitter=0.2), 4, [(1600, 2400), (3200, 4800), (6400, 9600)]
 )
-CONVERTER = Shape(Backoff.additive(base=5, jitter=5), 3, [(5000, 10000), (10000, 15000)])
+CONVERTER = Shape(Backoff.additive_jitter(base=5, jitter=5), 3, [(5000, 10000), (10000, 15000)])
 CRITICISER = Shape(
     Backoff.full_jitter(initial=1, ceiling=60), 5, [(0, 1000), (0, 2000), (0, 4000), (0, 8000)]
 )

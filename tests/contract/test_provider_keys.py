@@ -8,7 +8,7 @@ from datetime import timedelta
 from holdfast.core.providers.limits import LimitRequest, Limits, Rate
 from holdfast.core.providers.provider import ProviderSpec
 from holdfast.core.providers.provider_state import ProviderState
-from holdfast.engine.providers.shared_state import Announcement, swap
+from holdfast.engine.providers.shared_state import HistoryEntry, swap
 from holdfast.ports import Store
 from holdfast.ports.providers import KeyWrite
 from tests.contract.conftest import Database, DatabaseClock
@@ -109,7 +109,7 @@ async def test_many_who_want_the_same_keys_in_another_order_come_through(
 
 async def test_a_limit_of_a_key_is_kept_by_workers_that_read_and_write_that_key_alone(store: Store) -> None:
     async def grants(worker: str, key: str) -> int:
-        def step(state: ProviderState, now: float) -> tuple[ProviderState, int, list[Announcement]]:
+        def step(state: ProviderState, now: float) -> tuple[ProviderState, int, list[HistoryEntry]]:
             assert set(state.keys) <= {key}
             state, given = state.grant(CUSTOMERS, worker, LimitRequest({}, {key: 5}), now)
             return state, len(given), []
@@ -129,7 +129,7 @@ async def test_an_exchange_beside_a_hundred_thousand_keys_moves_its_own_key_and_
         numbers = range(start, start + 10_000)
         assert await written(store, *[KeyWrite(f"{number}", 0, quota, now + 600) for number in numbers])
 
-    def step(state: ProviderState, now: float) -> tuple[ProviderState, int, list[Announcement]]:
+    def step(state: ProviderState, now: float) -> tuple[ProviderState, int, list[HistoryEntry]]:
         assert state == ProviderState()
         after, grants = state.grant(CUSTOMERS, "worker", LimitRequest({}, {"ann": 1}), now)
         return after, len(grants), []

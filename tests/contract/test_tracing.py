@@ -17,7 +17,7 @@ from holdfast import Backoff, Holdfast, JobFailed, JobHandle, Permanent, Redacto
 from holdfast.engine.runtime import Runtime
 from holdfast.telemetry.tracing import OpenTelemetry
 from holdfast.types import Pattern
-from holdfast.wiring import assemble
+from holdfast.wiring.assemble import assemble
 from tests.contract.conftest import Database, Logger
 from tests.contract.steps import TIMEOUT
 

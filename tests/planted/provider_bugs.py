@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.jobs.transitions import Requeue, hold
 from holdfast.core.providers import call_reports, limits, permission, provider, provider_state
 from holdfast.core.providers.breaker_state import (
+    FIRST_RELEASE,
     BreakerState,
     OpenCause,
     RecordedCall,
@@ -17,8 +18,7 @@ from holdfast.core.providers.breaker_state import (
 )
 from holdfast.core.providers.call_reports import CallOutcome, CallReport, apply_reports
 from holdfast.core.providers.limits import LEASE, Quota, Rate, Share
-from holdfast.core.providers.ramp import FIRST_RELEASE
-from holdfast.core.providers.recovery import release
+from holdfast.core.providers.ramp import release
 from holdfast.engine.execution import provider_calls
 from holdfast.engine.execution.provider_calls import ProviderCalls
 from holdfast.engine.providers import admission, link

@@ -19,8 +19,8 @@ SHAPES = st.sampled_from(
         Backoff.exponential(),
         Backoff.exponential(initial="1ms", factor=1.01, ceiling="1m", jitter=1),
         Backoff.exponential(initial=1, factor=1e300),
-        Backoff.additive(),
-        Backoff.additive(base=300, jitter=300),
+        Backoff.additive_jitter(),
+        Backoff.additive_jitter(base=300, jitter=300),
         Backoff.full_jitter(),
         Backoff.full_jitter(initial=300, ceiling=300),
         Backoff.constant("5m"),
@@ -60,7 +60,7 @@ def test_grading_stays_within_a_fifth_of_its_formula_and_under_the_ceiling(attem
 @pytest.mark.clause("RET-2")
 @given(ROLLS)
 def test_the_converter_doubles_five_seconds_and_adds_up_to_five(roll: float) -> None:
-    backoff = Backoff.additive()
+    backoff = Backoff.additive_jitter()
 
     delays = [seconds(backoff, number + 1, roll) for number in (0, 1, 2)]
 
@@ -91,12 +91,12 @@ def test_the_longest_delay_never_shrinks_from_one_attempt_to_the_next(backoff: B
     assert backoff.delay(attempt, roll=1) <= backoff.delay(attempt + 1, roll=1)
 
 
-@pytest.mark.parametrize("backoff", [Backoff.exponential(), Backoff.additive(), Backoff.full_jitter()])
+@pytest.mark.parametrize("backoff", [Backoff.exponential(), Backoff.additive_jitter(), Backoff.full_jitter()])
 def test_attempt_two_thousand_has_a_delay_like_any_other(backoff: Backoff) -> None:
     assert backoff.delay(2_000, roll=1) == backoff.ceiling
 
 
-@pytest.mark.parametrize("backoff", [Backoff.exponential(), Backoff.additive(), Backoff.full_jitter()])
+@pytest.mark.parametrize("backoff", [Backoff.exponential(), Backoff.additive_jitter(), Backoff.full_jitter()])
 def test_delays_at_the_ceiling_stay_spread_out(backoff: Backoff) -> None:
     delays = [backoff.delay(50, roll=part / 100) for part in range(101)]
 
@@ -134,7 +134,7 @@ def test_no_backoff_is_no_wait() -> None:
         (lambda: Backoff.exponential(factor=float("nan")), "factor"),
         (lambda: Backoff.exponential(jitter=1.5), "Jitter"),
         (lambda: Backoff.exponential(jitter=-0.1), "Jitter"),
-        (lambda: Backoff.additive(jitter=301), "Jitter"),
+        (lambda: Backoff.additive_jitter(jitter=301), "Jitter"),
         (lambda: Backoff.full_jitter(initial="soon"), "duration"),
         (lambda: Backoff.constant(-1), "negative"),
         (lambda: Backoff.exponential(factor=float("inf")), "factor"),
@@ -207,7 +207,7 @@ def test_every_wait_that_grows_does_so_by_its_factor_until_it_reaches_its_ceilin
 def test_the_ceiling_of_each_shape_is_the_one_that_was_asked_for() -> None:
     shapes = [
         Backoff.exponential(ceiling=20, jitter=0),
-        Backoff.additive(ceiling=20),
+        Backoff.additive_jitter(ceiling=20),
         Backoff.full_jitter(ceiling=20),
     ]
 

@@ -6,6 +6,7 @@ from holdfast.core.providers.breaker_state import (
     STATES,
     BreakerState,
     OpenCause,
+    Ramp,
     calls_for_backup,
     failure_rate,
     failures,
@@ -15,7 +16,6 @@ from holdfast.core.providers.breaker_state import (
 )
 from holdfast.core.providers.call_reports import BreakerChange
 from holdfast.core.providers.override import OverrideKind
-from holdfast.core.providers.ramp import Ramp
 from tests.unit.breakers import (
     ASKED_TO_PAUSE,
     BAD,

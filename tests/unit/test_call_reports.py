@@ -27,7 +27,7 @@ from holdfast.core.providers.call_reports import (
     needs_no_write,
 )
 from holdfast.core.providers.permission import CallPermission, call_permission, extend_trials, take_trial
-from holdfast.core.providers.recovery import release, seconds_to_next_release
+from holdfast.core.providers.ramp import release, seconds_to_next_release
 from tests.unit.breakers import (
     ASKED_TO_PAUSE,
     BAD,

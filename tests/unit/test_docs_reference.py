@@ -158,7 +158,7 @@ def test_the_shapes_of_a_backoff_are_shown_with_their_defaults(page: Path, headi
     calls = [words(row[0])[0] for row in table(page, heading)]
     shown = {call.partition("(")[0]: call for call in calls}
 
-    for shape in ("exponential", "additive", "full_jitter"):
+    for shape in ("exponential", "additive_jitter", "full_jitter"):
         call = shown[f"Backoff.{shape}"]
         assert eval(call, {"Backoff": Backoff}) == getattr(Backoff, shape)()
         assert re.findall(r"(\w+)=", call) == list(inspect.signature(getattr(Backoff, shape)).parameters)
@@ -229,7 +229,7 @@ def test_every_log_line_is_explained_with_its_level() -> None:
 
 def happenings_of_providers() -> set[str]:
     """Return the log lines of providers in the code; the log has it under a name that is put together."""
-    written = re.compile(r"\b(?:Announcement|BreakerChange)\(\s*\"(\w+)\"")
+    written = re.compile(r"\b(?:HistoryEntry|BreakerChange)\(\s*\"(\w+)\"")
     return {
         kind for path in SOURCE.rglob("*.py") for kind in written.findall(path.read_text(encoding="utf-8"))
     }

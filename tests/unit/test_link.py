@@ -19,7 +19,7 @@ from holdfast.core.providers.provider_state import ProviderState
 from holdfast.engine.providers.limiter import Limiter
 from holdfast.engine.providers.link import LinkRuntime, ProviderLink
 from holdfast.engine.providers.provider_cache import CallToken
-from holdfast.engine.providers.shared_state import LONGEST_REST, Announcement, SharedState, swap
+from holdfast.engine.providers.shared_state import LONGEST_REST, HistoryEntry, SharedState, swap
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.ports import Store
 from holdfast.ports.providers import KeyWrite, ProviderRow
@@ -185,7 +185,7 @@ def test_no_worker_rests_while_the_store_answers() -> None:
     assert chance.rolls == 0
 
 
-def counted(state: ProviderState, _now: float) -> tuple[ProviderState, None, Sequence[Announcement]]:
+def counted(state: ProviderState, _now: float) -> tuple[ProviderState, None, Sequence[HistoryEntry]]:
     return ProviderState(turn=state.turn + 1), None, ()
 
 

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.providers.breaker_state import BreakerState, overridden, state_name, with_probe
+from holdfast.core.providers.breaker_state import BreakerState, Ramp, overridden, state_name, with_probe
 from holdfast.core.providers.call_reports import CallOutcome, CallReport, apply_reports
 from holdfast.core.providers.override import OverrideKind
 from holdfast.core.providers.permission import CallPermission, call_permission
-from holdfast.core.providers.ramp import Ramp
-from holdfast.core.providers.recovery import release
+from holdfast.core.providers.ramp import release
 from tests.unit.breakers import (
     ASKED_TO_PAUSE,
     BAD,

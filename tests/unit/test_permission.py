@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.providers.breaker import Breaker
-from holdfast.core.providers.breaker_state import BreakerState, Trial, state_name, with_probe
+from holdfast.core.providers.breaker_state import BreakerState, Ramp, Trial, state_name, with_probe
 from holdfast.core.providers.override import OverrideKind
 from holdfast.core.providers.permission import CallPermission, call_permission, extend_trials, take_trial
-from holdfast.core.providers.ramp import Ramp
-from holdfast.core.providers.recovery import all_released, release, seconds_to_next_release
+from holdfast.core.providers.ramp import all_released, release, seconds_to_next_release
 from tests.unit.breakers import (
     BAD,
     BLOCKED,

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.failures.failure import ErrorClass, Failure, Scope, Verdict
-from holdfast.core.providers.breaker_state import BreakerState, OpenCause, OpenPeriod, overridden
+from holdfast.core.providers.breaker_state import BreakerState, OpenCause, OpenPeriod, Ramp, overridden
 from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.core.providers.limits import Limits, Rate
 from holdfast.core.providers.override import Override, OverrideKind
 from holdfast.core.providers.provider import ProviderSpec, checked_key, hold_reason, outcome_of
-from holdfast.core.providers.ramp import Ramp
 from tests.builders import a_failure
 
 NOW = 1_000.0

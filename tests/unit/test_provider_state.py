@@ -12,6 +12,7 @@ from holdfast.core.providers.breaker_state import (
     BreakerState,
     OpenCause,
     OpenPeriod,
+    Ramp,
     RecordedCall,
     Trial,
     overridden,
@@ -38,7 +39,6 @@ from holdfast.core.providers.provider_state import (
     ProviderState,
     dump_quota,
 )
-from holdfast.core.providers.ramp import Ramp
 
 NOW = 1_000.0
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.redaction import FAILED, LEFT_OUT, LONGEST, EachOnce, Redactor, printable
+from holdfast.core.redaction import FAILED, LEFT_OUT, LONGEST, RedactionCache, Redactor, printable
 from holdfast.core.secret_patterns import Pattern
 from tests.unit.secrets_corpus import ARMOUR, BODY, CORPUS, END, HEX, WORD, Secret
 
@@ -295,7 +295,7 @@ def test_a_secret_that_begins_among_the_last_lines_is_found() -> None:
 
 def test_each_text_of_a_failure_is_redacted_once_and_not_without_end() -> None:
     looked_at: list[str] = []
-    redact = EachOnce(lambda text: looked_at.append(text) or text[:3])  # type: ignore[func-returns-value]
+    redact = RedactionCache(lambda text: looked_at.append(text) or text[:3])  # type: ignore[func-returns-value]
 
     redacted = [redact(text) for text in ("first", "first", "x" * LONGEST, "y" * 10 * LONGEST, "z")]
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.secret_patterns import PATTERNS, Pattern
 
-__all__ = ["FAILED", "LEFT_OUT", "LONGEST", "EachOnce", "Pattern", "Redact", "Redactor", "printable"]
+__all__ = ["FAILED", "LEFT_OUT", "LONGEST", "Pattern", "Redact", "RedactionCache", "Redactor", "printable"]
 
 Redact = Callable[[str], str]
 
@@ -187,7 +187,7 @@ class Redactor:
         return hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256").hex()
 
 
-class EachOnce:
+class RedactionCache:
     """Redacts each text of one failure once, however often it is passed, and a bounded number of characters in total.
 
     A group of exceptions may hold thousands of texts, and a stack keeps 8,000 characters: the others are not examined.

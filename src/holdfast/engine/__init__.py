@@ -3,18 +3,19 @@
 The path of a job:
 
     declare   registry (what this process can run), signature (arguments and result as JSON)
-    submit    submitter, which shares inserts through batcher; recurring jobs: worker/scheduler
+    submit    submitter, which shares inserts through `aio/batcher`; recurring jobs: worker/scheduler
     claim     claiming/claimer (the loop), claiming/slots (attempts held, free slots), claiming/claim_signal (when to
               claim again), claiming/wake_ups (which worker reacts to a notification), claiming/lost_claims
     start     claiming/launcher, claiming/state_reader (stored stages and signals), claiming/quarantine (suspected of
               crashing workers), worker/unrunnable (name unknown or not decodable here)
     run       execution/attempt (one attempt, from claim to transition), execution/state (the state that the modules of an
-              attempt share), execution/job_context (what the job's code reaches), execution/stages, execution/stage_writer,
-              execution/suspension (sleep, signals, children), execution/provider_calls (permits), execution/invoke (the
-              call, thread, timeout), execution/context (current job, stage and calls), execution/interrupts (exceptions
-              that unwind the function), execution/attempt_failures (errors as redacted failures)
+              attempt share), execution/job_context (the job as its code reaches it; `current()` is in
+              `face/current`), execution/stages, execution/stage_writer, execution/suspension (sleep, signals, children),
+              execution/provider_calls (permits), execution/invoke (the call, thread, timeout), execution/context (current job, stage and calls), execution/interrupts (exceptions
+              that unwind the function), execution/attempt_failures (errors as failures; `core/failures/classifier`
+              classifies and redacts them), execution/attempt_runtime (its dependencies)
     lease     leases/lease_keeper (extends, stops at deadlines), leases/cancel_watcher (requests to cancel),
-              leases/lease_guard (a thread: the loop blocks)
+              leases/lease_guard (extends them from a thread while the event loop is blocked)
     settle    worker/settler, which writes transitions in batches, fenced by their lease tokens;
               worker/attempt_reporter (logs and metrics), worker/attempt_outcome (what is written and reported)
     requeue   worker/maintenance (due, woken, expired and reclaimed jobs), providers/releaser (held jobs)
@@ -38,5 +39,6 @@ store_availability (outages of the store), naming (log fields), worker/garbage_c
 
 `worker/worker` connects these modules, starts the services beside the claimer (lease keeper, cancel watcher,
 maintenance, releaser, scheduler, replayers, notifier, archiver) and shuts down (worker/stop_request).
-What a decision is (a retry, a breaker, a deadline) is in `core`; how rows are written is in `stores`.
+Decisions are in `core`: `jobs/transitions` (retry or end), `failures/backoff` (delay), `failures/classifier`,
+`providers/permission` (may a call be made), `providers/ramp` (how many held jobs go). How rows are written is in `stores`.
 """

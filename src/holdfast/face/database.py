@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.engine.operations.access import OperatorService, StoreAccess, in_sync
 from holdfast.engine.runtime import Runtime
 from holdfast.ports import SchemaState
-from holdfast.wiring import is_postgres, schema_of_absent_file, sqlite_path
+from holdfast.wiring.assemble import is_postgres, schema_of_absent_file, sqlite_path
 
 
 class Database(OperatorService):

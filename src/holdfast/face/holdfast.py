@@ -45,7 +45,7 @@ from holdfast.face.sync import Portal
 from holdfast.face.waiting import job_that_can_wait, require_job
 from holdfast.ports import Codec, Logger, Metrics, SchemaState
 from holdfast.ports.schema import APPLY_LIMIT, LockWait
-from holdfast.wiring import assemble
+from holdfast.wiring.assemble import assemble
 
 T = TypeVar("T")
 

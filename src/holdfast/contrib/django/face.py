@@ -16,7 +16,7 @@ from holdfast.contrib.django.following_store import FollowingStore
 from holdfast.engine.runtime import Runtime
 from holdfast.errors import ConfigError
 from holdfast.ports import Clock, Executor, Store
-from holdfast.wiring import assemble, open_store
+from holdfast.wiring.assemble import assemble, open_store
 
 T = TypeVar("T")
 

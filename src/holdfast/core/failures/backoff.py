@@ -80,10 +80,12 @@ class Backoff:
         return cls(initial, factor, ceiling, below=jitter, above=jitter)
 
     @classmethod
-    def additive(cls, base: Duration = 5, jitter: Duration = 5, ceiling: Duration = CEILING) -> "Backoff":
+    def additive_jitter(
+        cls, base: Duration = 5, jitter: Duration = 5, ceiling: Duration = CEILING
+    ) -> "Backoff":
         """Return a wait that doubles, with up to *jitter* on top.
 
-        >>> [Backoff.additive().delay(attempt, roll=1).seconds for attempt in (1, 2, 3)]
+        >>> [Backoff.additive_jitter().delay(attempt, roll=1).seconds for attempt in (1, 2, 3)]
         [10, 15, 25]
         """
         return cls(base, 2.0, ceiling, extra=jitter)

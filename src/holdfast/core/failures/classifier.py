@@ -23,7 +23,7 @@ from holdfast.core.failures.failure import (
 )
 from holdfast.core.failures.retry_after import should_retry, wait_hint
 from holdfast.core.failures.rules import TABLE, Rule
-from holdfast.core.redaction import EachOnce
+from holdfast.core.redaction import RedactionCache
 
 _MOST_LINKS = 100
 _LONGEST_REQUEST_ID = 200
@@ -107,7 +107,7 @@ class Classifier:
         failure, error, source = judged.failure, judged.error, judged.source
         if failure.message:  # a stage's or another job's, which was rendered when it was met
             return failure
-        redact = EachOnce(self._redact)
+        redact = RedactionCache(self._redact)
         place = _rendered(_place, redact, source, error)
         return replace(
             failure,

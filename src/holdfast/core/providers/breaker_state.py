@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.core.providers.override import Override, OverrideKind
-from holdfast.core.providers.ramp import FIRST_RELEASE, Ramp
+
+FIRST_RELEASE = 3
+"""How many held jobs are released when a breaker closes; each step after that releases twice as many."""
 
 
 class OpenCause(StrEnum):
@@ -41,6 +43,13 @@ class Trial(NamedTuple):
 
     id: str
     expires: float
+
+
+class Ramp(NamedTuple):
+    """How many held jobs are released next, and when."""
+
+    at: float
+    size: int
 
 
 class RecordedCall(NamedTuple):

@@ -18,10 +18,17 @@ from typing import Any, NamedTuple
 
 from holdfast.core.durations import duration
 from holdfast.core.providers.breaker import LONGEST_PAUSE, Breaker
-from holdfast.core.providers.breaker_state import BreakerState, OpenCause, OpenPeriod, RecordedCall, failures
+from holdfast.core.providers.breaker_state import (
+    FIRST_RELEASE,
+    BreakerState,
+    OpenCause,
+    OpenPeriod,
+    Ramp,
+    RecordedCall,
+    failures,
+)
 from holdfast.core.providers.override import OverrideKind
 from holdfast.core.providers.permission import live_trials, successes_needed
-from holdfast.core.providers.ramp import FIRST_RELEASE, Ramp
 
 SHORTEST_PAUSE = 1.0
 """Seconds without calls to a provider that asked for a pause without a duration."""

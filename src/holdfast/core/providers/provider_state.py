@@ -11,6 +11,7 @@ from holdfast.core.providers.breaker_state import (
     BreakerState,
     OpenCause,
     OpenPeriod,
+    Ramp,
     RecordedCall,
     Trial,
     lets_through,
@@ -28,8 +29,7 @@ from holdfast.core.providers.limits import (
 )
 from holdfast.core.providers.override import Override, OverrideKind
 from holdfast.core.providers.provider import ProviderSpec
-from holdfast.core.providers.ramp import Ramp
-from holdfast.core.providers.recovery import release
+from holdfast.core.providers.ramp import release
 
 _RETRIES = "\n"
 """The key of the quota of retries, beside those of customers; no customer's key contains it."""

@@ -30,12 +30,12 @@ from holdfast.core.providers.permission import (
 )
 from holdfast.core.providers.provider import ProviderSpec
 from holdfast.core.providers.provider_state import ProviderState
-from holdfast.core.providers.recovery import all_released
+from holdfast.core.providers.ramp import all_released
 from holdfast.engine.providers.exchanger import Exchanger
 from holdfast.engine.providers.local_limits import LimitAnswer, LimitDemand, LocalLimits
 from holdfast.engine.providers.outcome_buffer import OutcomeBuffer
 from holdfast.engine.providers.provider_cache import REPORT_EVERY, CallToken, ProviderCache
-from holdfast.engine.providers.shared_state import Announcement, SharedState, Step, swap
+from holdfast.engine.providers.shared_state import HistoryEntry, SharedState, Step, swap
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.ports import Dice, Logger, Metrics, Store
 
@@ -152,7 +152,7 @@ class ProviderLink:
 
         def step(
             state: ProviderState, now: float
-        ) -> tuple[ProviderState, CallToken | None, Sequence[Announcement]]:
+        ) -> tuple[ProviderState, CallToken | None, Sequence[HistoryEntry]]:
             breaker = take_trial(state.breaker, self.spec.breaker, now, slot=slot)
             if breaker is None:
                 return state, None, ()
@@ -185,7 +185,7 @@ class ProviderLink:
         report = self._report_of(token, outcome, seconds)._replace(wait=wait)
         self._trials.discard(token.trial or "")
 
-        def step(state: ProviderState, now: float) -> tuple[ProviderState, bool, Sequence[Announcement]]:
+        def step(state: ProviderState, now: float) -> tuple[ProviderState, bool, Sequence[HistoryEntry]]:
             breaker, changes = apply_reports(state.breaker, self.spec.breaker, [report], now)
             return (
                 replace(state, breaker=breaker),
@@ -244,7 +244,7 @@ class ProviderLink:
             self._exchanger.cancel()
             self._outcomes.flush(self.limits.waited)
 
-    def _log_event(self, entry: Announcement) -> None:
+    def _log_event(self, entry: HistoryEntry) -> None:
         """Log and count a transition of the breaker; only the worker that wrote it does."""
         logger, metrics = self._runtime.logger, self._runtime.metrics
         log = logger.info
@@ -290,7 +290,7 @@ class ProviderLink:
 
     def _decide(
         self, state: ProviderState, now: float, reports: Sequence[CallReport], demand: LimitDemand
-    ) -> tuple[ProviderState, LimitAnswer, Sequence[Announcement]]:
+    ) -> tuple[ProviderState, LimitAnswer, Sequence[HistoryEntry]]:
         """Apply *reports* to the breaker, and grant of the limits what this worker may have."""
         breaker, changes = apply_reports(state.breaker, self.spec.breaker, reports, now)
         breaker = extend_trials(breaker, self._trials, now)
@@ -307,5 +307,5 @@ class ProviderLink:
         return bool(self._trials) or self.limits.holds_share
 
 
-def _announcements(changes: Sequence[BreakerChange]) -> list[Announcement]:
-    return [Announcement(change.kind, event_details(change)) for change in changes]
+def _announcements(changes: Sequence[BreakerChange]) -> list[HistoryEntry]:
+    return [HistoryEntry(change.kind, event_details(change)) for change in changes]

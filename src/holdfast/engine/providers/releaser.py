@@ -9,11 +9,11 @@ from holdfast.core.providers.breaker_state import calls_for_backup, lets_through
 from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.limits import LIMIT_RELEASE_EVERY
 from holdfast.core.providers.provider_state import ProviderState
-from holdfast.core.providers.recovery import seconds_to_next_release
+from holdfast.core.providers.ramp import seconds_to_next_release
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.providers.admission import Admission
 from holdfast.engine.providers.link import ProviderLink
-from holdfast.engine.providers.shared_state import Announcement, SharedState
+from holdfast.engine.providers.shared_state import HistoryEntry, SharedState
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import Service
 
@@ -115,7 +115,7 @@ class Releaser(Service):
 
         def step(
             state: ProviderState, now: float
-        ) -> tuple[ProviderState, dict[Holder, int], Sequence[Announcement]]:
+        ) -> tuple[ProviderState, dict[Holder, int], Sequence[HistoryEntry]]:
             elsewhere = calls_for_backup(state.breaker) and has_backup
             after, counts = state.plan_release(
                 link.name, spec, holders, now, limit=BATCH, elsewhere=elsewhere

@@ -20,14 +20,14 @@ from holdfast.core.providers.provider import ProviderSpec
 from holdfast.core.providers.provider_state import ProviderState
 from holdfast.core.strict_json import ensure_storable
 from holdfast.engine.operations.access import OperatorService, in_sync
-from holdfast.engine.providers.shared_state import Announcement, Step, swap
+from holdfast.engine.providers.shared_state import HistoryEntry, Step, swap
 
 if TYPE_CHECKING:
     import builtins
 
     from holdfast.ports.providers import ProviderEvent
 
-Change = tuple[ProviderState, None, Sequence[Announcement]]
+Change = tuple[ProviderState, None, Sequence[HistoryEntry]]
 """The state of a provider after an operator's step, and the entries for its history."""
 
 
@@ -108,7 +108,7 @@ class ProviderService(OperatorService):
             if state.breaker.override is None:
                 raise StateRefused(f"provider {name!r} has no override to clear")
             after = replace(state, breaker=overridden(state.breaker, None, now))
-            return after, None, [Announcement("resumed", {"actor": actor, "reason": reason})]
+            return after, None, [HistoryEntry("resumed", {"actor": actor, "reason": reason})]
 
         await self._change(name, clear_override, actor, reason)
 
@@ -119,7 +119,7 @@ class ProviderService(OperatorService):
             if lets_through(state.breaker):
                 raise StateRefused(f"provider {name!r} lets calls through already; there is nothing to probe")
             after = replace(state, breaker=with_probe(state.breaker))
-            return after, None, [Announcement("probe", {"actor": actor, "reason": reason})]
+            return after, None, [HistoryEntry("probe", {"actor": actor, "reason": reason})]
 
         await self._change(name, request_trial, actor, reason)
 
@@ -128,7 +128,7 @@ class ProviderService(OperatorService):
             override = Override(kind, actor, reason, now)
             after = replace(state, breaker=overridden(state.breaker, override, now))
             details = {"order": state_name(after.breaker, now), "actor": actor, "reason": reason}
-            return after, None, [Announcement("ordered", details)]
+            return after, None, [HistoryEntry("ordered", details)]
 
         await self._change(name, set_override, actor, reason)
 

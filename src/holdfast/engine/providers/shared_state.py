@@ -12,14 +12,14 @@ from holdfast.ports.providers import KeyWrite
 T = TypeVar("T")
 
 
-class Announcement(NamedTuple):
+class HistoryEntry(NamedTuple):
     """An entry in a provider's history."""
 
     kind: str
     meta: Mapping[str, Any]
 
 
-Step = Callable[[ProviderState, float], tuple[ProviderState, T, Sequence[Announcement]]]
+Step = Callable[[ProviderState, float], tuple[ProviderState, T, Sequence[HistoryEntry]]]
 """A decision by the state and the store's time: the new state, an answer, and the entries for the history."""
 
 
@@ -41,7 +41,7 @@ class Swapped(NamedTuple, Generic[T]):
 
     read: SharedState
     answer: T
-    announcements: Sequence[Announcement]
+    announcements: Sequence[HistoryEntry]
     lost: int
     """How often another worker was faster."""
 
