@@ -9,6 +9,7 @@ from holdfast.core.jobs.transitions import complete
 from holdfast.errors import JobNotFound
 from holdfast.ports import Hint, HintKind, Store
 from tests.builders import a_job
+from tests.contract.conftest import Database
 from tests.contract.steps import TIMEOUT, a_claim, a_completed_job, a_failed_job, claimed, submitted
 
 
@@ -161,3 +162,15 @@ async def test_an_id_may_be_spelled_as_any_uuid(hold: Holdfast) -> None:
         assert await waiting == "done"
 
     assert len(await handle.events()) == 3
+
+
+async def test_the_facts_of_a_database_can_be_the_first_question(database: Database) -> None:
+    async with Holdfast(database.url) as hold:
+        opened = await hold.database.facts()
+
+    fresh = Holdfast(database.url)
+    facts = await fresh.database.facts()
+    await fresh.close()
+
+    assert facts["server_version"] == opened["server_version"]
+    assert facts.keys() == opened.keys()

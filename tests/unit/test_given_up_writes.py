@@ -132,3 +132,17 @@ async def test_a_batcher_that_gives_up_leaves_no_task_behind() -> None:
 def cancel(name: str) -> None:
     [task] = [task for task in asyncio.all_tasks() if task.get_name() == name]
     task.cancel()
+
+
+class ThreadEndedError(BaseException):
+    """Not an `Exception`, and no cancellation."""
+
+
+async def test_a_caller_is_answered_whatever_ends_the_write() -> None:
+    async def end_at_once(_: list[int]) -> list[int]:
+        raise ThreadEndedError
+
+    batcher: Batcher[int, int] = Batcher(end_at_once, name="ends")
+
+    with pytest.raises(StoreUnavailable, match="given up"):
+        await asyncio.wait_for(batcher.ask(1), TIMEOUT)

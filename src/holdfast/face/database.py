@@ -41,6 +41,7 @@ class Database(OperatorService):
 
     async def facts(self) -> Mapping[str, str]:
         """Return the settings of the database that decide whether it is durable, and its time."""
+        await self._store.schema_state()  # connects, also to a database whose schema does not fit
         return await self._store.facts()
 
     async def ensure_writable(self) -> None:

@@ -42,9 +42,7 @@ class _OverrideRequest(NamedTuple):
 class _OverrideMethod(Protocol):
     """A method of `hold.providers` that sets or clears an override."""
 
-    def __call__(
-        self, providers: ProviderService, name: str, /, *, actor: str, reason: str
-    ) -> Awaitable[None]: ...
+    def __call__(self, name: str, /, *, actor: str, reason: str) -> Awaitable[None]: ...
 
 
 @app.command("list")
@@ -80,21 +78,21 @@ def show(
 @with_options_of(_OverrideRequest)
 def open_provider(request: _OverrideRequest) -> None:
     """Force the breaker of a provider open: calls go to its backup, or jobs are held, until it is resumed."""
-    _apply_override(request, ProviderService.open, _calls_refused)
+    _apply_override(request, lambda providers: providers.open, _calls_refused)
 
 
 @app.command("close")
 @with_options_of(_OverrideRequest)
 def close(request: _OverrideRequest) -> None:
     """Force the breaker of a provider closed: all calls are made until it is resumed."""
-    _apply_override(request, ProviderService.close, _calls_allowed)
+    _apply_override(request, lambda providers: providers.close, _calls_allowed)
 
 
 @app.command("observe")
 @with_options_of(_OverrideRequest)
 def observe(request: _OverrideRequest) -> None:
     """Only observe the breaker of a provider: all calls are made, and openings are logged, until it is resumed."""
-    _apply_override(request, ProviderService.observe, _calls_allowed)
+    _apply_override(request, lambda providers: providers.observe, _calls_allowed)
 
 
 @app.command("pause")
@@ -103,7 +101,7 @@ def pause(request: _OverrideRequest) -> None:
     """Pause a provider: no calls are made, not even to its backup, and jobs are held, until it is resumed."""
     _apply_override(
         request,
-        ProviderService.pause,
+        lambda providers: providers.pause,
         lambda status: f"{status.state}: its jobs are held until it is resumed",
     )
 
@@ -114,7 +112,7 @@ def resume(request: _OverrideRequest) -> None:
     """Clear the manual override of a provider, so that its breaker decides again."""
     _apply_override(
         request,
-        ProviderService.resume,
+        lambda providers: providers.resume,
         lambda status: f"resumed: its breaker decides again, and is {status.state}",
     )
 
@@ -124,7 +122,9 @@ def resume(request: _OverrideRequest) -> None:
 def probe(request: _OverrideRequest) -> None:
     """Request a trial call to a provider whose breaker is open, before its cooldown has passed."""
     _apply_override(
-        request, ProviderService.probe, lambda status: f"{status.state}: one job is let through as a trial"
+        request,
+        lambda providers: providers.probe,
+        lambda status: f"{status.state}: one job is let through as a trial",
     )
 
 
@@ -143,12 +143,14 @@ async def _read_details(hold: Holdfast, name: str) -> ProviderDetails:
 
 
 def _apply_override(
-    request: _OverrideRequest, method: _OverrideMethod, describe: Callable[[ProviderStatus], str]
+    request: _OverrideRequest,
+    method: Callable[[ProviderService], _OverrideMethod],
+    describe: Callable[[ProviderStatus], str],
 ) -> None:
     """Call *method*, and print the resulting state of the provider."""
 
     async def operation(hold: Holdfast) -> ProviderStatus:
-        await method(hold.providers, request.name, actor=request.actor, reason=request.reason)
+        await method(hold.providers)(request.name, actor=request.actor, reason=request.reason)
         return await hold.providers.show(request.name)
 
     status = run_with_store(resolve(request.application, request.url), operation)

@@ -8,7 +8,7 @@ import asyncio
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from holdfast.aio.batcher import Batcher
 from holdfast.core.errors import StoreUnavailable
@@ -36,6 +36,10 @@ events in the wrong order.
 
 class _Failed(NamedTuple):
     error: Exception
+
+    def reraise(self) -> NoReturn:
+        """Raise the error to one of the callers that share it, without the frames of those before."""
+        raise self.error.with_traceback(None)
 
 
 class Writer:
@@ -67,7 +71,7 @@ class Writer:
         """Run *operation* in a transaction, perhaps with others; return once it is durable. Raises what *operation* raises."""
         outcome = await self._batcher.ask(operation)
         if isinstance(outcome, _Failed):
-            raise outcome.error
+            outcome.reraise()
         return outcome  # type: ignore[no-any-return]  # what the operation gave
 
     async def execute(self, sql: str, values: Mapping[str, Any]) -> int:
