@@ -226,6 +226,6 @@ async def test_a_pooler_that_restarts_costs_no_job(
 def test_a_direct_address_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_DATABASE_DIRECT_URL", "mysql://app:hidden@host/app")
 
-    with pytest.raises(ConfigError, match="begins with postgresql://") as caught:
+    with pytest.raises(ConfigError, match="must begin with postgresql://") as caught:
         Holdfast("postgresql://app@host/app")
     assert "hidden" not in str(caught.value)
