@@ -2,6 +2,7 @@
 
     python -m tests.crashpoints                        the whole walk; one line of JSON last
     python -m tests.crashpoints --turn 1               an eighth of it: one fault at each call, the kinds in rotation
+    python -m tests.crashpoints --turn 1 --third 0     of that, every third call
     python -m tests.crashpoints --scenario stages      one scenario; --call, --fault and --moment narrow it further
     python -m tests.crashpoints --scenario stages --call 17 --fault crash --moment before --trace
 
@@ -64,6 +65,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fault", choices=FAULTS)
     parser.add_argument("--moment", choices=list(Moment))
     parser.add_argument("--turn", type=int, choices=range(1, 1 + TURNS))
+    parser.add_argument(
+        "--third", type=int, choices=range(3), help="of the calls of each scenario, one in three"
+    )
     parser.add_argument("--trace", action="store_true", help="show all that happened")
     return parser.parse_args()
 
@@ -78,6 +82,8 @@ def _batches(calm: Outcome, options: argparse.Namespace) -> Iterator[Batch]:
         and options.fault in (None, planned.fault)
         and options.moment in (None, planned.spot.moment)
     ]
+    if options.third is not None:
+        selected = selected[options.third :: 3]
     for start in range(0, len(selected), TOGETHER):
         yield Batch(calm.scenario, selected[start : start + TOGETHER], options.trace)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from inspect import iscoroutinefunction
@@ -50,6 +51,8 @@ def store_calls() -> Iterator[str]:
             yield name
 
 
+FIRST = int(os.environ.get("HOLDFAST_SIM_FIRST", "1"))
+
 EVERY_PORT = {
     *(f"store.{name}" for name in store_calls() if name not in LOOKS),
     *("sqlite.write", "sqlite.read", "service.post", "handler", "hook"),
@@ -84,14 +87,14 @@ def walk(*options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any
 @pytest.mark.clause("OPS-1", "sqlite")
 @pytest.mark.clause("OPS-2", "sqlite")
 def test_no_promise_is_broken_at_any_crash_point() -> None:
-    """An eighth of the whole walk, which is `make crashpoints`: one fault at every call."""
-    done, report = walk("--turn", "1")
+    """A sample of the whole walk, which is `make crashpoints`: one fault at every third call, in CI others each time."""
+    done, report = walk("--turn", str(1 + FIRST % TURNS), "--third", str(FIRST % 3))
 
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
     assert report["violations"] == 0
     assert report["scenarios"] >= 12
-    assert report["scenarios"] + 0.98 * report["port_calls"] <= report["runs"]
-    assert report["runs"] <= report["scenarios"] + report["port_calls"]
+    faulty = report["runs"] - report["scenarios"]
+    assert abs(faulty - report["port_calls"] / 3) <= report["scenarios"] + 0.02 * report["port_calls"]
     # A call that is in flight when the victim stops has a beginning and no end.
     assert 0 <= 2 * report["port_calls"] - report["moments"] <= report["scenarios"] // 10
     assert set(report["calls_by_port"]) == EVERY_PORT
