@@ -11,7 +11,7 @@ import asyncio
 from contextvars import Context, ContextVar, copy_context
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -39,6 +39,10 @@ class Fault(StrEnum):
     CANCEL = "cancel"
     SLOW = "slow"
     DISK = "disk"
+
+
+CANCELLED_BY_FAULT: WeakSet[asyncio.Task[Any]] = WeakSet()
+"""The tasks that an injected fault has cancelled, and not a timeout, however long they had run."""
 
 
 class InjectedFault(NamedTuple):
@@ -163,6 +167,7 @@ class Process:
             case Fault.CANCEL:
                 task = asyncio.current_task()
                 assert task is not None
+                CANCELLED_BY_FAULT.add(task)
                 task.cancel()
                 await asyncio.sleep(0)
             case Fault.SLOW:
