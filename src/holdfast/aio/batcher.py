@@ -116,7 +116,7 @@ class Batcher(Generic[T, R]):
         except Exception as error:  # noqa: BLE001 - raised to the callers that wait
             _refuse(answers, error)
             return
-        except BaseException:  # cancelled, or the process is told to exit: no caller is left waiting
+        except BaseException:  # cancelled, or the process exits: no caller is left waiting
             _refuse(answers, StoreUnavailable(GIVEN_UP))
             raise
         for item, answer, result in zip(items, answers, results, strict=True):
