@@ -211,6 +211,8 @@ class Simulation:
             process = self.world.process(role, self._faults)
             self._processes.append(process)
             self._stop[process] = asyncio.Event()
+            if self._faults.calm and role != "worker":
+                self._stop[process].set()  # people that act for ever leave something to do at any time
             self.world.note(f"{process} begins")
             main = process.start(self._life(role, process))
             while process.alive and not main.done():  # a dead process does not report that it died
