@@ -1,4 +1,4 @@
-"""Holdfast through its public face, with its defaults; only the slots change."""
+"""Holdfast through its public API, with its defaults; only the slots change."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ All errors are in `holdfast.errors`, the services and values for operators in `h
 `holdfast.types`, ready clients in `holdfast.providers`.
 """
 
+from holdfast.app import Holdfast, JobFunction, JobHandle, current, note
 from holdfast.config import Settings
 from holdfast.core.dead_letters.replay_plan import AutoReplay
 from holdfast.core.dead_letters.retention import Retention
@@ -18,7 +19,6 @@ from holdfast.core.jobs.job import Event, Job, JobFilter
 from holdfast.core.jobs.states import Status
 from holdfast.core.providers.breaker import Breaker
 from holdfast.core.redaction import Redactor
-from holdfast.face import Holdfast, JobFunction, JobHandle, current, note
 
 __all__ = [
     "AutoReplay",

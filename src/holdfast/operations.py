@@ -1,15 +1,21 @@
 """The services for operators, which are attributes of `Holdfast`, and the values that they accept and return."""
 
+from holdfast.app import Database
 from holdfast.core.dead_letters.letter import Cause, Group, Letter, LetterFilter, LetterState, LetterStep
 from holdfast.core.dead_letters.replay_plan import PreflightCheck
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind
+from holdfast.engine.dead_letters.dead_letter_service import (
+    DeadLetterService,
+    Dossier,
+    Moved,
+    Planned,
+    Progress,
+)
 from holdfast.engine.dead_letters.restorer import Archived
-from holdfast.engine.dead_letters.service import DeadLetterService, Dossier, Moved, Planned, Progress
 from holdfast.engine.operations.job_service import JobDetails, JobListing, JobService
 from holdfast.engine.operations.queue_service import QueueService, QueueStatus
 from holdfast.engine.operations.schedule_service import ScheduleService, ScheduleStatus
-from holdfast.engine.providers.service import ProviderService, ProviderStatus
-from holdfast.face import Database
+from holdfast.engine.providers.provider_service import ProviderService, ProviderStatus
 from holdfast.ports import SchemaState
 from holdfast.ports.providers import ProviderEvent
 from holdfast.ports.queues import Depth, Pause

@@ -1,9 +1,9 @@
 """Types for annotations, for rules of classification, and for parts that an application may supply."""
 
+from holdfast.app import Current, Provider, StageFunction
 from holdfast.core.failures.failure import Failure, PublicCode, Scope, Sent, Verdict
 from holdfast.core.jobs.job import EventKind
 from holdfast.core.redaction import Pattern
-from holdfast.face import Current, Provider, StageFunction
 from holdfast.ports import Codec, Logger, Metrics
 
 __all__ = [

@@ -33,7 +33,7 @@ from holdfast.errors import JobCancelled
 from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.telemetry.metric_catalog import COUNTERS, HISTOGRAMS, OUTCOMES, PROVIDER
-from holdfast.telemetry.metrics import Key, MetricRegistry
+from holdfast.telemetry.metric_registry import Key, MetricRegistry
 from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_failure, a_job
 from tests.contract import letters

@@ -13,7 +13,7 @@ from holdfast import ErrorClass, Holdfast, JobFunction, Permanent, Retryable
 from holdfast.engine.dead_letters.ticket_notifier import BATCH, LEASE
 from holdfast.errors import ConfigError
 from holdfast.operations import Ticket, TicketKind
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
 from tests.contract.conftest import Database, DatabaseClock, FakeClock, Logger
 from tests.contract.letters import (
     A_MINUTE_LATER,

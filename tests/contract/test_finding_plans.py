@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from holdfast import JobFilter, Status
-from holdfast.stores.finding import find_statement
+from holdfast.stores.find_statement import find_statement
 from holdfast.stores.postgres.connections import SESSION
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from tests.contract.conftest import SqliteFile
 
 pytestmark = pytest.mark.clause("JOB-9")
@@ -49,7 +49,7 @@ def on_sqlite(connection: sqlite3.Connection, filtered: JobFilter) -> list[str]:
         return f":{name}"
 
     sql = find_statement(
-        Statements("holdfast.stores.sqlite"), filtered, bind, before="id < {}", keys="holdfast_job_keys"
+        Queries("holdfast.stores.sqlite"), filtered, bind, before="id < {}", keys="holdfast_job_keys"
     )
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
 
@@ -119,7 +119,7 @@ async def on_postgres(dsn: str, filtered: JobFilter) -> str:
         return f"${len(values)}"
 
     sql = find_statement(
-        Statements("holdfast.stores.postgres"),
+        Queries("holdfast.stores.postgres"),
         filtered,
         bind,
         before="id < {}::uuid",
@@ -177,7 +177,7 @@ async def test_a_key_is_found_on_postgres_by_its_index(postgres_dsn: str) -> Non
 
 async def test_letters_that_may_be_replayed_are_read_on_postgres_by_their_age(postgres_dsn: str) -> None:
     connection = await asyncpg.connect(postgres_dsn, server_settings=SESSION)
-    sql = Statements("holdfast.stores.postgres")["replayable_letters"]
+    sql = Queries("holdfast.stores.postgres")["replayable_letters"]
     ages = (timedelta(minutes=10), timedelta(days=1))
 
     rows = await connection.fetch(f"EXPLAIN {sql}", "work", *ages, datetime(1970, 1, 1, tzinfo=UTC), ID, 9)

@@ -9,7 +9,7 @@ from holdfast.engine.options import WorkerOptions
 from holdfast.engine.worker.maintenance import BATCH, Maintenance
 from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
 from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock

@@ -13,7 +13,7 @@ from holdfast.engine.worker.maintenance import Maintenance
 from holdfast.errors import StoreUnavailable
 from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, claimed, submitted

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import stores
 from holdfast.stores.postgres.connections import SESSION
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from tests.contract.conftest import SqliteFile
 from tests.contract.steps import LEASE
 
@@ -137,7 +137,7 @@ async def file(tmp_path: Path) -> sqlite3.Connection:
 
 
 def plan(connection: sqlite3.Connection, name: str) -> list[str]:
-    sql = Statements("holdfast.stores.sqlite")[name]
+    sql = Queries("holdfast.stores.sqlite")[name]
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", VALUES)]
 
 
@@ -173,7 +173,7 @@ SELECT gen_random_uuid(), 'work', 'default', '', 0, now(), now(), now() FROM gen
 @pytest.mark.clause("JOB-9", "postgres")
 async def test_a_claim_on_postgres_reads_the_index_of_ready_jobs(postgres_dsn: str) -> None:
     connection = await asyncpg.connect(postgres_dsn, server_settings=SESSION)
-    sql = Statements("holdfast.stores.postgres")["claim"]
+    sql = Queries("holdfast.stores.postgres")["claim"]
     await connection.execute(
         SOME_JOBS
     )  # of an empty table that autovacuum has just seen, every index is as good
@@ -205,7 +205,7 @@ async def test_a_job_that_waits_for_others_on_postgres_finds_them_by_their_ids(
     postgres_dsn: str, name: str
 ) -> None:
     connection = await asyncpg.connect(postgres_dsn, server_settings=SESSION)
-    sql = Statements("holdfast.stores.postgres")[name]
+    sql = Queries("holdfast.stores.postgres")[name]
 
     rows = await connection.fetch(f"EXPLAIN {sql}", *WAITING[name])
 

@@ -23,7 +23,7 @@ from holdfast import Holdfast, JobFailed, JobFunction, Permanent, Redactor, Rete
 from holdfast.cli import app
 from holdfast.core.failures.message import LINE_LIMIT, STACK_LIMIT
 from holdfast.operations import Ticket
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
 from tests.contract.conftest import Database, Logger, SqliteFile
 from tests.contract.letters import ALL, all_failed, answered, failed, notify_tickets, opened, remediated
 from tests.contract.steps import TIMEOUT

@@ -6,7 +6,7 @@ from holdfast import Backoff, Holdfast
 from holdfast.core.jobs.job import MOST_SIGNALS
 from holdfast.errors import StateRefused
 from holdfast.ports import Store
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
 from holdfast.types import EventKind
 from tests.builders import a_job
 from tests.contract.conftest import Database, Logger

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Backoff, Holdfast, JobFilter, Retryable, Status
-from holdfast.cli.process.health import held_gauge
+from holdfast.cli.process.worker_health import held_gauge
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.transitions import Requeue, put_aside, release
 from holdfast.core.jobs.transitions import hold as hold_back

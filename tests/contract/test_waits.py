@@ -13,7 +13,7 @@ from holdfast.core.jobs.transitions import complete, park
 from holdfast.errors import ConfigError, JobNotFound, ResultTimeout, SignalTimeout, StateRefused
 from holdfast.ports import Store
 from holdfast.ports.store import Settled
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from holdfast.types import EventKind
 from tests.builders import a_job
 from tests.contract.conftest import Database, DatabaseClock
@@ -204,7 +204,7 @@ async def test_an_end_that_is_announced_while_the_parent_registers_is_not_counte
     waker = await asyncpg.connect(database.url)
 
     async with waker.transaction():
-        await waker.fetch(Statements("holdfast.stores.postgres")["wake"], 10)
+        await waker.fetch(Queries("holdfast.stores.postgres")["wake"], 10)
         registering = asyncio.create_task(store.await_jobs(parent.id, parent.token, [child.id]))
         async with asyncio.timeout(TIMEOUT):
             while not await waker.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from holdfast.stores.postgres.connections import SESSION
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     Connection = asyncpg.Connection[asyncpg.Record]
 
-SQL = Statements("holdfast.stores.postgres")
+SQL = Queries("holdfast.stores.postgres")
 
 Value = str | int | None
 

@@ -17,9 +17,9 @@ from holdfast.engine.worker.maintenance import BATCH, Maintenance
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.telemetry.logs import StructuredLogger
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
 from holdfast.testing import simulation
-from holdfast.testing.world import Inline
+from holdfast.testing.seeded_system import Inline
 from tests.integration import crowds
 from tests.integration.plans import carry_out, connect
 from tests.integration.test_sqlite_plans import NOW, PARKED, READY, SQL, fill, steps, with_schema

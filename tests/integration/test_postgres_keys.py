@@ -7,10 +7,10 @@ import asyncpg
 from holdfast.core.jobs.job import Receipt
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from tests.builders import a_job
 
-SQL = Statements("holdfast.stores.postgres")
+SQL = Queries("holdfast.stores.postgres")
 
 
 class Interrupted:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.database import connect
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.clause("JOB-9", "sqlite")
 
 PACKAGE = "holdfast.stores.sqlite"
-SQL = Statements(PACKAGE)
+SQL = Queries(PACKAGE)
 NAMES = sorted(SQL)
 
 FOR_PEOPLE = {

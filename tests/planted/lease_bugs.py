@@ -12,7 +12,7 @@ from holdfast.core.jobs.states import Status
 from holdfast.ports.store import Extension
 from holdfast.stores.rows import TIMEOUT
 from holdfast.stores.sqlite import leasing, schema, settling
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.times import micros, micros_of
 from tests.planted.planting import Bug, Sql, Swap

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,16 +42,16 @@ class Sql:
     @contextmanager
     def planted(self) -> Iterator[None]:
         """Return the other wording to every reader of the statement."""
-        healthy, read = SQL[self.statement], Statements.__getitem__
+        healthy, read = SQL[self.statement], Queries.__getitem__
         if self.old not in healthy:
             raise Outdated(f"{self.statement}.sql does not say {self.old!r}")
         sick = healthy.replace(self.old, self.new)
 
-        def misread(statements: Statements, name: str) -> str:
+        def misread(statements: Queries, name: str) -> str:
             text = read(statements, name)
             return sick if text == healthy else text
 
-        with Swap(Statements, "__getitem__", misread).planted():
+        with Swap(Queries, "__getitem__", misread).planted():
             yield
 
 

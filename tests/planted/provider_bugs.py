@@ -21,7 +21,7 @@ from holdfast.core.providers.limits import LEASE, Quota, Rate, Share
 from holdfast.core.providers.ramp import release
 from holdfast.engine.execution import provider_calls
 from holdfast.engine.execution.provider_calls import ProviderCalls
-from holdfast.engine.providers import admission, link
+from holdfast.engine.providers import admission, provider_link
 from holdfast.engine.providers.admission import BAD_OUTCOMES, Admission, Permit, PermitRequest
 from tests.planted.planting import Bug, Swap
 
@@ -146,13 +146,13 @@ BUGS = (
         "late-result-opens",
         "It has answered, so it is back.",
         ("BRK-3",),
-        (Swap(link, "apply_reports", _close_for_the_late),),
+        (Swap(provider_link, "apply_reports", _close_for_the_late),),
     ),
     Bug(
         "generation-ignored",
         "A failure is a failure, whenever the call began.",
         ("BRK-4",),
-        (Swap(link, "apply_reports", _apply_late_reports),),
+        (Swap(provider_link, "apply_reports", _apply_late_reports),),
     ),
     Bug(
         "old-outcomes-counted",

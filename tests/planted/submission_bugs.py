@@ -6,11 +6,11 @@ import asyncio
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.app import job_function
+from holdfast.app.current import Current
 from holdfast.core.errors import VersionRefused
 from holdfast.core.jobs.idempotency import Earlier, stand_in
 from holdfast.core.jobs.job import Receipt, Submission
-from holdfast.face import jobs
-from holdfast.face.current import Current
 from holdfast.stores.sqlite import store, submitting
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.submitting import submit
@@ -142,12 +142,12 @@ BUGS = (
         "effect-key-per-attempt",
         "Every request gets a key of its own.",
         (),
-        (Swap(import_module("holdfast.face.current"), "Current", _current_with_attempt),),
+        (Swap(import_module("holdfast.app.current"), "Current", _current_with_attempt),),
     ),
     Bug(
         "children-anew",
         "What a job submits is submitted, each time it runs.",
         (),
-        (Swap(jobs, "next_key", lambda *_: None),),
+        (Swap(job_function, "next_key", lambda *_: None),),
     ),
 )

@@ -16,7 +16,7 @@ import pytest
 from holdfast.engine.claiming.claimer import Claimer
 from holdfast.engine.worker.worker import Worker
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 from tests.planted.bugs import BUGS, planted
 from tests.planted.finders import by_tests
 from tests.planted.guarantees import BROKEN_BY

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from holdfast.app import job_function
+from holdfast.app.current import current
 from holdfast.core.failures.failure import ErrorClass, Failure
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.execution.suspension import TIMED_OUT, Suspension
-from holdfast.face import jobs
-from holdfast.face.current import current
 from tests.planted.planting import Bug, Swap
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ BUGS = (
         "child-known-by-its-order",
         "The first that a job submits is its first child.",
         (),
-        (Swap(jobs, "next_key", _known_by_its_order),),
+        (Swap(job_function, "next_key", _known_by_its_order),),
     ),
     Bug(
         "signal-left-for-the-next",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.testing.world import VirtualClock
+from holdfast.testing.seeded_system import VirtualClock
 
 if TYPE_CHECKING:
     import asyncio

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from holdfast.face.jobs import JobFunction
+    from holdfast.app.job_function import JobFunction
     from tests.simulation.witness import Witness
 
 BUDGET = 4

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast import Holdfast, JobFunction
-    from holdfast.face.handles import JobHandle
+    from holdfast.app.job_handle import JobHandle
     from tests.simulation.jobs import Jobs
 
 SIDE = "side"

@@ -7,7 +7,7 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.testing.world import EPOCH
+from holdfast.testing.seeded_system import EPOCH
 from holdfast_simulator import Entry
 from tests.simulation.service_failures import LASTING, PASSING, Failing, answered
 

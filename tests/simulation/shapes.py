@@ -25,9 +25,9 @@ def shapes_made_once() -> AbstractContextManager[Any]:
             _SHAPES[place] = Signature(function, what=what)
         return _SHAPES[place]
 
-    return mock.patch("holdfast.face.declaring.Signature", shape)
+    return mock.patch("holdfast.app.specs.Signature", shape)
 
 
 def settings_read_once() -> AbstractContextManager[Any]:
     """Read the settings once for all processes of a world: they are the same for all."""
-    return mock.patch("holdfast.face.holdfast.load_settings", cache(load_settings))
+    return mock.patch("holdfast.app.holdfast.load_settings", cache(load_settings))

@@ -20,9 +20,9 @@ from holdfast.engine.options import LetterOptions
 from holdfast.engine.runtime import Runtime
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.times import micros
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
+from holdfast.testing.seeded_system import Inline, SeededDice, SeededIds, VirtualClock
 from holdfast.testing.virtual_loop import VirtualLoop
-from holdfast.testing.world import Inline, SeededDice, SeededIds, VirtualClock
 from tests.simulation.auditor import Auditor, Commit
 from tests.simulation.clocks import MachineClock
 from tests.simulation.jobs import BUDGET, QUICK, Jobs, Outside, declare, read

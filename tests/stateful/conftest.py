@@ -16,7 +16,7 @@ import pytest
 from holdfast.ports import Store
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.world import Inline
+from holdfast.testing.seeded_system import Inline
 from tests.servers import Prepare
 from tests.stateful.model import START
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast import Backoff, ErrorClass, Holdfast, JobFailed, Status
+from holdfast.app.portal import Portal
 from holdfast.errors import ConfigError, ResultTimeout
-from holdfast.face.sync import Portal
 from holdfast.testing import Simulation, Stuck, simulated, simulation
 from holdfast.testing.lending import PASSED_ON
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from holdfast.aio.batcher import Batcher
 from holdfast.stores.sqlite.writer import Writer
-from holdfast.testing.world import Inline
+from holdfast.testing.seeded_system import Inline
 from holdfast.wiring.system import SystemClock
 
 

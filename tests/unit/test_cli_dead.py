@@ -12,7 +12,7 @@ from holdfast.cli import app
 from holdfast.cli.doctor.checks import Health, Letters, of_archive, of_letters
 from holdfast.cli.options.app_loader import DEFAULT_APPLICATION, Target
 from holdfast.cli.options.letter_selection import build_selection
-from holdfast.cli.process.health import letters_gauge
+from holdfast.cli.process.worker_health import letters_gauge
 from holdfast.cli.results import with_job_id
 from holdfast.cli.views.dead_letters import COMMANDS
 from holdfast.core.dead_letters.letter import NEXT, LetterFilter, LetterState

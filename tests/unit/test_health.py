@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.cli.process.health import (
+from holdfast.cli.process.worker_health import (
     MOST_QUEUES,
     OTHER_QUEUES,
     CachedReading,

@@ -12,8 +12,8 @@ from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.store_availability import StoreAvailability
 from holdfast.ports.store import Extension
+from holdfast.testing.seeded_system import VirtualClock
 from holdfast.testing.virtual_loop import VirtualLoop
-from holdfast.testing.world import VirtualClock
 from tests.runtimes import a_runtime
 
 if TYPE_CHECKING:

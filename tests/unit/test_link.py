@@ -17,16 +17,16 @@ from holdfast.core.providers.limits import SLACK, Grant, Limits, Rate
 from holdfast.core.providers.provider import ProviderSpec
 from holdfast.core.providers.provider_state import ProviderState
 from holdfast.engine.providers.limiter import Limiter
-from holdfast.engine.providers.link import LinkRuntime, ProviderLink
 from holdfast.engine.providers.provider_cache import CallToken
+from holdfast.engine.providers.provider_link import LinkRuntime, ProviderLink
 from holdfast.engine.providers.shared_state import LONGEST_REST, HistoryEntry, SharedState, swap
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.ports import Store
 from holdfast.ports.providers import KeyWrite, ProviderRow
 from holdfast.telemetry.logs import StructuredLogger
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
+from holdfast.testing.seeded_system import VirtualClock
 from holdfast.testing.virtual_loop import VirtualLoop
-from holdfast.testing.world import VirtualClock
 
 T = TypeVar("T")
 

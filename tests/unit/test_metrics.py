@@ -13,11 +13,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.cli.process.health import OTHER_QUEUES, STATES
+from holdfast.cli.process.worker_health import OTHER_QUEUES, STATES
 from holdfast.core.providers.breaker_state import STATES as PROVIDER_STATES
 from holdfast.errors import ConfigError
 from holdfast.telemetry.metric_catalog import CALLS, COUNTERS, GAUGES, HISTOGRAMS, OUTCOMES
-from holdfast.telemetry.metrics import BOUNDS, MetricRegistry
+from holdfast.telemetry.metric_registry import BOUNDS, MetricRegistry
 from holdfast.telemetry.prometheus import MetricsPage, PrometheusMetrics, merged
 from holdfast.types import PublicCode
 from tests.pages import DOCS, ROOT, table, words

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast import Holdfast
 from holdfast.engine.worker.scheduler import LONGEST_REST, Scheduler
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
 from holdfast.testing.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:

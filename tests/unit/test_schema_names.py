@@ -1,4 +1,4 @@
-"""Statements are written for one schema, and rewritten for another without a rest of the first."""
+"""Queries are written for one schema, and rewritten for another without a rest of the first."""
 
 import re
 
@@ -6,8 +6,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigError
-from holdfast.stores.postgres.naming import LONGEST, Namespace
-from holdfast.stores.queries import Statements, migrations
+from holdfast.stores.postgres.namespace import LONGEST, Namespace
+from holdfast.stores.queries import Queries, migrations
 
 PACKAGE = "holdfast.stores.postgres"
 LOCK_NUMBER = re.compile(r"lock\s*\(\s*(\d+)")
@@ -28,7 +28,7 @@ def without_comments(sql: str) -> str:
 
 def everything() -> dict[str, str]:
     """All texts of the store, as their files have them."""
-    statements = Statements(PACKAGE)
+    statements = Queries(PACKAGE)
     return {name: statements[name] for name in statements} | {
         f"migration {version}": script for version, script in migrations(PACKAGE)
     }

@@ -12,7 +12,7 @@ from holdfast.engine.store_retry import StoreRetry
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from holdfast.engine.worker.settler import Settler
 from holdfast.ports.store import Settled
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
 from holdfast.wiring.system import SystemClock, SystemDice
 from tests.builders import a_stage
 from tests.runtimes import a_runtime

@@ -10,8 +10,8 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.job import Claim
 from holdfast.engine.claiming.state_reader import FIRST_DELAY, LONGEST_DELAY, REMEMBERED, StateReader
 from holdfast.engine.store_retry import StoreRetry
+from holdfast.testing.seeded_system import SeededDice, VirtualClock
 from holdfast.testing.virtual_loop import VirtualLoop
-from holdfast.testing.world import SeededDice, VirtualClock
 from tests.runtimes import a_runtime
 
 WITHIN = timedelta(seconds=10)

@@ -96,7 +96,7 @@ STORED = {
 """What may contain a retired word because databases store it, each with its reason."""
 
 SPOKEN = (
-    "face",
+    "app",
     "cli",
     "contrib",
     "engine/operations",
@@ -247,7 +247,7 @@ def test_a_package_has_at_most_a_dozen_modules() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_module_that_a_page_names_exists(page: Path) -> None:
-    named = re.findall(r"`((?:core|engine|face|ports|stores|archives)/[^`\s]*)`", read(page))
+    named = re.findall(r"`((?:core|engine|app|ports|stores|archives)/[^`\s]*)`", read(page))
 
     assert named
     assert [path for path in named if not any(SOURCE.glob(path))] == []

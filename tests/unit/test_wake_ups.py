@@ -8,8 +8,8 @@ from typing import Any
 from holdfast.engine.claiming.wake_ups import FORGET_AFTER, LONGEST, SHORTEST, WakeUps
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.postgres.notify import Sender
+from holdfast.testing.seeded_system import SeededDice
 from holdfast.testing.virtual_loop import VirtualLoop
-from holdfast.testing.world import SeededDice
 
 
 def run(main: Any) -> None:

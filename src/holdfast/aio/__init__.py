@@ -1,1 +1,1 @@
-"""What engine, stores and face share of asyncio: the batcher of concurrent writes, and helpers for coroutines."""
+"""What engine, stores and app share of asyncio: the batcher of concurrent writes, and helpers for coroutines."""

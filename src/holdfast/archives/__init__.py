@@ -3,12 +3,12 @@
 import re
 from urllib.parse import unquote, urlsplit
 
-from holdfast.archives.encrypter import FernetEncrypter
-from holdfast.archives.folder import FolderArchive
-from holdfast.archives.objects import ObjectArchive
+from holdfast.archives.fernet_encrypter import FernetEncrypter
+from holdfast.archives.folder_archive import FolderArchive
+from holdfast.archives.object_archive import ObjectArchive
 from holdfast.core.errors import ConfigError
 from holdfast.ports.archive import Archive
-from holdfast.ports.world import Executor
+from holdfast.ports.system import Executor
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """Also without slashes: a mistyped address must not create a folder of that name."""

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from holdfast.core.addresses import AllowList
 from holdfast.core.errors import ConfigError, Retryable
-from holdfast.ports.world import Clock
+from holdfast.ports.system import Clock
 
 PREFIX = "whsec_"
 """The prefix of a secret that is encoded in base64."""

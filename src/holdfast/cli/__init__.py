@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.commands import (
     dead_letters,
     dev,
@@ -20,7 +21,6 @@ from holdfast.cli.commands import (
 )
 from holdfast.cli.exit_codes import run_command
 from holdfast.cli.options.app_loader import DEFAULT_APPLICATION
-from holdfast.face import Holdfast
 
 app = typer.Typer(
     name="holdfast",

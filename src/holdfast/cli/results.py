@@ -7,11 +7,11 @@ from uuid import UUID
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import ExitCode, print_status
 from holdfast.cli.views.output import show_json
 from holdfast.cli.views.table import Column, Fit, show_table
 from holdfast.core.errors import JobNotFound
-from holdfast.face import Holdfast
 
 OUTCOME = (Column("id"), Column("outcome", Fit.FOLDED))
 

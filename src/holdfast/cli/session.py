@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.options.app_loader import ensure_file
-from holdfast.face import Holdfast
 from holdfast.telemetry.logs import StructuredLogger
 
 T = TypeVar("T")

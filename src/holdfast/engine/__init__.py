@@ -8,9 +8,9 @@ The path of a job:
               claim again), claiming/wake_ups (which worker reacts to a notification), claiming/lost_claims
     start     claiming/launcher, claiming/state_reader (stored stages and signals), claiming/quarantine (suspected of
               crashing workers), worker/unrunnable (name unknown or not decodable here)
-    run       execution/attempt (one attempt, from claim to transition), execution/state (the state that the modules of an
+    run       execution/attempt (one attempt, from claim to transition), execution/execution_state (the state that the modules of an
               attempt share), execution/job_context (the job as its code reaches it; `current()` is in
-              `face/current`), execution/stages, execution/stage_writer, execution/suspension (sleep, signals, children),
+              `app/current`), execution/stages, execution/stage_writer, execution/suspension (sleep, signals, children),
               execution/provider_calls (permits), execution/invoke (the call, thread, timeout), execution/context (current job, stage and calls), execution/interrupts (exceptions
               that unwind the function), execution/attempt_failures (errors as failures; `core/failures/classifier`
               classifies and redacts them), execution/attempt_runtime (its dependencies)
@@ -21,17 +21,17 @@ The path of a job:
     requeue   worker/maintenance (due, woken, expired and reclaimed jobs), providers/releaser (held jobs)
     result    result_waiter (a caller outside the job waits for its end)
 
-Calls to providers, `providers/`: admission (permit or refusal), link (a worker's link to a provider), which consists of
+Calls to providers, `providers/`: admission (permit or refusal), provider_link (a worker's link to a provider), which consists of
 provider_cache (the shared state as last read), outcome_buffer (outcomes to report), local_limits and limiter (what this
 worker has of the limits) and exchanger (when it exchanges with the store); shared_state (the row that all workers
 share), availability (which providers refuse calls), releaser (releases held jobs as fast as the provider accepts calls),
-service (operations of an operator).
+provider_service (operations of an operator).
 
-Dead letters, `dead_letters/`: service (operations of an operator), preflight (can it be replayed?), replayer (carries
+Dead letters, `dead_letters/`: dead_letter_service (operations of an operator), preflight (can it be replayed?), replayer (carries
 out replay plans), auto_replayer (plans without an operator), ticket_notifier (log and hooks), archiver (archive and
 retention), restorer (back from the archive).
 
-Operators, `operations/`: access (opens the store for a service, and runs it for code without an event loop),
+Operators, `operations/`: store_access (opens the store for a service, and runs it for code without an event loop),
 job_service, queue_service, schedule_service; the services of providers and dead letters are in their packages.
 
 Shared by all: runtime (the dependencies), options, service (the loop of a background service), store_retry and

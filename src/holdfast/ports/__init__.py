@@ -7,8 +7,8 @@ from holdfast.ports.metrics import Metrics
 from holdfast.ports.queues import Depth
 from holdfast.ports.schema import SchemaState
 from holdfast.ports.store import Hint, HintKind, LeaseExtender, Promotion, Store
+from holdfast.ports.system import Clock, Dice, Executor, Ids, Watchdog
 from holdfast.ports.tracing import Span, Tracer
-from holdfast.ports.world import Clock, Dice, Executor, Ids, Watchdog
 
 __all__ = [
     "Archive",

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import httpx
 
+from holdfast.app.current import current
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, Permanent
 from holdfast.core.failures.failure import ErrorClass
 from holdfast.engine.execution.context import CURRENT
-from holdfast.face.current import current
 from holdfast.providers.answers import ensure_result, public_url, read_text
 from holdfast.providers.per_loop import PerLoop, certificates
 

@@ -16,10 +16,10 @@ COLUMN_LISTS = {
 """Placeholders in the files for the columns of a dead letter, which are its fields and are listed nowhere else."""
 
 
-class Statements:
+class Queries:
     """The queries of one store, read once and rewritten by *place* for the schema of its tables.
 
-    >>> Statements("holdfast.stores.postgres")["claim"].startswith("--")
+    >>> Queries("holdfast.stores.postgres")["claim"].startswith("--")
     True
     """
 

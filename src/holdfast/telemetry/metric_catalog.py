@@ -9,7 +9,7 @@ from holdfast.core.failures.escalation import LEVELS
 from holdfast.core.failures.failure import PublicCode
 from holdfast.core.jobs.transitions import AttemptEnd
 from holdfast.core.providers.call_reports import CallOutcome
-from holdfast.telemetry.metrics import Labels
+from holdfast.telemetry.metric_registry import Labels
 
 PROVIDER = "provider"
 """A label whose values are declared by the application."""

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from holdfast.core.errors import ConfigError
 from holdfast.telemetry.metric_catalog import COUNTERS, GAUGES, HISTOGRAMS, PROVIDER, MetricSpec
-from holdfast.telemetry.metrics import BOUNDS, EMPTY_HISTOGRAM, Histogram, Key, Labels, MetricRegistry
+from holdfast.telemetry.metric_registry import BOUNDS, EMPTY_HISTOGRAM, Histogram, Key, Labels, MetricRegistry
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

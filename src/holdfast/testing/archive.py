@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from holdfast.channels.tickets import TicketWebhook
+from holdfast.channels.ticket_webhook import TicketWebhook
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing
 from holdfast.engine.options import LetterOptions
 from holdfast.ports.archive import Archive

@@ -17,7 +17,7 @@ from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.subscriptions import Subscriptions
 from holdfast.testing.processes import PROCESS
-from holdfast.testing.world import Inline
+from holdfast.testing.seeded_system import Inline
 
 if TYPE_CHECKING:
     import asyncio

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from holdfast.app import Holdfast
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs.job import Claim, Job, Receipt, Submission
 from holdfast.engine.execution.attempt import Attempt
@@ -25,13 +26,12 @@ from holdfast.engine.worker.scheduler import Scheduler
 from holdfast.engine.worker.settler import Settler
 from holdfast.engine.worker.unrunnable import Unrunnable
 from holdfast.engine.worker.worker import Worker
-from holdfast.face import Holdfast
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.archive import FleetingArchive, letters_here
 from holdfast.testing.callers_thread import PlainFunctions
 from holdfast.testing.database import FleetingFile
 from holdfast.testing.lending import Twin, lent
-from holdfast.testing.world import SeededDice
+from holdfast.testing.seeded_system import SeededDice
 from holdfast.wiring.system import SystemClock
 
 NAME = "inline"

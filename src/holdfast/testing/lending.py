@@ -13,12 +13,12 @@ from functools import wraps
 from inspect import getmembers, iscoroutinefunction
 from typing import Any, TypeVar
 
+from holdfast.app import Holdfast
+from holdfast.app.portal import Portal, refuse_on_a_loop, result_of
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.runtime import Runtime
-from holdfast.face import Holdfast
-from holdfast.face.sync import Portal, refuse_on_a_loop, result_of
 
 T = TypeVar("T")
 

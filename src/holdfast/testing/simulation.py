@@ -14,13 +14,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.app import Holdfast
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs.job import Job
-from holdfast.face import Holdfast
 from holdfast.testing.lending import lent
 from holdfast.testing.processes import PROCESS, Process
-from holdfast.testing.sim_world import SimulatedWorld
+from holdfast.testing.simulated_world import SimulatedWorld
 from holdfast.testing.virtual_loop import Stuck
 
 T = TypeVar("T")

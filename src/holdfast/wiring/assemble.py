@@ -24,7 +24,7 @@ from holdfast.ports import Clock, Codec, Executor, Logger, Metrics, SchemaState,
 from holdfast.ports.archive import Encrypter
 from holdfast.stores.encoded_store import EncodedStore
 from holdfast.telemetry.logs import StructuredLogger, bind_job
-from holdfast.telemetry.metrics import MetricRegistry
+from holdfast.telemetry.metric_registry import MetricRegistry
 from holdfast.telemetry.tracing import OpenTelemetry
 from holdfast.wiring.system import SystemClock, SystemDice, SystemIds
 from holdfast.wiring.threads import Threads, ThreadWatchdog

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import print_status
 from holdfast.cli.options.app_loader import APP_HINT, AppOption, Target, UrlOption, resolve
 from holdfast.cli.options.durations import parse_duration
@@ -19,9 +20,8 @@ from holdfast.cli.views.progress import ReportProgress, progress_reporter
 from holdfast.cli.views.table import Column, Fit, show_table
 from holdfast.core.dead_letters.letter import LetterFilter
 from holdfast.core.errors import ConfigError
+from holdfast.engine.dead_letters.dead_letter_service import DeadLetterService, Moved
 from holdfast.engine.dead_letters.restorer import Archived
-from holdfast.engine.dead_letters.service import DeadLetterService, Moved
-from holdfast.face import Holdfast
 
 MANY = 501
 """From this number of letters on, progress is reported."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.commands import archive, replays
 from holdfast.cli.exit_codes import print_status
 from holdfast.cli.options.app_loader import APP_HINT, AppOption, Target, UrlOption, resolve
@@ -27,8 +28,7 @@ from holdfast.cli.views.progress import progress_reporter
 from holdfast.core.dead_letters.letter import OPEN, Cause, Letter, LetterFilter, LetterState
 from holdfast.core.errors import ConfigError, JobNotFound, LetterNotFound, PayloadInvalid, StepRefused
 from holdfast.core.strict_json import decode
-from holdfast.engine.dead_letters.service import DeadLetterService, JobIdOrFilter, Moved
-from holdfast.face import Holdfast
+from holdfast.engine.dead_letters.dead_letter_service import DeadLetterService, JobIdOrFilter, Moved
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.doctor import checks, sdk_clients
 from holdfast.cli.doctor.checks import Check, Health, Letters
 from holdfast.cli.exit_codes import ExitCode
@@ -18,7 +19,6 @@ from holdfast.core.errors import ArchiveUnavailable, SchemaError, StoreReadOnly,
 from holdfast.core.failures.escalation import Follow
 from holdfast.core.jobs.job import JobFilter
 from holdfast.core.jobs.states import Status
-from holdfast.face import Holdfast
 from holdfast.stores.schema_version import ensure_fit
 
 SAMPLE = 1_000

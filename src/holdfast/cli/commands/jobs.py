@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.options.app_loader import AppOption, Target, UrlOption, resolve
 from holdfast.cli.options.durations import parse_duration
-from holdfast.cli.options.known import ensure_known_queue
+from holdfast.cli.options.known_queue import ensure_known_queue
 from holdfast.cli.results import ItemResult, canonical, full_id, id_or_beginning, is_id, report_results
 from holdfast.cli.session import ActorOption, run_with_store
 from holdfast.cli.views import jobs as view
@@ -20,7 +21,6 @@ from holdfast.core.jobs.job import Job, JobFilter
 from holdfast.core.jobs.states import GRAPH, Status
 from holdfast.core.strict_json import decode
 from holdfast.engine.operations.job_service import JobDetails, JobListing
-from holdfast.face import Holdfast
 
 PAGE = 500
 

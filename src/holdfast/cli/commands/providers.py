@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple, Protocol
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.options.app_loader import AppOption, UrlOption, resolve
 from holdfast.cli.options.shared_options import with_options_of
 from holdfast.cli.session import ActorOption, run_with_store
@@ -12,8 +13,7 @@ from holdfast.cli.views import providers as view
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.providers import ProviderDetails, ProviderListing
 from holdfast.cli.views.table import Column, Fit, show_table
-from holdfast.engine.providers.service import ProviderService, ProviderStatus
-from holdfast.face import Holdfast
+from holdfast.engine.providers.provider_service import ProviderService, ProviderStatus
 
 EVENTS = 20
 """Number of events that `show` prints."""

@@ -5,13 +5,13 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.options.app_loader import AppOption, UrlOption, resolve
-from holdfast.cli.options.known import ensure_known_queue
+from holdfast.cli.options.known_queue import ensure_known_queue
 from holdfast.cli.session import ActorOption, run_with_store
 from holdfast.cli.views.output import EMPTY, JsonOption, show_json
 from holdfast.cli.views.table import Column, Fit, moment, show_rows, show_table
 from holdfast.engine.operations.queue_service import QueueStatus
-from holdfast.face import Holdfast
 
 app = typer.Typer(no_args_is_help=True, help="List, pause and resume queues.")
 

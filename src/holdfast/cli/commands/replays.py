@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import ExitCode, print_status
 from holdfast.cli.options.app_loader import APP_HINT, AppOption, Target, UrlOption, resolve
 from holdfast.cli.options.letter_selection import NOTHING_FOUND, Selection, build_selection
@@ -19,8 +20,7 @@ from holdfast.core.dead_letters.letter import LetterState
 from holdfast.core.dead_letters.replay_plan import PACE, Phase
 from holdfast.core.errors import ConfigError, LetterNotFound
 from holdfast.core.providers.limits import Rate
-from holdfast.engine.dead_letters.service import Planned, Progress
-from holdfast.face import Holdfast
+from holdfast.engine.dead_letters.dead_letter_service import Planned, Progress
 
 LOOK = 0.5
 """Seconds between two reads of a replay's progress."""

@@ -4,6 +4,7 @@ from datetime import datetime
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.options.app_loader import (
     APP_HINT,
     ApplicationArgument,
@@ -18,7 +19,6 @@ from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.table import Column, Fit, moment, show_rows
 from holdfast.core.errors import ConfigError
 from holdfast.engine.operations.schedule_service import ScheduleStatus
-from holdfast.face import Holdfast
 
 COLUMNS = (
     Column("name", Fit.CUT),

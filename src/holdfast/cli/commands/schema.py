@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import ExitCode, print_status
 from holdfast.cli.options.app_loader import AppOption, UrlOption, resolve
 from holdfast.cli.options.durations import format_duration, parse_duration
 from holdfast.cli.views.output import JsonOption, show_json
-from holdfast.face import Holdfast
 from holdfast.ports import SchemaState
 from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.stores.schema_version import ensure_fit

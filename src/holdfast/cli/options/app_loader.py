@@ -15,10 +15,10 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.core.errors import ConfigError, HoldfastError, StoreUnavailable
 from holdfast.core.failures.message import one_line
 from holdfast.core.redaction import printable
-from holdfast.face import Holdfast
 
 ApplicationArgument = Annotated[
     str | None,

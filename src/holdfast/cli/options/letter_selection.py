@@ -7,12 +7,12 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.options.shared_options import with_options_of
 from holdfast.cli.results import canonical, full_id
 from holdfast.core.dead_letters.letter import LetterFilter, LetterState
 from holdfast.core.errors import ConfigError
 from holdfast.core.failures.failure import ErrorClass
-from holdfast.face import Holdfast
 
 NOTHING_FOUND = "no dead letter matches the filter; nothing was changed"
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.face import Holdfast
+from holdfast.app import Holdfast
 from holdfast.ports import Logger
 from holdfast.telemetry.logs import StructuredLogger
 

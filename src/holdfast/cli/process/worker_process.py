@@ -15,14 +15,14 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import ExitCode, TemporarilyUnavailable, report_error
-from holdfast.cli.process.health import WorkerHealth, live
 from holdfast.cli.process.systemd import Systemd
+from holdfast.cli.process.worker_health import WorkerHealth, live
 from holdfast.core.errors import ConfigError, HoldfastError, StoreUnavailable
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.worker import Worker
-from holdfast.face import Holdfast
 from holdfast.ports import Logger
 from holdfast.telemetry.health_server import HealthServer, Route
 

@@ -12,7 +12,7 @@ from holdfast.core.durations import Duration, duration
 from holdfast.core.providers.breaker import Breaker
 from holdfast.core.providers.limits import Rate
 from holdfast.core.providers.provider import ProviderSpec
-from holdfast.engine.providers.service import ProviderStatus
+from holdfast.engine.providers.provider_service import ProviderStatus
 from holdfast.ports.providers import ProviderEvent
 
 COLUMNS = (

@@ -5,6 +5,6 @@ the start; it may declare jobs on a `DjangoHoldfast()`.
 """
 
 from holdfast.contrib.django.database import database_url
-from holdfast.contrib.django.face import DjangoHoldfast
+from holdfast.contrib.django.django_holdfast import DjangoHoldfast
 
 __all__ = ["DjangoHoldfast", "database_url"]

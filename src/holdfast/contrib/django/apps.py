@@ -5,7 +5,7 @@ from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
-from holdfast.contrib.django.face import close_before_database_changes
+from holdfast.contrib.django.django_holdfast import close_before_database_changes
 from holdfast.contrib.django.schema import checkpoint_wal
 
 

@@ -7,7 +7,7 @@ from django.db.migrations import RunPython
 
 from holdfast import Holdfast
 from holdfast.contrib.django.database import database_url, in_memory
-from holdfast.contrib.django.face import schemas_of
+from holdfast.contrib.django.django_holdfast import schemas_of
 
 
 def apply_schema() -> RunPython:

@@ -29,10 +29,10 @@ from holdfast.core.jobs.transitions import (
 from holdfast.engine.execution.attempt_failures import AttemptFailures
 from holdfast.engine.execution.attempt_runtime import AttemptRuntime
 from holdfast.engine.execution.context import CURRENT
+from holdfast.engine.execution.execution_state import ExecutionState
 from holdfast.engine.execution.interrupts import Interruption, LeaseLost
 from holdfast.engine.execution.invoke import call
 from holdfast.engine.execution.job_context import JobContext
-from holdfast.engine.execution.state import ExecutionState
 from holdfast.engine.registry import JobSpec
 from holdfast.ports import Span
 

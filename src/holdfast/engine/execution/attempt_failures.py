@@ -9,9 +9,9 @@ from holdfast.core.errors import StageFailed, StageMismatch
 from holdfast.core.failures.classifier import Classifier, Judged
 from holdfast.core.failures.failure import Failure, fingerprint_of, stage_mismatch, timed_out
 from holdfast.core.jobs.traces import ids
+from holdfast.engine.execution.execution_state import ExecutionState
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost
 from holdfast.engine.execution.invoke import TookTooLongError
-from holdfast.engine.execution.state import ExecutionState
 from holdfast.ports import Executor
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from holdfast.core.providers.provider import ProviderSpec
 from holdfast.engine.execution.attempt_failures import AttemptFailures
 from holdfast.engine.execution.attempt_runtime import AttemptRuntime
 from holdfast.engine.execution.context import STAGE
+from holdfast.engine.execution.execution_state import ExecutionState
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost
 from holdfast.engine.execution.provider_calls import ProviderCall, ProviderCalls
 from holdfast.engine.execution.stage_writer import StageWriter
 from holdfast.engine.execution.stages import Stages
-from holdfast.engine.execution.state import ExecutionState
 from holdfast.engine.execution.suspension import Suspension
 from holdfast.engine.registry import JobSpec, StageSpec
 from holdfast.ports import Store

@@ -11,8 +11,8 @@ from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.core.providers.provider import ProviderSpec, outcome_of
 from holdfast.engine.execution.attempt_failures import AttemptFailures
 from holdfast.engine.execution.context import CALLING
+from holdfast.engine.execution.execution_state import ExecutionState
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost
-from holdfast.engine.execution.state import ExecutionState
 from holdfast.engine.providers.admission import BAD_OUTCOMES, Admission, Permit, PermitRefusal, PermitRequest
 
 

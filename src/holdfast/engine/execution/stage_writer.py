@@ -2,8 +2,8 @@
 
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.transitions import StageWrite
+from holdfast.engine.execution.execution_state import ExecutionState
 from holdfast.engine.execution.interrupts import LeaseLost
-from holdfast.engine.execution.state import ExecutionState
 from holdfast.engine.worker.settler import Settler
 from holdfast.ports.store import Settled
 

@@ -18,11 +18,11 @@ from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.engine.execution.attempt_failures import AttemptFailures
 from holdfast.engine.execution.attempt_runtime import AttemptRuntime
 from holdfast.engine.execution.context import CALLING, STAGE, RunningStage
+from holdfast.engine.execution.execution_state import ExecutionState
 from holdfast.engine.execution.interrupts import Interrupted
 from holdfast.engine.execution.invoke import call
 from holdfast.engine.execution.provider_calls import ProviderCalls
 from holdfast.engine.execution.stage_writer import StageWriter
-from holdfast.engine.execution.state import ExecutionState
 from holdfast.engine.registry import StageSpec
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from holdfast.core.jobs.job import End, Job, known_id
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status
 from holdfast.core.jobs.transitions import FOR_EVER, StageWrite, park
+from holdfast.engine.execution.execution_state import ExecutionState
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost
 from holdfast.engine.execution.stage_writer import StageWriter
-from holdfast.engine.execution.state import ExecutionState
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.ports import Store
 

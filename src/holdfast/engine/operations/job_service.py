@@ -7,7 +7,7 @@ from holdfast.core.dead_letters.letter import Letter, LetterFilter
 from holdfast.core.jobs.job import Event, Job, JobFilter, Signal
 from holdfast.core.jobs.stages import RESTARTED, StageRow
 from holdfast.core.jobs.states import Status
-from holdfast.engine.operations.access import OperatorService, in_sync
+from holdfast.engine.operations.store_access import OperatorService, in_sync
 
 if TYPE_CHECKING:
     import builtins

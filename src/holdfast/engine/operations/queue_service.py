@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.core.errors import ConfigError
 from holdfast.core.names import ensure_name
 from holdfast.core.strict_json import ensure_storable
-from holdfast.engine.operations.access import OperatorService, in_sync
+from holdfast.engine.operations.store_access import OperatorService, in_sync
 from holdfast.ports.queues import Depth, Pause
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.engine.operations.access import OperatorService, in_sync
+from holdfast.engine.operations.store_access import OperatorService, in_sync
 
 if TYPE_CHECKING:
     import builtins

@@ -9,8 +9,8 @@ from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.permission import CallPermission, call_permission
 from holdfast.core.providers.provider import ProviderSpec, hold_reason
-from holdfast.engine.providers.link import LinkRuntime, ProviderLink
 from holdfast.engine.providers.provider_cache import CallToken
+from holdfast.engine.providers.provider_link import LinkRuntime, ProviderLink
 from holdfast.engine.registry import Registry
 
 BAD_OUTCOMES = frozenset(

@@ -12,7 +12,7 @@ from holdfast.core.providers.provider_state import ProviderState
 from holdfast.core.providers.ramp import seconds_to_next_release
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.providers.admission import Admission
-from holdfast.engine.providers.link import ProviderLink
+from holdfast.engine.providers.provider_link import ProviderLink
 from holdfast.engine.providers.shared_state import HistoryEntry, SharedState
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import Service

@@ -29,7 +29,7 @@ from holdfast.engine.leases.lease_guard import guard_leases
 from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.providers.admission import Admission
-from holdfast.engine.providers.link import LinkRuntime
+from holdfast.engine.providers.provider_link import LinkRuntime
 from holdfast.engine.providers.releaser import Releaser
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import Service

@@ -42,7 +42,7 @@ ANSWER = 8.0
 """Seconds to wait for the answer to a statement, and a little more for each megabyte of its values.
 
 A network can lose a connection without either end noticing: what is written vanishes, and nothing arrives.
-Only a missing answer shows that. Statements take milliseconds, so this is long; and it is short enough
+Only a missing answer shows that. Queries take milliseconds, so this is long; and it is short enough
 for a submission to be sent again within its timeout, and for a lease to be extended before it expires.
 """
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 
 
 class _Link(NamedTuple):
@@ -17,7 +17,7 @@ class _Link(NamedTuple):
 class PostgresLeaseExtender:
     """The `LeaseExtender` port, with an event loop and one connection that are created on first use."""
 
-    def __init__(self, connect: Callable[[], Connections], sql: Statements) -> None:
+    def __init__(self, connect: Callable[[], Connections], sql: Queries) -> None:
         self._connect = connect
         self._sql = sql
         self._link: _Link | None = None

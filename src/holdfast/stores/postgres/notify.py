@@ -17,7 +17,7 @@ import asyncpg
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.postgres.connections import Connections, translated
-from holdfast.stores.postgres.naming import Namespace
+from holdfast.stores.postgres.namespace import Namespace
 from holdfast.stores.subscriptions import Subscriptions
 
 CHANNEL = Namespace().channel

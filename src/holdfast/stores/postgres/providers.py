@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.providers.holder import Holder
 from holdfast.ports.providers import KeyWrite, ProviderEvent, ProviderRow
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from holdfast.stores.rows import columns
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _KEY = [attrgetter(name) for name in ("key", "version", "state", "expires")]
 class PostgresProviders:
     """The `ProviderStore` port."""
 
-    def __init__(self, connections: Connections, sql: Statements) -> None:
+    def __init__(self, connections: Connections, sql: Queries) -> None:
         self._connections = connections
         self._sql = sql
 

@@ -3,13 +3,13 @@
 from holdfast.core.jobs.states import Status
 from holdfast.ports.queues import Depth, Pause
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 
 
 class PostgresQueues:
     """The `QueueStore` port."""
 
-    def __init__(self, connections: Connections, sql: Statements) -> None:
+    def __init__(self, connections: Connections, sql: Queries) -> None:
         self._connections = connections
         self._sql = sql
 

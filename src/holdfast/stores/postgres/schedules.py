@@ -6,13 +6,13 @@ from datetime import datetime
 from holdfast.core.jobs.job import Submission
 from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.postgres.submitting import submit_unique
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 
 
 class PostgresSchedules:
     """The `ScheduleStore` port."""
 
-    def __init__(self, connections: Connections, sql: Statements) -> None:
+    def __init__(self, connections: Connections, sql: Queries) -> None:
         self._connections = connections
         self._sql = sql
 

@@ -11,8 +11,8 @@ import asyncpg
 from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.ports.schema import LockHolder, LockWait, SchemaState
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.postgres.naming import Namespace
-from holdfast.stores.queries import Statements, migrations
+from holdfast.stores.postgres.namespace import Namespace
+from holdfast.stores.queries import Queries, migrations
 from holdfast.stores.schema_version import MIN_COMPATIBLE, ensure_fit
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _STATEMENT_TIMEOUT = 3_600.0  # seconds; the connection's own limit is for the s
 class Schema:
     """The schema's versions and its migrations."""
 
-    def __init__(self, connections: Connections, namespace: Namespace, sql: Statements) -> None:
+    def __init__(self, connections: Connections, namespace: Namespace, sql: Queries) -> None:
         self._connections = connections
         self._namespace = namespace
         self._sql = sql

@@ -12,7 +12,7 @@ from holdfast.core.jobs.transitions import Finish, Requeue, StageWrite, Transiti
 from holdfast.ports.store import Settled
 from holdfast.stores import rows
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from holdfast.stores.rows import (
     TIMEOUT,
     Lease,
@@ -47,7 +47,7 @@ _STAGE: list[Callable[[Any], Any]] = [
 class Settlement:
     """Writes stages, requeues and ends, each kind in one statement."""
 
-    def __init__(self, connections: Connections, sql: Statements) -> None:
+    def __init__(self, connections: Connections, sql: Queries) -> None:
         self._connections = connections
         self._sql = sql
 

@@ -30,7 +30,7 @@ from holdfast.core.jobs.transitions import Transition
 from holdfast.ports import Hint, HintKind, Promotion, SchemaState
 from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.ports.store import Extension, Leased, Settled, SubmissionRefusal
-from holdfast.stores.finding import find_statement
+from holdfast.stores.find_statement import find_statement
 from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
 from holdfast.stores.postgres.dead_letters.dead_letters import PostgresDeadLetters
@@ -38,7 +38,7 @@ from holdfast.stores.postgres.dead_letters.replay_plans import PostgresReplayPla
 from holdfast.stores.postgres.dead_letters.retention import PostgresRetention
 from holdfast.stores.postgres.dead_letters.tickets import PostgresTickets
 from holdfast.stores.postgres.lease_extender import PostgresLeaseExtender
-from holdfast.stores.postgres.naming import DEFAULT, Namespace
+from holdfast.stores.postgres.namespace import DEFAULT, Namespace
 from holdfast.stores.postgres.notify import Listener, Sender
 from holdfast.stores.postgres.providers import PostgresProviders
 from holdfast.stores.postgres.queues import PostgresQueues
@@ -46,7 +46,7 @@ from holdfast.stores.postgres.schedules import PostgresSchedules
 from holdfast.stores.postgres.schema import Schema
 from holdfast.stores.postgres.settlement import Settlement
 from holdfast.stores.postgres.within import lend
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from holdfast.stores.rows import (
     TIMEOUT,
     cannot_retry,
@@ -78,7 +78,7 @@ class PostgresStore:
         self._connections = Connections(
             url, size=connections, timeout=timeout, answer=answer, pooled=pooled, direct_url=direct_url
         )
-        self._sql = Statements(__package__, namespace.place)
+        self._sql = Queries(__package__, namespace.place)
         access = self._connections, self._sql
         self._schema = Schema(self._connections, namespace, self._sql)
         self._sender = Sender(partial(self._connections.fetch, self._sql["notify"]))

@@ -8,7 +8,7 @@ from holdfast.core.jobs.idempotency import REUSED, Earlier, admit_version, misus
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.ports.store import SubmissionRefusal
 from holdfast.stores.postgres.within import Link
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from holdfast.stores.rows import columns, shared
 
 CHUNK = 5_000
@@ -24,7 +24,7 @@ _ALL = [*_OWN, *_ALIKE, *_RARE]  # as submit.sql and submit_one.sql read them
 
 async def insert(
     connection: Link,
-    sql: Statements,
+    sql: Queries,
     batch: Sequence[Submission],
     hints: Sequence[str],
     *,
@@ -45,7 +45,7 @@ async def insert(
 
 async def submit_unique(
     connection: Link,
-    sql: Statements,
+    sql: Queries,
     batch: Sequence[Submission],
     hints: Sequence[str],
     *,
@@ -122,7 +122,7 @@ def _by_subject(item: Submission) -> Scope:
 
 
 async def _reserve_keys(
-    connection: Link, sql: Statements, batch: Sequence[Submission], earlier: _Earlier
+    connection: Link, sql: Queries, batch: Sequence[Submission], earlier: _Earlier
 ) -> list[Submission]:
     """Reserve the free keys of *batch*, each for its first submission, and read which jobs have the others."""
     pending = list({_by_key(item): item for item in reversed(batch) if item.key is not None}.values())
@@ -142,7 +142,7 @@ async def _reserve_keys(
 
 
 async def _hand_over_keys(
-    connection: Link, sql: Statements, reserved: list[Submission], new: dict[Scope, Submission]
+    connection: Link, sql: Queries, reserved: list[Submission], new: dict[Scope, Submission]
 ) -> None:
     """Release the keys of submissions that were refused for their version, and reserve them for the next with the key."""
     refused = [item for item in reserved if new.get(_by_key(item)) is not item]
@@ -154,7 +154,7 @@ async def _hand_over_keys(
 
 
 async def _lock_subjects(
-    connection: Link, sql: Statements, batch: Sequence[Submission], earlier: _Earlier
+    connection: Link, sql: Queries, batch: Sequence[Submission], earlier: _Earlier
 ) -> None:
     """Lock the subjects of *batch* until this transaction ends, and read their latest versions."""
     for scope in sorted(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.core.jobs.job import Submission
 from holdfast.core.jobs.transitions import Finish
 from holdfast.stores.rows import Lease
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.submitting import submit
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from holdfast.ports import Clock
 from holdfast.stores.sqlite.database import translated
 from holdfast.stores.sqlite.fork_safety import Opened
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.times import micros, micros_of
 
 

@@ -9,7 +9,7 @@ from holdfast.ports.store import Extension, Settled
 from holdfast.stores import rows
 from holdfast.stores.rows import Lease
 from holdfast.stores.sqlite.deadlines import overdue_among
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 
 Led = TypeVar("Led", bound=Sequence[Any])
 """A row that begins with a job's id and token."""

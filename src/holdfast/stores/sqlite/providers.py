@@ -8,8 +8,8 @@ from typing import Any
 from holdfast.core.providers.holder import Holder
 from holdfast.ports import Clock, Hint, HintKind
 from holdfast.ports.providers import KeyWrite, ProviderEvent, ProviderRow
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.reader import Reader
-from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.times import EPOCH, MICROSECOND
 from holdfast.stores.sqlite.writer import Writer
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 from holdfast.core.jobs.states import Status
 from holdfast.ports import Clock, Depth, Hint, HintKind
 from holdfast.ports.queues import Pause
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.reader import Reader
-from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.times import instant, micros
 from holdfast.stores.sqlite.writer import Writer
 

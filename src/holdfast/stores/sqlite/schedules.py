@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.core.jobs.job import Submission
 from holdfast.ports import Clock, Hint, HintKind
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.reader import Reader
-from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.submitting import submit
 from holdfast.stores.sqlite.times import instant, micros
 from holdfast.stores.sqlite.writer import Writer

@@ -11,7 +11,7 @@ from holdfast.ports.store import Settled
 from holdfast.stores.rows import TIMEOUT, Lease, failure_text, refused, requeue_meta, settled
 from holdfast.stores.sqlite import leasing
 from holdfast.stores.sqlite.deadlines import overdue, overdue_among
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.times import micros_of
 
 

@@ -34,7 +34,7 @@ from holdfast.core.jobs.transitions import Finish, Transition
 from holdfast.ports import Clock, Executor, Hint, HintKind, Promotion, SchemaState
 from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.ports.store import Extension, Leased, Settled, SubmissionRefusal
-from holdfast.stores.finding import find_statement
+from holdfast.stores.find_statement import find_statement
 from holdfast.stores.rows import cannot_retry, claims_from, end_from, no_signal, stage_from
 from holdfast.stores.schema_version import ensure_fit
 from holdfast.stores.sqlite import deadlines, leasing, schema, settling, waits
@@ -45,11 +45,11 @@ from holdfast.stores.sqlite.dead_letters.retention import SqliteRetention
 from holdfast.stores.sqlite.dead_letters.tickets import SqliteTickets
 from holdfast.stores.sqlite.lease_extender import SqliteLeaseExtender
 from holdfast.stores.sqlite.providers import SqliteProviders
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.queues import SqliteQueues
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.rows import job_from
 from holdfast.stores.sqlite.schedules import SqliteSchedules
-from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.submitting import submit
 from holdfast.stores.sqlite.times import instant, micros, micros_of
 from holdfast.stores.sqlite.within import Runs, lend

@@ -8,7 +8,7 @@ from holdfast.core.errors import KeyReused, VersionRefused
 from holdfast.core.jobs.idempotency import REUSED, Earlier, admit_version, misused, stand_in
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.ports.store import SubmissionRefusal
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.times import micros, micros_of
 from holdfast.stores.sqlite.within import Runs
 

@@ -9,7 +9,7 @@ from holdfast.core.jobs.job import MOST_SIGNALS
 from holdfast.ports import Promotion
 from holdfast.stores.rows import signal_meta
 from holdfast.stores.sqlite import leasing
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 
 
 def promote(connection: sqlite3.Connection, now: int, *, limit: int) -> Promotion:

@@ -15,14 +15,14 @@ from holdfast.core.errors import LetterNotFound
 from holdfast.ports.dead_letters import Seen
 from holdfast.stores.letter_rows import group_from, letter_from, marks, sources, step_from, step_rows
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from holdfast.stores.rows import unzipped
 
 
 class PostgresDeadLetters:
     """The `DeadLetterStore` port."""
 
-    def __init__(self, connections: Connections, sql: Statements) -> None:
+    def __init__(self, connections: Connections, sql: Queries) -> None:
         self._connections = connections
         self._sql = sql
 

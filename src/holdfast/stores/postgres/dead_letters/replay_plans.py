@@ -7,7 +7,7 @@ from holdfast.core.dead_letters.replay_plan import Plan, Standing
 from holdfast.core.errors import PlanStale
 from holdfast.ports.dead_letters import PlanRow
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.connections import Connection
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class PostgresReplayPlans:
     """The `ReplayPlanStore` port."""
 
-    def __init__(self, connections: Connections, sql: Statements) -> None:
+    def __init__(self, connections: Connections, sql: Queries) -> None:
         self._connections = connections
         self._sql = sql
 

@@ -20,7 +20,7 @@ from holdfast.stores.letter_rows import (
 )
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
 from holdfast.stores.postgres.dead_letters.purging import PostgresPurgeScan
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 from holdfast.stores.rows import unzipped
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ PARTS = ("letters", "jobs", "steps", "stages", "events", "signals", "keys", "ver
 class PostgresRetention:
     """The `RetentionStore` port."""
 
-    def __init__(self, connections: Connections, sql: Statements) -> None:
+    def __init__(self, connections: Connections, sql: Queries) -> None:
         self._connections = connections
         self._sql = sql
         self._finished_walk = PostgresPurgeScan(sql["purge_finished"], str(UUID(int=0)))

@@ -7,13 +7,13 @@ from typing import Any
 
 from holdfast.ports.dead_letters import TicketRow
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 
 
 class PostgresTickets:
     """The `TicketStore` port."""
 
-    def __init__(self, connections: Connections, sql: Statements) -> None:
+    def __init__(self, connections: Connections, sql: Queries) -> None:
         self._connections = connections
         self._sql = sql
 

@@ -22,9 +22,9 @@ from holdfast.stores.letter_rows import (
     step_rows,
 )
 from holdfast.stores.sqlite.dead_letters.replaying import note_steps
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.rows import with_instants
-from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.times import micros
 from holdfast.stores.sqlite.writer import Writer
 

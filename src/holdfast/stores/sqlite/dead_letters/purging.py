@@ -3,7 +3,7 @@
 import sqlite3
 from typing import Any
 
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 
 LOOKS = 10
 """The maximum number of rows read for each row that may be deleted."""

@@ -10,8 +10,8 @@ from holdfast.core.errors import PlanStale
 from holdfast.ports import Clock, Hint, HintKind
 from holdfast.ports.dead_letters import PlanRow
 from holdfast.stores.sqlite.dead_letters.replaying import bring_back, close_letters, note_steps
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.reader import Reader
-from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.writer import Writer
 
 

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.stores.sqlite.statements import SQL
+from holdfast.stores.sqlite.queries import SQL
 
 NO_DETAILS: Mapping[str, Any] = {}
 

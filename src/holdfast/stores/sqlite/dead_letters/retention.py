@@ -20,9 +20,9 @@ from holdfast.stores.letter_rows import (
     record_from,
 )
 from holdfast.stores.sqlite.dead_letters.purging import SqlitePurgeScan
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.rows import with_instants
-from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.times import micros
 from holdfast.stores.sqlite.writer import Writer
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from holdfast.ports import Clock
 from holdfast.ports.dead_letters import TicketRow
+from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.rows import with_instants
-from holdfast.stores.sqlite.statements import SQL
 from holdfast.stores.sqlite.times import micros, micros_of
 from holdfast.stores.sqlite.writer import Writer
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from django.core.management.base import BaseCommand, CommandParser
 
 from holdfast.cli import main
-from holdfast.contrib.django.face import project_holdfast
+from holdfast.contrib.django.django_holdfast import project_holdfast
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # Django has no types

@@ -10,6 +10,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.aio.coroutines import run_here
+from holdfast.app.current import ensure_going_on
+from holdfast.app.current_job import job_that_can_wait, require_job
+from holdfast.app.database import Database
+from holdfast.app.declarations import Declarations
+from holdfast.app.job_function import JobFunction
+from holdfast.app.job_handle import JobHandle
+from holdfast.app.portal import Portal
+from holdfast.app.running import running
 from holdfast.config import load_settings
 from holdfast.core.dead_letters.retention import Retention
 from holdfast.core.durations import Duration, duration
@@ -22,27 +30,19 @@ from holdfast.core.names import ensure_name
 from holdfast.core.redaction import Redactor
 from holdfast.core.strict_json import encode, ensure_storable
 from holdfast.core.within import kind_of
-from holdfast.engine.dead_letters.service import DeadLetterService
+from holdfast.engine.dead_letters.dead_letter_service import DeadLetterService
 from holdfast.engine.naming import name_and_queue
-from holdfast.engine.operations.access import StoreAccess, in_sync
 from holdfast.engine.operations.job_service import JobService
 from holdfast.engine.operations.queue_service import QueueService
 from holdfast.engine.operations.schedule_service import ScheduleService
-from holdfast.engine.providers.service import ProviderService
+from holdfast.engine.operations.store_access import StoreAccess, in_sync
+from holdfast.engine.providers.provider_service import ProviderService
 from holdfast.engine.registry import JobSpec
 from holdfast.engine.result_waiter import ResultWaiter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.engine.submitter import Submitter
 from holdfast.engine.worker.worker import Worker
-from holdfast.face.current import ensure_going_on
-from holdfast.face.database import Database
-from holdfast.face.declarations import Declarations
-from holdfast.face.handles import JobHandle
-from holdfast.face.jobs import JobFunction
-from holdfast.face.running import running
-from holdfast.face.sync import Portal
-from holdfast.face.waiting import job_that_can_wait, require_job
 from holdfast.ports import Codec, Logger, Metrics, SchemaState
 from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.wiring.assemble import assemble

@@ -30,7 +30,7 @@ from holdfast.core.strict_json import ensure_storable
 from holdfast.engine.dead_letters.archiver import Archiver
 from holdfast.engine.dead_letters.preflight import Preflight, read_jobs
 from holdfast.engine.dead_letters.restorer import Archived, ProgressCallback, Restorer
-from holdfast.engine.operations.access import OperatorService, StoreAccess, in_sync
+from holdfast.engine.operations.store_access import OperatorService, StoreAccess, in_sync
 from holdfast.engine.runtime import Runtime
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from holdfast.core.dead_letters.archive_format import ensure_name, ensure_size
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavailable
-from holdfast.ports.world import Executor
+from holdfast.ports.system import Executor
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from holdfast.core.providers.permission import live_trials
 from holdfast.core.providers.provider import ProviderSpec
 from holdfast.core.providers.provider_state import ProviderState
 from holdfast.core.strict_json import ensure_storable
-from holdfast.engine.operations.access import OperatorService, in_sync
+from holdfast.engine.operations.store_access import OperatorService, in_sync
 from holdfast.engine.providers.shared_state import HistoryEntry, Step, swap
 
 if TYPE_CHECKING:

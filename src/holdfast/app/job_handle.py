@@ -8,10 +8,10 @@ from holdfast.core.errors import JobCancelled, JobFailed
 from holdfast.core.failures.failure import ErrorClass, Failure
 from holdfast.core.jobs.job import End, Event, Job, Receipt
 from holdfast.core.jobs.states import Status
-from holdfast.engine.operations.access import in_sync
+from holdfast.engine.operations.store_access import in_sync
 
 if TYPE_CHECKING:
-    from holdfast.face.holdfast import Holdfast
+    from holdfast.app.holdfast import Holdfast
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.jobs.job import JobFilter
 from holdfast.core.jobs.states import Status
-from holdfast.stores.queries import Statements
+from holdfast.stores.queries import Queries
 
 FILTERS = "/* filters */"
 """Where the conditions go in `find_live`, `find_ended` and `find_purged`."""
@@ -46,7 +46,7 @@ def conditions(job_filter: JobFilter) -> list[Condition]:
 
 
 def find_statement(
-    sql: Statements, job_filter: JobFilter, bind: Callable[[str, Any], str], *, before: str, keys: str
+    sql: Queries, job_filter: JobFilter, bind: Callable[[str, Any], str], *, before: str, keys: str
 ) -> str:
     """Return the statement that finds the jobs that match *job_filter*, newest first.
 

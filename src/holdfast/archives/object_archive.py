@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from holdfast.core.dead_letters.archive_format import ensure_name, ensure_size
 from holdfast.core.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnavailable, ConfigError
-from holdfast.ports.world import Executor
+from holdfast.ports.system import Executor
 
 if TYPE_CHECKING:
     from obstore.store import S3Store

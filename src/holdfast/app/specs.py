@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_args, overload
 
+from holdfast.app.job_function import JobFunction, checked_deadline
+from holdfast.app.stage_function import StageFunction
 from holdfast.core.dead_letters.replay_plan import AutoReplay
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, PayloadInvalid
@@ -19,11 +21,9 @@ from holdfast.core.providers.limits import Limits, Rate
 from holdfast.core.providers.provider import ProviderSpec
 from holdfast.engine.registry import JobSpec, OnDeadline, Registry, StageSpec
 from holdfast.engine.signature import Signature
-from holdfast.face.jobs import JobFunction, checked_deadline
-from holdfast.face.stages import StageFunction
 
 if TYPE_CHECKING:
-    from holdfast.face.providers import Provider
+    from holdfast.app.provider import Provider
 
 P = ParamSpec("P")
 R = TypeVar("R")

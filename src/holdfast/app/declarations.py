@@ -6,16 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdfast.config import Settings
-from holdfast.core.dead_letters.replay_plan import AutoReplay
-from holdfast.core.durations import Duration
-from holdfast.core.errors import ConfigError
-from holdfast.core.failures.backoff import Backoff
-from holdfast.core.jobs.schedules import Missed, every
-from holdfast.core.providers.breaker import Breaker
-from holdfast.engine.options import Hook
-from holdfast.engine.registry import JobSpec, OnDeadline, Registry
-from holdfast.face.declaring import (
+from holdfast.app.job_function import JobFunction
+from holdfast.app.provider import Provider
+from holdfast.app.specs import (
     JobDecorator,
     ScheduleDecorator,
     StageDecorator,
@@ -26,9 +19,16 @@ from holdfast.face.declaring import (
     provider_spec,
     stage_spec,
 )
-from holdfast.face.jobs import JobFunction
-from holdfast.face.providers import Provider
-from holdfast.face.stages import StageFunction
+from holdfast.app.stage_function import StageFunction
+from holdfast.config import Settings
+from holdfast.core.dead_letters.replay_plan import AutoReplay
+from holdfast.core.durations import Duration
+from holdfast.core.errors import ConfigError
+from holdfast.core.failures.backoff import Backoff
+from holdfast.core.jobs.schedules import Missed, every
+from holdfast.core.providers.breaker import Breaker
+from holdfast.engine.options import Hook
+from holdfast.engine.registry import JobSpec, OnDeadline, Registry
 from holdfast.wiring.cron import cron
 
 P = ParamSpec("P")

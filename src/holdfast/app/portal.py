@@ -19,7 +19,7 @@ from holdfast.engine.execution.context import CURRENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from holdfast.face.holdfast import Holdfast
+    from holdfast.app.holdfast import Holdfast
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from holdfast.channels.webhook import Webhook
 from holdfast.core.dead_letters.ticket import Ticket
-from holdfast.ports.world import Clock
+from holdfast.ports.system import Clock
 
 
 @dataclass(frozen=True)

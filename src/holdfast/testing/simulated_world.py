@@ -12,20 +12,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from holdfast.app import Holdfast
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs.schedules import Schedule
 from holdfast.engine.result_waiter import ResultWaiter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.worker import Worker
-from holdfast.face import Holdfast
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.subscriptions import Subscriptions
 from holdfast.testing.archive import FleetingArchive, letters_here
 from holdfast.testing.database import FleetingFile, SharedStore
 from holdfast.testing.lending import Twin
 from holdfast.testing.processes import PROCESS, Process, ProcessLoop
-from holdfast.testing.world import AwaitedThreads, SeededDice, SeededIds, VirtualClock
+from holdfast.testing.seeded_system import AwaitedThreads, SeededDice, SeededIds, VirtualClock
 
 WAKING_HINTS = (HintKind.READY, HintKind.TAKEN, HintKind.CANCEL)
 """Hints after which something may be due at a time that maintenance does not know yet."""

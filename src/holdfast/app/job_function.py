@@ -10,17 +10,17 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.aio.coroutines import mark_async
+from holdfast.app.current import next_key, trace_here
+from holdfast.app.job_handle import JobHandle
 from holdfast.core.durations import LONGEST, Duration, duration, instant_in_utc
 from holdfast.core.errors import ConfigError, PayloadInvalid, SubmitError
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.core.names import LONGEST_NAME, is_name
 from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.registry import JobSpec
-from holdfast.face.current import next_key, trace_here
-from holdfast.face.handles import JobHandle
 
 if TYPE_CHECKING:
-    from holdfast.face.holdfast import Holdfast
+    from holdfast.app.holdfast import Holdfast
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,6 +1,6 @@
 """Checks the name of a queue, so that a typo is refused with the list of known queues."""
 
-from holdfast.face import Holdfast
+from holdfast.app import Holdfast
 
 
 async def ensure_known_queue(hold: Holdfast, name: str) -> None:

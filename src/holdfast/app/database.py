@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from holdfast.engine.operations.access import OperatorService, StoreAccess, in_sync
+from holdfast.engine.operations.store_access import OperatorService, StoreAccess, in_sync
 from holdfast.engine.runtime import Runtime
 from holdfast.ports import SchemaState
 from holdfast.wiring.assemble import is_postgres, schema_of_absent_file, sqlite_path
