@@ -5,10 +5,10 @@ from holdfast.core.dead_letters.letter import Cause, Group, Letter, LetterFilter
 from holdfast.core.dead_letters.replay_plan import PreflightCheck
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind
 from holdfast.engine.dead_letters.dead_letter_service import (
+    BulkResult,
+    DeadLetterDetails,
     DeadLetterService,
-    Dossier,
-    Moved,
-    Planned,
+    PlanResult,
     Progress,
 )
 from holdfast.engine.dead_letters.restorer import Archived
@@ -22,11 +22,12 @@ from holdfast.ports.queues import Depth, Pause
 
 __all__ = [
     "Archived",
+    "BulkResult",
     "Cause",
     "Database",
+    "DeadLetterDetails",
     "DeadLetterService",
     "Depth",
-    "Dossier",
     "Group",
     "JobDetails",
     "JobListing",
@@ -35,9 +36,8 @@ __all__ = [
     "LetterFilter",
     "LetterState",
     "LetterStep",
-    "Moved",
     "Pause",
-    "Planned",
+    "PlanResult",
     "PreflightCheck",
     "Progress",
     "ProviderEvent",

@@ -103,8 +103,8 @@ async def make_archiving_due(hold: Holdfast) -> None:
     """Make an archiver run due: the last one was `2 * EVERY` ago."""
     store = hold.runtime.store
     await store.schedules.begin([SCHEDULE])
-    now, marks = await store.schedules.marks([SCHEDULE])
-    assert await store.schedules.advance(SCHEDULE, marks[SCHEDULE], now - 2 * EVERY, [])
+    now, last_ticks = await store.schedules.last_ticks([SCHEDULE])
+    assert await store.schedules.advance(SCHEDULE, last_ticks[SCHEDULE], now - 2 * EVERY, [])
 
 
 async def soon(condition: Callable[[], Any], what: str, *, within: float = 60.0) -> None:

@@ -34,7 +34,7 @@ from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.telemetry.metric_catalog import COUNTERS, HISTOGRAMS, OUTCOMES, PROVIDER
 from holdfast.telemetry.metric_registry import Key, MetricRegistry
-from holdfast.wiring.system import SystemClock, SystemDice
+from holdfast.wiring.system import SystemClock, SystemRandom
 from tests.builders import a_failure, a_job
 from tests.contract import letters
 from tests.contract.conftest import Database, DatabaseClock, Logger
@@ -348,11 +348,13 @@ QUIET = StructuredLogger(level="CRITICAL")
 
 
 def store_retry() -> StoreRetry:
-    return StoreRetry(SystemClock(), SystemDice())
+    return StoreRetry(SystemClock(), SystemRandom())
 
 
 def maintenance(store: Store, metrics: Counting) -> Maintenance:
-    runtime = a_runtime(store=store, clock=SystemClock(), dice=SystemDice(), logger=QUIET, metrics=metrics)
+    runtime = a_runtime(
+        store=store, clock=SystemClock(), random=SystemRandom(), logger=QUIET, metrics=metrics
+    )
     return Maintenance(runtime, WorkerOptions(), lambda: None)
 
 

@@ -56,7 +56,7 @@ def review(hold: Holdfast, fetched: Service, service: Service) -> JobFunction[[i
 
 
 async def states(hold: Holdfast, token: str) -> dict[LetterState, int]:
-    return dict((await hold.dead_letters.progress(token)).standing.states)
+    return dict((await hold.dead_letters.progress(token)).counts.states)
 
 
 @pytest.mark.clause("OPS-2")
@@ -140,11 +140,11 @@ async def test_the_canary_goes_first_and_alone_and_the_others_follow_at_their_pa
         for gone in (2, 3):
             for _ in range(3):
                 await move_plans(hold)
-            assert (await hold.dead_letters.progress(token)).standing.replayed == gone
+            assert (await hold.dead_letters.progress(token)).counts.replayed == gone
             await clock.advance(timedelta(seconds=100))
         progress = await until_over(hold, clock, token)
 
-    assert (progress.plan.phase, progress.standing.states) == (Phase.DONE, {S.VERIFIED: 4})
+    assert (progress.plan.phase, progress.counts.states) == (Phase.DONE, {S.VERIFIED: 4})
 
 
 @pytest.mark.clause("OPS-2")
@@ -162,7 +162,7 @@ async def test_what_has_completed_can_be_closed_while_the_others_wait(
         progress = await until_over(hold, clock, token)
 
     assert (progress.plan.phase, progress.plan.why) == (Phase.DONE, "")
-    assert progress.standing.states == {S.VERIFIED: 3, S.CLOSED: 1}
+    assert progress.counts.states == {S.VERIFIED: 3, S.CLOSED: 1}
 
 
 @pytest.mark.clause("OPS-2")
@@ -177,7 +177,7 @@ async def test_a_canary_that_fails_in_the_same_place_stops_its_plan(
 
     assert progress.plan.phase is Phase.STOPPED
     assert progress.plan.why == "the canary failed in the same place as before"
-    assert progress.standing.states == {S.NEW: 2, S.VALIDATED: 3}
+    assert progress.counts.states == {S.NEW: 2, S.VALIDATED: 3}
     assert len(service.calls) - calls == 2 * 2
     assert [(await letter_of(hold, one)).repeated for one in ids] == [True, True, False, False, False]
     assert logger.lines("replay stopped")[-1]["reason"] == progress.plan.why

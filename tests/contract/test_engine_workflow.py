@@ -278,7 +278,7 @@ async def test_a_replay_may_be_the_trial_that_closes_a_breaker(
         service.error = None
         progress = await replayed(hold, clock, token)
 
-    assert progress.standing.states == {LetterState.VERIFIED: 4}
+    assert progress.counts.states == {LetterState.VERIFIED: 4}
     assert (await hold.providers.show("llm")).state in ("closed", "recovering")
 
 

@@ -383,12 +383,12 @@ async def test_a_plan_shows_the_states_of_its_letters(store: Store, clock: Datab
     await failed(store, claims[ids[1]], a_failure_at("shop:pay"))
     await failed(store, claims[ids[2]], a_failure_at("shop:send"))
     before = await clock.now()
-    now, standing = await store.replay_plans.standing(plan.token)
+    now, counts = await store.replay_plans.counts(plan.token)
 
-    assert dict(standing.states) == {LetterState.VERIFIED: 1, NEW: 2, REPLAYING: 1, VALIDATED: 1}
-    assert standing.repeated == 1
+    assert dict(counts.states) == {LetterState.VERIFIED: 1, NEW: 2, REPLAYING: 1, VALIDATED: 1}
+    assert counts.repeated == 1
     assert before.timestamp() <= now <= (await clock.now()).timestamp()
-    _, nothing = await store.replay_plans.standing("plan-9")
+    _, nothing = await store.replay_plans.counts("plan-9")
     assert (dict(nothing.states), nothing.repeated) == ({}, 0)
 
 

@@ -10,7 +10,7 @@ from holdfast.engine.worker.maintenance import BATCH, Maintenance
 from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.telemetry.metric_registry import MetricRegistry
-from holdfast.wiring.system import SystemClock, SystemDice
+from holdfast.wiring.system import SystemClock, SystemRandom
 from tests.builders import a_job
 from tests.contract.conftest import DatabaseClock
 from tests.contract.steps import LEASE, a_claim, submitted
@@ -21,7 +21,9 @@ SOON = timedelta(minutes=5)
 
 def maintenance_of(store: Store, metrics: MetricRegistry) -> Maintenance:
     quiet = StructuredLogger(level="CRITICAL")
-    runtime = a_runtime(store=store, clock=SystemClock(), dice=SystemDice(), logger=quiet, metrics=metrics)
+    runtime = a_runtime(
+        store=store, clock=SystemClock(), random=SystemRandom(), logger=quiet, metrics=metrics
+    )
     return Maintenance(runtime, WorkerOptions(), lambda: None)
 
 

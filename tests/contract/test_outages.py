@@ -21,7 +21,7 @@ from tests.runtimes import a_runtime
 
 
 class Steady:
-    """The steady clock of a process, and dice that always show the middle."""
+    """The steady clock of a process, and random numbers that are always in the middle."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0
@@ -32,7 +32,7 @@ class Steady:
     def monotonic(self) -> float:
         return self.seconds
 
-    def roll(self) -> float:
+    def random(self) -> float:
         return 0.5
 
 
@@ -62,7 +62,7 @@ class Scene:
         runtime = a_runtime(
             store=self._outage,
             clock=self._steady,
-            dice=self._steady,
+            random=self._steady,
             logger=StructuredLogger(),
             metrics=MetricRegistry(),
         )

@@ -17,10 +17,10 @@ EXPIRES = timedelta(minutes=1).total_seconds()
 CUSTOMERS = ProviderSpec("llm", key_limits=Limits(concurrency=2, rate=Rate.of("1/min")))
 
 
-class NoDice:
+class NoRandom:
     """The writer that lost tries again at once."""
 
-    def roll(self) -> float:
+    def random(self) -> float:
         return 0.0
 
 
@@ -114,7 +114,7 @@ async def test_a_limit_of_a_key_is_kept_by_workers_that_read_and_write_that_key_
             state, given = state.grant(CUSTOMERS, worker, LimitRequest({}, {key: 5}), now)
             return state, len(given), []
 
-        return (await swap(store, "llm", step, dice=NoDice(), keys=lambda _: [key])).answer
+        return (await swap(store, "llm", step, random=NoRandom(), keys=lambda _: [key])).answer
 
     assert [await grants(worker, key) for key in ("ann", "bob") for worker in "xy"] == [1, 0, 1, 0]
     assert await store.providers.names() == []
@@ -134,7 +134,7 @@ async def test_an_exchange_beside_a_hundred_thousand_keys_moves_its_own_key_and_
         after, grants = state.grant(CUSTOMERS, "worker", LimitRequest({}, {"ann": 1}), now)
         return after, len(grants), []
 
-    done = await swap(store, "llm", step, dice=NoDice(), keys=lambda _: ["ann"])
+    done = await swap(store, "llm", step, random=NoRandom(), keys=lambda _: ["ann"])
 
     assert (done.answer, set(done.read.state.keys)) == (1, {"ann"})
     assert await store.providers.names() == [], "nothing of it stands in the provider's row"

@@ -16,23 +16,23 @@ MINUTE = timedelta(minutes=1)
 
 
 async def test_a_schedule_begins_when_it_is_first_declared(store: Store, clock: DatabaseClock) -> None:
-    now, none = await store.schedules.marks(["hourly"])
+    now, none = await store.schedules.last_ticks(["hourly"])
     await store.schedules.begin(["hourly"])
-    _, marks = await store.schedules.marks(["hourly"])
+    _, last_ticks = await store.schedules.last_ticks(["hourly"])
     await clock.advance(MINUTE)
     await store.schedules.begin(["hourly", "daily"])
 
-    later, both = await store.schedules.marks(["hourly", "daily"])
+    later, both = await store.schedules.last_ticks(["hourly", "daily"])
 
     assert none == {}
-    assert abs(marks["hourly"] - now) < timedelta(seconds=5)
-    assert both["hourly"] == marks["hourly"]
+    assert abs(last_ticks["hourly"] - now) < timedelta(seconds=5)
+    assert both["hourly"] == last_ticks["hourly"]
     assert both["daily"] - both["hourly"] >= MINUTE
     assert later - now >= MINUTE
 
 
 async def test_a_store_gives_the_time_that_it_decides_by(store: Store, clock: DatabaseClock) -> None:
-    before, (asked, _) = await store.now(), await store.schedules.marks([])
+    before, (asked, _) = await store.now(), await store.schedules.last_ticks([])
     await clock.advance(MINUTE)
 
     after = await store.now()
@@ -43,8 +43,8 @@ async def test_a_store_gives_the_time_that_it_decides_by(store: Store, clock: Da
 
 async def test_of_many_workers_that_see_a_tick_one_submits_it(store: Store, other_store: Store) -> None:
     await store.schedules.begin(["hourly"])
-    _, marks = await store.schedules.marks(["hourly"])
-    old = marks["hourly"]
+    _, last_ticks = await store.schedules.last_ticks(["hourly"])
+    old = last_ticks["hourly"]
 
     moved = await asyncio.gather(
         *[
@@ -55,7 +55,7 @@ async def test_of_many_workers_that_see_a_tick_one_submits_it(store: Store, othe
 
     assert sorted(moved) == [False] * 9 + [True]
     assert len(await store.find(JobFilter(name="tick"))) == 1
-    assert (await store.schedules.marks(["hourly"]))[1]["hourly"] == old + MINUTE
+    assert (await store.schedules.last_ticks(["hourly"]))[1]["hourly"] == old + MINUTE
 
 
 async def test_a_recurring_job_runs_without_a_submission(hold: Holdfast) -> None:

@@ -16,7 +16,7 @@ import pytest
 from holdfast import Holdfast, Permanent, Retryable
 from holdfast.channels import TicketWebhook
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind
-from holdfast.core.failures.escalation import Follow
+from holdfast.core.failures.escalation import Escalation
 from holdfast.errors import ConfigError
 from tests.contract.conftest import Database, DatabaseClock, FakeClock, Logger
 from tests.contract.letters import A_MINUTE_LATER, failed, notify_tickets, opened
@@ -24,7 +24,9 @@ from tests.contract.letters import A_MINUTE_LATER, failed, notify_tickets, opene
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 LOOPBACK = ("127.0.0.0/8",)
 KEY = b"a secret of thirty-two characters"
-TICKET = Ticket("job-1:1", TicketKind.DEAD_LETTER, Follow.PAGE, "job grade failed", NOON, "job-1", "0123abcd")
+TICKET = Ticket(
+    "job-1:1", TicketKind.DEAD_LETTER, Escalation.PAGE, "job grade failed", NOON, "job-1", "0123abcd"
+)
 
 
 class Post(NamedTuple):

@@ -182,9 +182,9 @@ def test_before_the_first_worker_schedules_have_no_last_tick_and_no_file_is_made
 async def begun(url: str, *names: str) -> None:
     """Wait until a worker has begun these schedules."""
     async with Holdfast(url) as hold:
-        marks: dict[str, datetime] = {}
-        while len(marks) < len(names):
-            _, marks = await hold.runtime.store.schedules.marks(names)
+        last_ticks: dict[str, datetime] = {}
+        while len(last_ticks) < len(names):
+            _, last_ticks = await hold.runtime.store.schedules.last_ticks(names)
 
 
 async def test_looking_at_schedules_writes_nothing(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ LOOP: dict[str, tuple[Arguments, set[str]]] = {
     ),
     "stages": (lambda n: [crowds.LEASED.ids(n, n)], {"stages_pkey"}),
     "finish": (lambda n: [*held(n, "1"), None, None, None, ["completed"], "{}"], {"jobs_pkey"}),
-    "fates": (held, {"finished_pkey", "jobs_pkey"}),
+    "lease_outcomes": (held, {"finished_pkey", "jobs_pkey"}),
     "requeue": (lambda n: [*held(n, "5 s", 0, "retry", "{}"), None, None, None, [False] * n], {"jobs_pkey"}),
     "store_stages": (
         lambda n: [*held(n, "fetch", "#1", "done", 1, "", "1"), None, None, [""] * n],

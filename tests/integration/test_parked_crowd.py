@@ -201,7 +201,7 @@ async def sweep_until_it_rests(store: Store) -> int:
     runtime = a_runtime(
         store=store,
         clock=StillClock(NOW),
-        dice=Even(),
+        random=Even(),
         logger=StructuredLogger(),
         metrics=MetricRegistry(),
     )
@@ -213,9 +213,9 @@ async def sweep_until_it_rests(store: Store) -> int:
 
 
 class Even:
-    """Dice that always show the middle."""
+    """Random numbers that are always in the middle."""
 
-    def roll(self) -> float:
+    def random(self) -> float:
         return 0.5
 
 

@@ -302,7 +302,7 @@ async def test_taking_tickets_looks_at_none_that_is_put_off_and_sorts_what_is_ta
 
 LOOP = {
     "running_plans": (),
-    "standing": (TOKEN,),
+    "plan_counts": (TOKEN,),
     "letters_to_replay": (TOKEN, 9),
     "take_tickets": (9, "1 minute"),
     "groups_notified": (["a"], "1 hour"),

@@ -59,7 +59,7 @@ OF_ONE_JOB_OR_BATCH = {
     "signals",
     "stage_events",
     "stages",
-    "standing",
+    "plan_counts",
     "wake_parents",
 }
 """These put what belongs to one job, to one plan, or to the jobs of one batch, in order."""
@@ -273,7 +273,7 @@ LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
     "requeue_history": lambda n: rows(n, 5, 0, "retry", "{}"),
     "reset_attempts": lambda n: rows(n, *A_STAGE),
     "store_stages": lambda n: rows(n, *A_STAGE),
-    "fates": rows,
+    "lease_outcomes": rows,
     "overdue_among": rows,
     "finish": lambda n: rows(n, "completed", "1", None, None),
     "finish_overdue": lambda n: {**rows(n, "completed", "1", None, None), "timeout": "{}"},

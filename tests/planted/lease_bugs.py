@@ -202,7 +202,7 @@ BUGS = (
         "requeue-without-event",
         "The row says all there is to say.",
         ("JOB-11",),
-        (Sql("requeue_history", " ORDER BY place, part", " WHERE false ORDER BY place, part"),),
+        (Sql("requeue_history", " ORDER BY ordinal, part", " WHERE false ORDER BY ordinal, part"),),
     ),
     Bug(
         "reclaim-without-event",

@@ -14,7 +14,7 @@ from holdfast.core.dead_letters.archive_format import (
     pack,
 )
 from holdfast.core.dead_letters.letter import LetterFilter, LetterState
-from holdfast.core.dead_letters.replay_plan import Move, Phase, Plan, Standing, is_due, start
+from holdfast.core.dead_letters.replay_plan import Phase, Plan, PlanAdvance, PlanCounts, is_due, start
 from holdfast.core.errors import ArchiveUnavailable
 from holdfast.core.failures import message
 from holdfast.engine.dead_letters import archiver, auto_replayer, dead_letter_service, restorer
@@ -56,20 +56,20 @@ def _record_nothing(
 # Plans.
 
 
-def _start_anyway(plan: Plan, standing: Standing, now: float, **how: Any) -> Plan:
+def _start_anyway(plan: Plan, counts: PlanCounts, now: float, **how: Any) -> Plan:
     if plan.phase is not Phase.MADE:
-        return start(plan, standing, now, **how)
-    return start(plan, Standing({LetterState.VALIDATED: plan.letters}), now, **how)
+        return start(plan, counts, now, **how)
+    return start(plan, PlanCounts({LetterState.VALIDATED: plan.letters}), now, **how)
 
 
-def _skip_the_canary(plan: Plan, standing: Standing, now: float) -> Move:
-    return Move(replace(plan, phase=Phase.PACED, next_at=now))
+def _skip_the_canary(plan: Plan, counts: PlanCounts, now: float) -> PlanAdvance:
+    return PlanAdvance(replace(plan, phase=Phase.PACED, next_at=now))
 
 
-def _trust_the_canary(plan: Plan, standing: Standing, now: float) -> Move:
-    missing = min(plan.canary - standing.replayed, standing.count(LetterState.VALIDATED))
+def _trust_the_canary(plan: Plan, counts: PlanCounts, now: float) -> PlanAdvance:
+    missing = min(plan.canary - counts.replayed, counts.count(LetterState.VALIDATED))
     phase = plan.phase if missing > 0 else Phase.PACED
-    return Move(replace(plan, phase=phase, next_at=now), max(missing, 0))
+    return PlanAdvance(replace(plan, phase=phase, next_at=now), max(missing, 0))
 
 
 def _from_the_start(connection: sqlite3.Connection, job_ids: Sequence[str], now: int, **how: Any) -> Any:
@@ -92,7 +92,7 @@ async def _mark_then_notify(self: Any) -> float:
     await self._store.tickets.mark_notified([row.id for row in rows])
     for ticket in await self._render_tickets(rows):
         await self._notify(ticket)
-    return float(self._options.poll_interval.total_seconds() * (0.5 + self._dice.roll()))
+    return float(self._options.poll_interval.total_seconds() * (0.5 + self._random.random()))
 
 
 async def _ignore_its_answer(self: Any, hook: Any, ticket: Ticket) -> None:

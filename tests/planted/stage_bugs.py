@@ -15,7 +15,7 @@ from tests.planted.planting import Bug, Sql, Swap
 if TYPE_CHECKING:
     from holdfast.core.failures.backoff import RetryPolicy
     from holdfast.core.failures.failure import Failure
-    from holdfast.core.jobs.stages import StageKey
+    from holdfast.core.jobs.stages import CallHash, StageKey
     from holdfast.core.jobs.transitions import StageWrite
     from holdfast.engine.registry import StageSpec
 
@@ -29,10 +29,10 @@ def _remember_nothing(self: Any, stages: Any, signals: Any) -> None:
 
 
 async def _give_up_without_a_record(self: Any, now: Any, failure: Failure) -> StageFailed:
-    return StageFailed(str(now.place), failure)
+    return StageFailed(str(now.key), failure)
 
 
-async def _count_with_the_job(self: Any, stage: StageSpec, place: StageKey, mark: str) -> int:
+async def _count_with_the_job(self: Any, stage: StageSpec, stage_key: StageKey, hashed: CallHash) -> int:
     attempt: int = self._state.claim.attempt
     return attempt
 

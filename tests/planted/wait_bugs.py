@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TAKE_SIGNAL = Suspension._take_signal
 
 
-def _known_by_its_order(name: str, owner: str, mark: str) -> str | None:
+def _known_by_its_order(name: str, owner: str, fingerprint: str) -> str | None:
     running = CURRENT.get()
     return None if running is None else f"{current().key}:submit#{running.count(current().key)}"
 
@@ -31,7 +31,7 @@ class _Left(list[Any]):
         return
 
 
-async def _leave_the_signal(self: Any, place: StageKey, name: str, timeout: timedelta | None) -> StageRow:
+async def _leave_the_signal(self: Any, key: StageKey, name: str, timeout: timedelta | None) -> StageRow:
     """Take what no wait has stored so far."""
     taken = {
         json.loads(row.result or "{}").get("number")
@@ -39,12 +39,12 @@ async def _leave_the_signal(self: Any, place: StageKey, name: str, timeout: time
         if row.key.name == f"@signal {name}"
     }
     self._untaken_signals = _Left(signal for signal in self._untaken_signals if signal.number not in taken)
-    return await _TAKE_SIGNAL(self, place, name, timeout)
+    return await _TAKE_SIGNAL(self, key, name, timeout)
 
 
-async def _say_that_the_time_is_over(self: Any, place: StageKey, message: str) -> StageRow:
+async def _say_that_the_time_is_over(self: Any, key: StageKey, message: str) -> StageRow:
     failure = Failure.of(ErrorClass.TIMEOUT, message)
-    return StageRow(self._state.claim.id, place, StageStatus.FAILED, 1, "", TIMED_OUT, failure)
+    return StageRow(self._state.claim.id, key, StageStatus.FAILED, 1, "", TIMED_OUT, failure)
 
 
 BUGS = (

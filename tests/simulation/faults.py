@@ -29,7 +29,7 @@ class SeededFaults:
         self.calm = False
 
     def inject(self, process: Process, point: str, moment: Moment) -> InjectedFault | None:
-        """Roll the dice for one call."""
+        """Draw the fault of one call."""
         if self.calm:
             return None
         roll = self._chance.random() / (READS if point == "sqlite.read" else 1)

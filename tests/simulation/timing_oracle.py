@@ -26,11 +26,11 @@ EVERY = 11 * SECOND
 
 
 class Notices(NamedTuple):
-    """What is written down beside the jobs: ends that no waiting job has been notified of, queues paused since when, marks of schedules."""
+    """What is written down beside the jobs: ends that no waiting job has been notified of, queues paused since when, last_ticks of schedules."""
 
     unnotified: set[str]
     paused: Mapping[str, int]
-    marks: Mapping[str, int]
+    last_ticks: Mapping[str, int]
 
 
 class TimingOracle:
@@ -39,7 +39,7 @@ class TimingOracle:
     def __init__(self) -> None:
         self._unnotified: dict[str, int] = {}
         self._paused: Mapping[str, int] = {}
-        self._marks: Mapping[str, int] = {}
+        self._last_ticks: Mapping[str, int] = {}
         self.attentive: Callable[[int], bool] = lambda since: False
         """Whether some worker has run without a fault since some moment."""
         self.knows: Callable[[str, int], bool] = lambda worker, since: False
@@ -56,8 +56,8 @@ class TimingOracle:
             yield from self._deadline(new, commit)
         yield from self._ends(notices.unnotified, commit)
         ticks = sum(old is None and new.name == TICK for old, new in changes)
-        yield from self._ticks(notices.marks, ticks, commit)
-        self._paused, self._marks = notices.paused, notices.marks
+        yield from self._ticks(notices.last_ticks, ticks, commit)
+        self._paused, self._last_ticks = notices.paused, notices.last_ticks
 
     def _late(self, due: int, commit: Commit) -> bool:
         return commit.at - due > SOON and self.attentive(due - SETTLED)
@@ -87,9 +87,9 @@ class TimingOracle:
         if self.knows(commit.worker, commit.at - 2 * SETTLED):
             yield f"job {new.id} was claimed from a queue that has been paused for {(commit.at - since) / SECOND:.1f} s"
 
-    def _ticks(self, marks: Mapping[str, int], submitted: int, commit: Commit) -> Iterator[str]:
+    def _ticks(self, last_ticks: Mapping[str, int], submitted: int, commit: Commit) -> Iterator[str]:
         """As many jobs are submitted as there are ticks for the schedule to pass, in the same commit."""
-        before, after = self._marks.get(TICK), marks.get(TICK)
+        before, after = self._last_ticks.get(TICK), last_ticks.get(TICK)
         passed = 0 if before is None or after is None else after // EVERY - before // EVERY
         if passed != submitted:
             yield f"{submitted} jobs were submitted for {passed} ticks"

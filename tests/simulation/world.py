@@ -21,7 +21,7 @@ from holdfast.engine.runtime import Runtime
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.times import micros
 from holdfast.telemetry.metric_registry import MetricRegistry
-from holdfast.testing.seeded_system import Inline, SeededDice, SeededIds, VirtualClock
+from holdfast.testing.seeded_system import Inline, SeededIds, SeededRandom, VirtualClock
 from holdfast.testing.virtual_loop import VirtualLoop
 from tests.simulation.auditor import Auditor, Commit
 from tests.simulation.clocks import MachineClock
@@ -261,7 +261,7 @@ class World:
             redactor=redactor,
             letters=self._letters(process, given["hooks"]),
             clock=VirtualClock(self.loop, skew=skew),
-            dice=SeededDice(random.Random(self.chance.random())),
+            random=SeededRandom(random.Random(self.chance.random())),
             ids=SeededIds(partial(next, self._serial), worker=process.name),
             executor=executor("handler"),
             logger=TracingLogger(process, self.note),

@@ -705,27 +705,29 @@ def test_a_long_request_id_is_cut_after_it_was_redacted() -> None:
 
 def test_an_error_is_judged_without_a_look_at_its_words() -> None:
     def refused(_: str) -> str:
-        raise AssertionError("a judgement redacts nothing")
+        raise AssertionError("a classification without text redacts nothing")
 
-    judged = Classifier(redact=refused).judge(caused(RuntimeError("x" * 10_000), ConnectionRefusedError()))
+    classified = Classifier(redact=refused).classify_without_text(
+        caused(RuntimeError("x" * 10_000), ConnectionRefusedError())
+    )
 
-    assert judged.failure.error_class is ErrorClass.CONNECT_FAILED
-    assert (judged.failure.message, judged.without_text.message) == ("", "RuntimeError")
-    assert judged.is_long
+    assert classified.failure.error_class is ErrorClass.CONNECT_FAILED
+    assert (classified.failure.message, classified.without_text.message) == ("", "RuntimeError")
+    assert classified.is_long
 
 
 def test_a_failure_that_has_its_words_keeps_them() -> None:
     known = Failure.of(ErrorClass.BUG, "sold out")
 
-    judged = Classifier().judge(StageFailed("sell", known))
+    classified = Classifier().classify_without_text(StageFailed("sell", known))
 
-    assert judged.without_text == known
-    assert not judged.is_long
+    assert classified.without_text == known
+    assert not classified.is_long
 
 
 def test_short_words_are_not_long() -> None:
-    assert not Classifier().judge(ShopError("x" * 2_000)).is_long
-    assert Classifier().judge(ShopError("x" * 2_001)).is_long
+    assert not Classifier().classify_without_text(ShopError("x" * 2_000)).is_long
+    assert Classifier().classify_without_text(ShopError("x" * 2_001)).is_long
 
 
 def test_an_error_is_described_by_its_line_alone() -> None:

@@ -13,7 +13,7 @@ from holdfast import operations, types
 from holdfast.config import Settings
 from holdfast.core.dead_letters.letter import GRAPH, NEXT, LetterState, by_hand, mermaid
 from holdfast.core.dead_letters.ticket import TicketKind
-from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS
+from holdfast.core.failures.escalation import DEFAULT_ESCALATIONS, LEVELS
 from holdfast.core.secret_patterns import PATTERNS
 from tests.pages import DOCS, read, table, words
 
@@ -78,10 +78,10 @@ def test_the_table_of_what_follows_exhaustion_is_the_one_in_the_code() -> None:
     named = {kind: tuple(words(row[1])) for row in rows for kind in words(row[0])}
     [others] = [tuple(words(row[1])) for row in rows if row[0] == "all others"]
 
-    assert {kind.value: named.get(kind.value, others) for kind in DEFAULT_TABLE} == {
-        kind.value: tuple(word.value for word in words) for kind, words in DEFAULT_TABLE.items()
+    assert {kind.value: named.get(kind.value, others) for kind in DEFAULT_ESCALATIONS} == {
+        kind.value: tuple(word.value for word in words) for kind, words in DEFAULT_ESCALATIONS.items()
     }
-    assert set(named) <= {kind.value for kind in DEFAULT_TABLE}
+    assert set(named) <= {kind.value for kind in DEFAULT_ESCALATIONS}
 
 
 def test_every_level_and_every_kind_of_ticket_is_explained() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core.durations import duration
 from holdfast.core.failures import frames
-from holdfast.core.failures.frames import MOST_FRAMES, _literals, place, without_literals
+from holdfast.core.failures.frames import MOST_FRAMES, _literals, location, without_literals
 
 render = partial(frames.render, read_source=linecache.getlines)
 
@@ -87,8 +87,8 @@ def test_a_place_is_the_innermost_frame_of_the_application() -> None:
     def call() -> None:
         library("x")
 
-    assert place(caught(call)) == "tests.unit.test_frames:call"
-    assert place(caught(Filer().file)) == "tests.unit.test_frames:fail"
+    assert location(caught(call)) == "tests.unit.test_frames:call"
+    assert location(caught(Filer().file)) == "tests.unit.test_frames:fail"
 
 
 def test_a_place_names_a_method_with_its_class() -> None:
@@ -97,14 +97,14 @@ def test_a_place_names_a_method_with_its_class() -> None:
     assert first is not None
     first.tb_next = None
 
-    assert place(error) == "tests.unit.test_frames:Filer.file"
+    assert location(error) == "tests.unit.test_frames:Filer.file"
 
 
 def test_a_place_of_a_coroutine_is_found_behind_the_event_loop() -> None:
     async def wait() -> None:
         await asyncio.wait_for(asyncio.Event().wait(), 0)
 
-    assert place(caught(lambda: asyncio.run(wait()))) == "tests.unit.test_frames:wait"
+    assert location(caught(lambda: asyncio.run(wait()))) == "tests.unit.test_frames:wait"
 
 
 def an_installed_job() -> Callable[[], Any]:
@@ -118,7 +118,7 @@ def test_an_application_that_was_installed_is_known_by_the_first_frame_after_the
         defined("def act(): job()", file="a.py", module="holdfast.engine.execution.attempt", job=job)
     )
 
-    assert place(error) == "shop.jobs:act"
+    assert location(error) == "shop.jobs:act"
     assert render(error) == [
         "  … 1 frame of other libraries",
         "  shop/jobs.py:1 in act",
@@ -129,7 +129,7 @@ def test_an_application_that_was_installed_is_known_by_the_first_frame_after_the
 def test_what_a_library_met_and_handled_within_itself_is_not_taken_for_the_application() -> None:
     error = caught(an_installed_job())
 
-    assert place(error) == ""
+    assert location(error) == ""
     assert render(error) == ["  … 2 frames of other libraries"]
 
 
@@ -137,7 +137,7 @@ def test_an_error_that_was_never_raised_or_only_in_libraries_has_no_place() -> N
     error = caught(lambda: json.loads("{"))
     error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
 
-    assert place(LookupError()) == place(error) == ""
+    assert location(LookupError()) == location(error) == ""
 
 
 @pytest.mark.clause("DLQ-2")

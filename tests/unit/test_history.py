@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.jobs.history import StageMark, history
+from holdfast.core.jobs.history import StoredStage, history
 from holdfast.core.jobs.job import Event, EventKind, Job
 from holdfast.core.jobs.stages import StageKey, StageStatus
 from holdfast.core.jobs.states import Status
@@ -117,17 +117,17 @@ def test_an_accepted_late_result_completes_the_job_after_it_expired() -> None:
 
 
 def test_a_stage_is_shown_by_its_name_its_attempt_and_how_it_ended() -> None:
-    mark = StageMark(at(4), StageKey("fetch", "#2"), 5, StageStatus.FAILED)
+    stored = StoredStage(at(4), StageKey("fetch", "#2"), 5, StageStatus.FAILED)
 
-    [_, stage] = history(a_row(), [], [mark])
+    [_, stage] = history(a_row(), [], [stored])
 
     assert stage == Event(EventKind.STAGE, at(4), {"stage": "fetch[#2]", "attempt": 5, "status": "failed"})
 
 
 def test_a_stage_that_a_provider_computed_names_it() -> None:
-    mark = StageMark(at(4), StageKey("fetch", "#1"), 1, StageStatus.DONE, provider="llm")
+    stored = StoredStage(at(4), StageKey("fetch", "#1"), 1, StageStatus.DONE, provider="llm")
 
-    [_, stage] = history(a_row(), [], [mark])
+    [_, stage] = history(a_row(), [], [stored])
 
     assert stage.meta == {"stage": "fetch", "attempt": 1, "status": "done", "provider": "llm"}
 
@@ -135,7 +135,7 @@ def test_a_stage_that_a_provider_computed_names_it() -> None:
 def test_events_are_listed_in_the_order_in_which_they_were_written() -> None:
     row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=at(6))
     stored = [Event(EventKind.PROCESSING, at(2)), Event(EventKind.RETRY, at(5))]
-    stages = [StageMark(at(7), StageKey("b", "#1"), 1, StageStatus.DONE)]
+    stages = [StoredStage(at(7), StageKey("b", "#1"), 1, StageStatus.DONE)]
 
     events = history(row, stored, stages)
 
@@ -148,7 +148,7 @@ def kinds(events: list[Event]) -> str:
 
 def test_on_a_clock_that_stands_still_events_are_listed_in_the_order_of_a_life() -> None:
     row = replace(an_ended_row(Status.COMPLETED), leased_by="w1", last_attempt_at=NOON, finished_at=NOON)
-    stages = [StageMark(NOON, StageKey("fetch", "#1"), 1, StageStatus.DONE)]
+    stages = [StoredStage(NOON, StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
     events = history(row, [Event(EventKind.PROCESSING, NOON), Event(EventKind.RETRY, NOON)], stages)
 
@@ -167,7 +167,7 @@ def test_on_a_clock_that_stands_still_events_are_listed_in_the_order_of_a_life()
     ],
 )
 def test_stages_written_together_with_the_end_of_their_run_are_listed_before_it(end: EventKind) -> None:
-    stages = [StageMark(at(9), StageKey(name, "#1"), 1, StageStatus.DONE) for name in ("fetch", "llm")]
+    stages = [StoredStage(at(9), StageKey(name, "#1"), 1, StageStatus.DONE) for name in ("fetch", "llm")]
 
     events = history(a_row(), [Event(EventKind.PROCESSING, at(1)), Event(end, at(9))], stages)
 
@@ -176,7 +176,7 @@ def test_stages_written_together_with_the_end_of_their_run_are_listed_before_it(
 
 
 def test_a_stage_written_after_the_end_of_a_run_is_listed_after_it() -> None:
-    stages = [StageMark(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
+    stages = [StoredStage(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
     events = history(a_row(), [Event(EventKind.PROCESSING, at(1)), Event(EventKind.RETRY, at(8))], stages)
 
@@ -184,19 +184,19 @@ def test_a_stage_written_after_the_end_of_a_run_is_listed_after_it() -> None:
 
 
 def test_whatever_a_clock_says_a_job_was_queued_before_its_stages_ended() -> None:
-    stages = [StageMark(NOON, StageKey("fetch", "#1"), 1, StageStatus.DONE)]
+    stages = [StoredStage(NOON, StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
     assert kinds(history(a_row(), [], stages)) == "queued stage"
 
 
 def test_a_stage_is_listed_before_the_end_of_its_run_also_where_the_claim_was_not_recorded() -> None:
-    stages = [StageMark(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
+    stages = [StoredStage(at(9), StageKey("fetch", "#1"), 1, StageStatus.DONE)]
 
     assert kinds(history(a_row(), [Event(EventKind.RETRY, at(9))], stages)) == "queued stage retry"
 
 
-def a_mark(second: float, name: str, token: int, number: int) -> StageMark:
-    return StageMark(at(second), StageKey(name, "#1"), 1, StageStatus.DONE, None, token, number)
+def a_mark(second: float, name: str, token: int, number: int) -> StoredStage:
+    return StoredStage(at(second), StageKey(name, "#1"), 1, StageStatus.DONE, None, token, number)
 
 
 def test_a_clock_that_was_set_back_does_not_change_the_order() -> None:

@@ -66,12 +66,12 @@ def now() -> float:
 
 @dataclass
 class Chance:
-    """Dice that always fall high, and count how often they are asked."""
+    """Random numbers that are always high, counted."""
 
-    rolls: int = 0
+    drawn: int = 0
 
-    def roll(self) -> float:
-        self.rolls += 1
+    def random(self) -> float:
+        self.drawn += 1
         return 1.0
 
 
@@ -118,13 +118,13 @@ def as_store(shelf: Shelf) -> Store:
 def a_line(
     shelf: Shelf, spec: ProviderSpec = LLM, *, chance: Chance | None = None, worker: str = "worker"
 ) -> ProviderLink:
-    dice = chance or Chance()
-    store_retry = StoreRetry(VirtualClock(asyncio.get_running_loop()), dice)
+    random = chance or Chance()
+    store_retry = StoreRetry(VirtualClock(asyncio.get_running_loop()), random)
     exchange = LinkRuntime(
         store=as_store(shelf),
         worker=worker,
         store_retry=store_retry,
-        dice=dice,
+        random=random,
         logger=StructuredLogger(),
         metrics=MetricRegistry(),
         changed=lambda: None,
@@ -182,7 +182,7 @@ def test_no_worker_rests_while_the_store_answers() -> None:
 
     run(main())
 
-    assert chance.rolls == 0
+    assert chance.drawn == 0
 
 
 def counted(state: ProviderState, _now: float) -> tuple[ProviderState, None, Sequence[HistoryEntry]]:
@@ -194,7 +194,7 @@ def test_a_worker_that_loses_a_race_rests_longer_each_time_up_to_a_bound(refused
     shelf = Shelf(refuses=refused)
 
     async def main() -> int:
-        return (await swap(as_store(shelf), "llm", counted, dice=Chance())).lost
+        return (await swap(as_store(shelf), "llm", counted, random=Chance())).lost
 
     assert run(main()) == refused
     rests = [later - earlier for earlier, later in pairwise(shelf.asked_at)]

@@ -20,15 +20,15 @@ from holdfast.core.dead_letters.replay_plan import (
     PACE,
     AutoReplay,
     Facts,
-    Move,
     Phase,
     Plan,
+    PlanAdvance,
+    PlanCounts,
     PreflightCheck,
-    Standing,
     checks,
     is_due,
     is_in_time,
-    next_move,
+    next_advance,
     start,
     stop,
 )
@@ -59,7 +59,7 @@ PLANS = st.builds(
     why=st.text(),
 )
 STANDINGS = st.builds(
-    Standing, st.dictionaries(st.sampled_from(LetterState), st.integers(0, 20)), repeated=st.integers(0, 3)
+    PlanCounts, st.dictionaries(st.sampled_from(LetterState), st.integers(0, 20)), repeated=st.integers(0, 3)
 )
 
 
@@ -67,12 +67,12 @@ def a_plan(letters: int = 10, *, canary: int = 1, pace: float = PACE, version: s
     return Plan("p-1", "eve", MADE_AT, letters, code_version=version, canary=canary, pace=pace)
 
 
-def standing(*, repeated: int = 0, **counts: int) -> Standing:
-    return Standing({LetterState(state): count for state, count in counts.items()}, repeated)
+def counts(*, repeated: int = 0, **states: int) -> PlanCounts:
+    return PlanCounts({LetterState(state): count for state, count in states.items()}, repeated)
 
 
 def begun(plan: Plan) -> Plan:
-    return start(plan, standing(validated=plan.letters), MADE_AT, actor="ann", code_version=plan.code_version)
+    return start(plan, counts(validated=plan.letters), MADE_AT, actor="ann", code_version=plan.code_version)
 
 
 def sent(plan: Plan) -> Plan:
@@ -134,7 +134,7 @@ def test_a_canary_of_less_than_none_is_refused() -> None:
 def test_a_plan_begins_with_a_canary_if_others_can_follow_it(letters: int, canary: int, phase: Phase) -> None:
     plan = a_plan(letters, canary=canary)
 
-    running = start(plan, standing(validated=letters), MADE_AT + 5, actor="ann", code_version="1.4")
+    running = start(plan, counts(validated=letters), MADE_AT + 5, actor="ann", code_version="1.4")
 
     assert running == replace(plan, actor="ann", phase=phase, next_at=MADE_AT + 5)
     assert running.is_running
@@ -142,13 +142,13 @@ def test_a_plan_begins_with_a_canary_if_others_can_follow_it(letters: int, canar
 
 @given(PLANS.filter(lambda plan: plan.is_running), STANDINGS, INSTANTS, st.text())
 def test_said_again_while_it_runs_a_start_changes_nothing(
-    plan: Plan, stands: Standing, now: float, version: str
+    plan: Plan, stands: PlanCounts, now: float, version: str
 ) -> None:
     assert start(plan, stands, now, actor="ann", code_version=version) == plan
 
 
 def test_a_plan_is_good_for_an_hour() -> None:
-    plan, as_planned = a_plan(), standing(validated=10)
+    plan, as_planned = a_plan(), counts(validated=10)
 
     assert start(plan, as_planned, MADE_AT + GOOD_FOR, actor="ann", code_version="1.4").is_running
     with pytest.raises(PlanStale, match="plan p-1 was made more than an hour ago; plan again"):
@@ -165,14 +165,14 @@ def test_a_plan_is_good_for_an_hour() -> None:
 )
 def test_a_plan_made_by_other_code_is_stale(planned: str, now: str, reason: str) -> None:
     with pytest.raises(PlanStale, match=reason):
-        start(a_plan(version=planned), standing(validated=10), MADE_AT, actor="ann", code_version=now)
+        start(a_plan(version=planned), counts(validated=10), MADE_AT, actor="ann", code_version=now)
 
 
 @pytest.mark.clause("OPS-2")
 @pytest.mark.parametrize(
-    "stands", [standing(validated=9), standing(validated=9, replaying=1), standing(validated=9, new=1)]
+    "stands", [counts(validated=9), counts(validated=9, replaying=1), counts(validated=9, new=1)]
 )
-def test_a_plan_whose_letters_changed_is_stale(stands: Standing) -> None:
+def test_a_plan_whose_letters_changed_is_stale(stands: PlanCounts) -> None:
     with pytest.raises(PlanStale, match="1 of the 10 letters of plan p-1 changed since; plan again"):
         start(a_plan(), stands, MADE_AT, actor="ann", code_version="1.4")
 
@@ -181,9 +181,9 @@ def test_a_plan_that_has_ended_does_not_begin_again() -> None:
     done, stopped = replace(a_plan(), phase=Phase.DONE), stop(a_plan(), actor="bert", reason="lunch")
 
     with pytest.raises(PlanStale, match="plan p-1 is done; plan again for what is left"):
-        start(done, standing(validated=10), MADE_AT, actor="ann", code_version="1.4")
+        start(done, counts(validated=10), MADE_AT, actor="ann", code_version="1.4")
     with pytest.raises(PlanStale, match="plan p-1 was stopped: by bert: lunch; plan again for what is left"):
-        start(stopped, standing(validated=10), MADE_AT, actor="ann", code_version="1.4")
+        start(stopped, counts(validated=10), MADE_AT, actor="ann", code_version="1.4")
 
 
 # How it moves.
@@ -193,19 +193,19 @@ def test_a_plan_that_has_ended_does_not_begin_again() -> None:
 def test_a_canary_goes_alone_and_is_waited_for() -> None:
     plan = begun(a_plan(canary=2))
 
-    gone = next_move(plan, standing(validated=10), MADE_AT)
-    meanwhile = next_move(gone.plan, standing(validated=8, replaying=1, verified=1), MADE_AT + 60)
+    gone = next_advance(plan, counts(validated=10), MADE_AT)
+    meanwhile = next_advance(gone.plan, counts(validated=8, replaying=1, verified=1), MADE_AT + 60)
 
     assert gone.take == 2
-    assert meanwhile == Move(gone.plan)
+    assert meanwhile == PlanAdvance(gone.plan)
 
 
 @pytest.mark.clause("OPS-2")
 def test_the_others_follow_when_all_of_the_canary_has_completed() -> None:
-    plan, stands = sent(a_plan(canary=2)), standing(validated=8, verified=2)
+    plan, stands = sent(a_plan(canary=2)), counts(validated=8, verified=2)
 
-    let_go = next_move(plan, stands, MADE_AT + 60)
-    followed = next_move(let_go.plan, stands, MADE_AT + 60)
+    let_go = next_advance(plan, stands, MADE_AT + 60)
+    followed = next_advance(let_go.plan, stands, MADE_AT + 60)
 
     assert (let_go.plan.phase, let_go.take) == (Phase.PACED, 0)
     assert followed.take == 8
@@ -213,60 +213,58 @@ def test_the_others_follow_when_all_of_the_canary_has_completed() -> None:
 
 @pytest.mark.clause("OPS-2")
 def test_a_canary_that_was_closed_since_it_completed_stops_no_letter() -> None:
-    plan, stands = sent(a_plan(canary=2)), standing(validated=8, verified=1, closed=1)
+    plan, stands = sent(a_plan(canary=2)), counts(validated=8, verified=1, closed=1)
 
-    assert next_move(plan, stands, MADE_AT + 60).plan.phase is Phase.PACED
+    assert next_advance(plan, stands, MADE_AT + 60).plan.phase is Phase.PACED
 
 
 @pytest.mark.clause("OPS-2")
 @pytest.mark.parametrize(
     ("stands", "why"),
     [
-        (standing(validated=9, new=1), "the canary did not complete"),
-        (standing(validated=9, discarded=1), "the canary did not complete"),  # an operator cancelled its job
-        (standing(validated=9, new=1, repeated=1), "the canary failed in the same place as before"),
+        (counts(validated=9, new=1), "the canary did not complete"),
+        (counts(validated=9, discarded=1), "the canary did not complete"),  # an operator cancelled its job
+        (counts(validated=9, new=1, repeated=1), "the canary failed in the same place as before"),
     ],
 )
-def test_no_letter_follows_a_canary_that_did_not_complete(stands: Standing, why: str) -> None:
+def test_no_letter_follows_a_canary_that_did_not_complete(stands: PlanCounts, why: str) -> None:
     plan = sent(a_plan())
 
-    move = next_move(plan, stands, MADE_AT + 60)
+    advance = next_advance(plan, stands, MADE_AT + 60)
 
-    assert move == Move(replace(plan, phase=Phase.STOPPED, why=why))
+    assert advance == PlanAdvance(replace(plan, phase=Phase.STOPPED, why=why))
 
 
 def test_one_failure_in_a_canary_stops_the_plan_while_the_rest_of_it_is_in_flight() -> None:
     plan = sent(a_plan(canary=3))
 
-    move = next_move(plan, standing(validated=7, replaying=2, new=1), MADE_AT + 60)
+    advance = next_advance(plan, counts(validated=7, replaying=2, new=1), MADE_AT + 60)
 
-    assert (move.plan.phase, move.take) == (Phase.STOPPED, 0)
+    assert (advance.plan.phase, advance.take) == (Phase.STOPPED, 0)
 
 
-@pytest.mark.parametrize(
-    "stands", [standing(validated=8, new=1), standing(validated=9), standing(validated=8)]
-)
+@pytest.mark.parametrize("stands", [counts(validated=8, new=1), counts(validated=9), counts(validated=8)])
 def test_no_letter_takes_the_place_of_a_canary_that_an_operator_took_out_of_the_plan(
-    stands: Standing,
+    stands: PlanCounts,
 ) -> None:
     plan = sent(a_plan(canary=2))
 
-    move = next_move(plan, stands, MADE_AT + 60)
+    advance = next_advance(plan, stands, MADE_AT + 60)
 
-    assert (move.plan.phase, move.take) == (Phase.STOPPED, 0)
+    assert (advance.plan.phase, advance.take) == (Phase.STOPPED, 0)
 
 
 def test_a_canary_is_no_larger_than_what_is_left_to_send() -> None:
     plan = begun(a_plan(canary=5))
 
-    assert next_move(plan, standing(validated=3), MADE_AT).take == 3
+    assert next_advance(plan, counts(validated=3), MADE_AT).take == 3
 
 
 def test_a_plan_whose_letters_were_all_taken_out_by_hand_is_done() -> None:
     plan = begun(a_plan())
 
-    let_go = next_move(plan, standing(), MADE_AT)
-    ended = next_move(let_go.plan, standing(), MADE_AT)
+    let_go = next_advance(plan, counts(), MADE_AT)
+    ended = next_advance(let_go.plan, counts(), MADE_AT)
 
     assert (let_go.take, ended.take) == (0, 0)
     assert (ended.plan.phase, ended.plan.why) == (
@@ -276,7 +274,7 @@ def test_a_plan_whose_letters_were_all_taken_out_by_hand_is_done() -> None:
 
 
 def test_a_plan_of_no_letters_is_done_at_once() -> None:
-    ended = next_move(begun(a_plan(0)), standing(), MADE_AT)
+    ended = next_advance(begun(a_plan(0)), counts(), MADE_AT)
 
     assert (ended.plan.phase, ended.take) == (Phase.DONE, 0)
 
@@ -284,14 +282,14 @@ def test_a_plan_of_no_letters_is_done_at_once() -> None:
 def test_a_plan_is_done_when_the_last_job_has_ended_however_it_ended() -> None:
     plan = paced(a_plan())
 
-    assert next_move(plan, standing(verified=9, replaying=1), MADE_AT + 60) == Move(plan)
-    for stands in (standing(verified=9, new=1), standing(verified=4, closed=5, discarded=1)):
-        ended = next_move(plan, stands, MADE_AT + 60).plan
+    assert next_advance(plan, counts(verified=9, replaying=1), MADE_AT + 60) == PlanAdvance(plan)
+    for stands in (counts(verified=9, new=1), counts(verified=4, closed=5, discarded=1)):
+        ended = next_advance(plan, stands, MADE_AT + 60).plan
         assert (ended.phase, ended.why) == (Phase.DONE, "")
 
 
 def test_a_plan_that_letters_have_left_says_so_when_it_is_done() -> None:
-    ended = next_move(paced(a_plan()), standing(verified=7, closed=1), MADE_AT + 60).plan
+    ended = next_advance(paced(a_plan()), counts(verified=7, closed=1), MADE_AT + 60).plan
 
     assert (ended.phase, ended.why) == (Phase.DONE, "2 of its 10 letters were removed from it by other steps")
 
@@ -303,21 +301,21 @@ def test_a_plan_that_letters_have_left_says_so_when_it_is_done() -> None:
 def test_letters_go_by_handfuls_and_each_handful_waits_for_its_time(
     pace: float, take: int, pause: float
 ) -> None:
-    plan, stands = paced(a_plan(100, pace=pace)), standing(validated=100)
+    plan, stands = paced(a_plan(100, pace=pace)), counts(validated=100)
 
-    gone = next_move(plan, stands, MADE_AT)
+    gone = next_advance(plan, stands, MADE_AT)
     again = gone.plan.next_at
 
     assert gone.take == take
     assert again == pytest.approx(MADE_AT + pause)
-    assert next_move(gone.plan, stands, again - 0.001) == Move(gone.plan)
-    assert next_move(gone.plan, stands, again).take == take
+    assert next_advance(gone.plan, stands, again - 0.001) == PlanAdvance(gone.plan)
+    assert next_advance(gone.plan, stands, again).take == take
 
 
 def test_a_late_step_does_not_replay_more_for_the_time_without_steps() -> None:
     plan = paced(a_plan(100))
 
-    gone = next_move(plan, standing(validated=100), MADE_AT + 600)
+    gone = next_advance(plan, counts(validated=100), MADE_AT + 600)
 
     assert gone.take == 10
     assert gone.plan.next_at == MADE_AT + 601
@@ -325,20 +323,20 @@ def test_a_late_step_does_not_replay_more_for_the_time_without_steps() -> None:
 
 @given(PLANS, STANDINGS, INSTANTS)
 def test_whatever_is_read_no_more_goes_than_waits_and_nothing_for_a_plan_that_does_not_run(
-    plan: Plan, stands: Standing, now: float
+    plan: Plan, stands: PlanCounts, now: float
 ) -> None:
-    move = next_move(plan, stands, now)
+    advance = next_advance(plan, stands, now)
 
-    assert 0 <= move.take <= stands.count(VALIDATED)
-    assert plan.is_running or move == Move(plan)
-    assert move.take == 0 or move.plan.is_running
+    assert 0 <= advance.take <= stands.count(VALIDATED)
+    assert plan.is_running or advance == PlanAdvance(plan)
+    assert advance.take == 0 or advance.plan.is_running
 
 
 @given(PLANS, STANDINGS, INSTANTS)
-def test_what_was_decided_upon_is_never_undone(plan: Plan, stands: Standing, now: float) -> None:
+def test_what_was_decided_upon_is_never_undone(plan: Plan, stands: PlanCounts, now: float) -> None:
     order = list(Phase)
 
-    moved = next_move(plan, stands, now).plan
+    moved = next_advance(plan, stands, now).plan
 
     assert order.index(moved.phase) >= order.index(plan.phase)
     assert moved.sent >= plan.sent
@@ -369,7 +367,7 @@ def test_no_plan_is_begun_or_stopped_without_an_actor(phase: Phase) -> None:
     plan = replace(a_plan(), phase=phase)
 
     with pytest.raises(StepRefused, match="actor= must not be empty"):
-        start(plan, standing(validated=10), MADE_AT, actor=" ", code_version="1.4")
+        start(plan, counts(validated=10), MADE_AT, actor=" ", code_version="1.4")
     with pytest.raises(StepRefused, match="actor= must not be empty"):
         stop(plan, actor="")
 
@@ -389,8 +387,8 @@ class Replaying(RuleBasedStateMachine):
         self.has_canary = 0 < canary < letters
         self.plan = begun(a_plan(letters, canary=canary, pace=pace))
 
-    def stands(self) -> Standing:
-        return Standing(Counter(self.letters))
+    def stands(self) -> PlanCounts:
+        return PlanCounts(Counter(self.letters))
 
     @rule(seconds=st.floats(0, 3))
     def time_passes(self, seconds: float) -> None:
@@ -399,7 +397,7 @@ class Replaying(RuleBasedStateMachine):
     @rule()
     def a_worker_looks(self) -> None:
         before, stands = self.plan, self.stands()
-        self.plan, take = next_move(before, stands, self.now)
+        self.plan, take = next_advance(before, stands, self.now)
         for _ in range(take):
             self.letters[self.letters.index(VALIDATED)] = REPLAYING
         if before.phase is Phase.PACED and take:
@@ -407,7 +405,7 @@ class Replaying(RuleBasedStateMachine):
         if (before.phase, self.plan.phase) == (Phase.CANARY, Phase.PACED):
             self.the_canary_has_completed(stands)
 
-    def the_canary_has_completed(self, stands: Standing) -> None:
+    def the_canary_has_completed(self, stands: PlanCounts) -> None:
         assert stands.replayed == stands.count(VERIFIED)
         assert stands.count(VERIFIED) >= self.plan.canary or stands.count(VALIDATED) == 0
 

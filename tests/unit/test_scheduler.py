@@ -28,7 +28,7 @@ class SlowStore:
         self._seconds = seconds
         self.schedules = self
 
-    async def marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
+    async def last_ticks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
         return NOON, dict.fromkeys(names, NOON - timedelta(minutes=1))
 
     async def advance(self, *_: Any) -> bool:

@@ -36,13 +36,13 @@ def test_a_tick_that_was_made_up_for_does_not_come_again() -> None:
 def test_before_its_time_nothing_is_due() -> None:
     due = hourly().due(NOON, NOON + 59 * MINUTE)
 
-    assert (due.ticks, due.mark, due.upcoming) == ([], NOON, NOON + HOUR)
+    assert (due.ticks, due.last_tick, due.upcoming) == ([], NOON, NOON + HOUR)
 
 
 def test_on_its_very_instant_a_tick_is_due() -> None:
     due = hourly().due(NOON, NOON + HOUR)
 
-    assert (due.ticks, due.mark, due.upcoming) == ([NOON + HOUR], NOON + HOUR, NOON + 2 * HOUR)
+    assert (due.ticks, due.last_tick, due.upcoming) == ([NOON + HOUR], NOON + HOUR, NOON + 2 * HOUR)
 
 
 @pytest.mark.parametrize(("missed", "hours"), [("latest", [3]), ("all", [1, 2, 3]), ("skip", [])])
@@ -52,7 +52,7 @@ def test_ticks_that_no_worker_was_there_for_are_submitted_later_as_declared(
     due = hourly(missed).due(NOON, NOON + 3 * HOUR + 2 * GRACE)
 
     assert due.ticks == [NOON + number * HOUR for number in hours]
-    assert due.mark == NOON + 3 * HOUR
+    assert due.last_tick == NOON + 3 * HOUR
     assert due.upcoming == NOON + 4 * HOUR
 
 
@@ -65,10 +65,10 @@ def test_a_tick_that_is_only_a_little_late_is_not_skipped(late: timedelta) -> No
 
 @pytest.mark.parametrize(("missed", "submitted"), [("latest", 1), ("all", 2 * MOST + 7), ("skip", 0)])
 def test_a_long_absence_is_caught_up_with_in_parts(missed: Missed, submitted: int) -> None:
-    schedule, mark, now = hourly(missed), NOON, NOON + (2 * MOST + 7) * HOUR + 2 * GRACE
-    looks = [schedule.due(mark, now)]
+    schedule, last_tick, now = hourly(missed), NOON, NOON + (2 * MOST + 7) * HOUR + 2 * GRACE
+    looks = [schedule.due(last_tick, now)]
     while looks[-1].upcoming <= now:
-        looks.append(schedule.due(looks[-1].mark, now))
+        looks.append(schedule.due(looks[-1].last_tick, now))
 
     ticks = [tick for look in looks for tick in look.ticks]
 

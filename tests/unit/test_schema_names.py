@@ -35,17 +35,17 @@ def everything() -> dict[str, str]:
 
 
 def test_the_default_schema_leaves_every_statement_as_it_is_written() -> None:
-    assert all(Namespace().place(sql) == sql for sql in everything().values())
+    assert all(Namespace().qualify(sql) == sql for sql in everything().values())
 
 
 @pytest.mark.parametrize("name", everything())
 def test_nothing_of_the_default_schema_is_left_in_a_statement_for_another(name: str) -> None:
     written = without_comments(everything()[name])
 
-    placed = Namespace("billing").place(written)
+    qualified = Namespace("billing").qualify(written)
 
-    assert LEFT.findall(placed) == []
-    assert not set(LOCK_NUMBER.findall(written)) & set(LOCK_NUMBER.findall(placed))
+    assert LEFT.findall(qualified) == []
+    assert not set(LOCK_NUMBER.findall(written)) & set(LOCK_NUMBER.findall(qualified))
 
 
 def test_two_schemas_have_no_channel_and_no_lock_in_common() -> None:
@@ -53,7 +53,7 @@ def test_two_schemas_have_no_channel_and_no_lock_in_common() -> None:
 
     assert len({each.channel for each in names}) == len(names)
     assert len({each.apply_lock for each in names}) == len(names)
-    assert len({each.place("lock_xact(6041337, 2)") for each in names}) == len(names)
+    assert len({each.qualify("lock_xact(6041337, 2)") for each in names}) == len(names)
 
 
 @pytest.mark.parametrize("name", ["a", "order", "_x9", "b" * LONGEST])

@@ -13,7 +13,7 @@ from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from holdfast.engine.worker.settler import Settler
 from holdfast.ports.store import Settled
 from holdfast.telemetry.metric_registry import MetricRegistry
-from holdfast.wiring.system import SystemClock, SystemDice
+from holdfast.wiring.system import SystemClock, SystemRandom
 from tests.builders import a_stage
 from tests.runtimes import a_runtime
 
@@ -43,7 +43,7 @@ class Scene:
         logger = SimpleNamespace(verbose=False, warning=self._log, info=self._log, debug=self._log)
         runtime = a_runtime(
             store=self.store,
-            store_retry=StoreRetry(SystemClock(), SystemDice()),
+            store_retry=StoreRetry(SystemClock(), SystemRandom()),
             describe=str,
             logger=logger,
             metrics=MetricRegistry(),

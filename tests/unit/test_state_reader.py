@@ -10,7 +10,7 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.jobs.job import Claim
 from holdfast.engine.claiming.state_reader import FIRST_DELAY, LONGEST_DELAY, REMEMBERED, StateReader
 from holdfast.engine.store_retry import StoreRetry
-from holdfast.testing.seeded_system import SeededDice, VirtualClock
+from holdfast.testing.seeded_system import SeededRandom, VirtualClock
 from holdfast.testing.virtual_loop import VirtualLoop
 from tests.runtimes import a_runtime
 
@@ -53,7 +53,7 @@ class Scene:
         self.logger = Lines()
         runtime = a_runtime(
             store=store,
-            store_retry=StoreRetry(clock, SeededDice(Random(1))),
+            store_retry=StoreRetry(clock, SeededRandom(Random(1))),
             clock=clock,
             logger=self.logger,
             describe=str,

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core.dead_letters.letter import Letter
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind, of_letter
-from holdfast.core.failures.escalation import LEVELS, Follow, level_of
+from holdfast.core.failures.escalation import LEVELS, Escalation, level_of
 from holdfast.core.failures.failure import ErrorClass
 from tests.unit.dead_letters import JOB_ID, a_letter
 
@@ -20,7 +20,7 @@ def ticket_of(letter: Letter) -> Ticket:
 
 @pytest.mark.clause("RET-7")
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_ticket_is_as_loud_as_the_table_of_its_job_said_when_it_failed(level: Follow) -> None:
+def test_a_ticket_is_as_loud_as_the_table_of_its_job_said_when_it_failed(level: Escalation) -> None:
     letter = a_letter(error_class=ErrorClass.BUG, context={"level": level.value})
 
     assert ticket_of(letter).level is level
@@ -43,7 +43,7 @@ def test_an_escalated_letter_pages_whatever_the_table_says() -> None:
 
     ticket = ticket_of(letter)
 
-    assert (ticket.kind, ticket.level) == (TicketKind.ESCALATED, Follow.PAGE)
+    assert (ticket.kind, ticket.level) == (TicketKind.ESCALATED, Escalation.PAGE)
     assert ticket.title == "job grade failed again in the same way: no luck"
 
 
@@ -75,7 +75,9 @@ def test_a_ticket_goes_out_as_json_with_the_first_reason() -> None:
 
 
 def test_a_ticket_need_not_be_about_one_letter() -> None:
-    ticket = Ticket("t-2", TicketKind.MANY, Follow.ALERT, "101 jobs failed", RAISED, facts={"letters": 101})
+    ticket = Ticket(
+        "t-2", TicketKind.MANY, Escalation.ALERT, "101 jobs failed", RAISED, facts={"letters": 101}
+    )
 
     assert ticket.to_dict() == {
         "id": "t-2",

@@ -3,14 +3,14 @@
 from datetime import UTC, datetime, timedelta
 
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind
-from holdfast.core.failures.escalation import Follow
+from holdfast.core.failures.escalation import Escalation
 from holdfast.engine.dead_letters.ticket_notifier import HookDeliveries
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 def a_ticket(name: str, *, raised_at: datetime = NOON) -> Ticket:
-    return Ticket(name, TicketKind.DEAD_LETTER, Follow.REVIEW, "job grade failed", raised_at)
+    return Ticket(name, TicketKind.DEAD_LETTER, Escalation.REVIEW, "job grade failed", raised_at)
 
 
 def receives(_: Ticket) -> None: ...

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.engine.claiming.wake_ups import FORGET_AFTER, LONGEST, SHORTEST, WakeUps
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.postgres.notify import Sender
-from holdfast.testing.seeded_system import SeededDice
+from holdfast.testing.seeded_system import SeededRandom
 from holdfast.testing.virtual_loop import VirtualLoop
 
 
@@ -28,7 +28,7 @@ def watched(name: str = "me", *queues: str) -> tuple[WakeUps, list[float]]:
     looks: list[float] = []
     time = asyncio.get_running_loop().time
     wake_ups = WakeUps(
-        name, queues or ("mail",), lambda: looks.append(time()), dice=SeededDice(random.Random(1))
+        name, queues or ("mail",), lambda: looks.append(time()), random=SeededRandom(random.Random(1))
     )
     return wake_ups, looks
 
@@ -84,7 +84,7 @@ def test_one_of_twenty_idle_workers_looks_and_the_others_need_not() -> None:
 
         for number in range(20):
             name = f"w{number}"
-            fleet[name] = WakeUps(name, ["mail"], worker(name), dice=SeededDice(random.Random(number)))
+            fleet[name] = WakeUps(name, ["mail"], worker(name), random=SeededRandom(random.Random(number)))
         for _ in range(101):
             ready = 1
             for wake_ups in list(fleet.values()):

@@ -38,14 +38,14 @@ def current() -> Current:
         raise ConfigError("current() was asked outside a job; call it in a job's function or in its stages")
     claim, stage = running.claim, STAGE.get()
     attempt, provider = (claim.attempt, None) if stage is None else (stage.number, stage.provider)
-    key = _place(claim.id, claim.generation)
+    key = _key_here(claim.id, claim.generation)
     return Current(claim.id, attempt, claim.generation, key, running.time_left(), provider)
 
 
-def _place(job_id: str, generation: int) -> str:
+def _key_here(job_id: str, generation: int) -> str:
     """Return the key of the job, or of its stage, that the running code belongs to."""
     stage = STAGE.get()
-    parts = () if stage is None else stage.place
+    parts = () if stage is None else stage.key
     return ":".join([job_id, str(generation), *(quote(part, safe="#") for part in parts)])
 
 
@@ -70,18 +70,18 @@ def trace_here(tracer: Tracer | None) -> str | None:
     return here
 
 
-def next_key(name: str, owner: str, mark: str) -> str | None:
+def next_key(name: str, owner: str, fingerprint: str) -> str | None:
     """Return a key for the next submission inside a job, the same in every attempt; outside a job, `None`.
 
-    A submission is identified by its arguments, of which *mark* is the fingerprint, and only among equal ones by
+    A submission is identified by its arguments, whose *fingerprint* is given, and only among equal ones by
     their order: concurrent code may submit in another order the next time. A later generation that keeps its
     finished stages keeps its submissions, too.
     """
     running = CURRENT.get()
     if running is None:
         return None
-    place = _place(running.claim.id, running.origin)
-    return f"{place}:submit:{mark}#{running.count((place, name, owner, mark))}"
+    key = _key_here(running.claim.id, running.origin)
+    return f"{key}:submit:{fingerprint}#{running.count((key, name, owner, fingerprint))}"
 
 
 def ensure_going_on() -> None:

@@ -118,7 +118,7 @@ class Holdfast(Declarations):
         self.runtime = runtime
         self._submitter = Submitter(
             runtime.store,
-            StoreRetry(runtime.clock, runtime.dice),
+            StoreRetry(runtime.clock, runtime.random),
             logger=runtime.logger,
             metrics=runtime.metrics,
         )
@@ -157,7 +157,7 @@ class Holdfast(Declarations):
         return self.settings.database_url
 
     def _new_waiter(self) -> ResultWaiter:
-        return ResultWaiter(self.runtime.store, self.runtime.dice, poll=self.settings.worker_options.poll)
+        return ResultWaiter(self.runtime.store, self.runtime.random, poll=self.settings.worker_options.poll)
 
     def _job_function(self, spec: JobSpec) -> JobFunction[..., Any]:
         return JobFunction(self, spec)

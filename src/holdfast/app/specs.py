@@ -13,7 +13,7 @@ from holdfast.core.dead_letters.replay_plan import AutoReplay
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, PayloadInvalid
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
-from holdfast.core.failures.escalation import Table, table
+from holdfast.core.failures.escalation import EscalationTable, escalation_table
 from holdfast.core.jobs.schedules import Missed, Schedule, Ticks
 from holdfast.core.names import ensure_name
 from holdfast.core.providers.breaker import Breaker
@@ -162,9 +162,9 @@ def _deadline(length: Duration | None) -> timedelta | None:
         raise ConfigError(str(error)) from None
 
 
-def _exhaustion(given: Mapping[str, str | Iterable[str]] | None) -> Table:
+def _exhaustion(given: Mapping[str, str | Iterable[str]] | None) -> EscalationTable:
     try:
-        return table(given)
+        return escalation_table(given)
     except (ValueError, AttributeError, TypeError) as error:
         raise ConfigError(f"on_exhausted={given!r} is invalid: {error}") from None
 

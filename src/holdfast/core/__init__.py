@@ -1,1 +1,1 @@
-"""Values and decisions: no I/O, no clock, no chance."""
+"""Values and decisions: no I/O, no clock, no randomness."""

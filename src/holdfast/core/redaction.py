@@ -44,12 +44,10 @@ _HIDDEN = "\ue000"
 _TAG = re.compile(r"\[[a-z]{2,16}:[0-9a-f]{8}…\]")
 
 
-def _utf8(mark: str) -> str:
+def _utf8(prefix: str) -> str:
     """Match one character beyond ASCII whose bytes were escaped one by one."""
-    tail = mark + "[89abAB][0-9A-Fa-f]"
-    return (
-        f"{mark}[cCdD][0-9A-Fa-f]{tail}|{mark}[eE][0-9A-Fa-f](?:{tail}){{2}}|{mark}[fF][0-7](?:{tail}){{3}}"
-    )
+    tail = prefix + "[89abAB][0-9A-Fa-f]"
+    return f"{prefix}[cCdD][0-9A-Fa-f]{tail}|{prefix}[eE][0-9A-Fa-f](?:{tail}){{2}}|{prefix}[fF][0-7](?:{tail}){{3}}"
 
 
 _ESCAPE = re.compile(
@@ -105,8 +103,8 @@ class Redactor:
             if len(text) <= LONGEST:
                 return self._redacted(printable(text))
             last = _last_lines(text)
-            mark = f"\n[{len(text) - _HEAD - len(last):,} characters left out]\n"
-            return self.beginning(text, _HEAD) + mark + self._redacted(printable(last))
+            notice = f"\n[{len(text) - _HEAD - len(last):,} characters left out]\n"
+            return self.beginning(text, _HEAD) + notice + self._redacted(printable(last))
         except Exception:  # noqa: BLE001 - text that was not redacted is never returned, after any error
             return FAILED
 

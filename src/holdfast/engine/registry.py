@@ -8,7 +8,7 @@ from typing import Any, Literal
 from holdfast.core.dead_letters.replay_plan import AutoReplay
 from holdfast.core.errors import ConfigError
 from holdfast.core.failures.backoff import RetryPolicy
-from holdfast.core.failures.escalation import DEFAULT_TABLE, Table
+from holdfast.core.failures.escalation import DEFAULT_ESCALATIONS, EscalationTable
 from holdfast.core.jobs.crashes import FAILED_RUNS_PER_ATTEMPT, lost_too_often
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.schedules import Schedule
@@ -47,7 +47,7 @@ class JobSpec:
     timeout: timedelta | None = None
     deadline: timedelta | None = None
     on_deadline: OnDeadline = "cancel"
-    exhaustion: Table = field(default_factory=lambda: DEFAULT_TABLE)
+    exhaustion: EscalationTable = field(default_factory=lambda: DEFAULT_ESCALATIONS)
     """What follows, per error class, when it has no attempt left."""
     auto_replay: AutoReplay | None = None
     max_failed_runs: int | None = None

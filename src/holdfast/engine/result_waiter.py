@@ -4,15 +4,15 @@ import asyncio
 from datetime import timedelta
 
 from holdfast.core.errors import ResultTimeout, StoreUnavailable
-from holdfast.ports import Dice, Hint, HintKind, Store
+from holdfast.ports import Hint, HintKind, Random, Store
 
 
 class ResultWaiter:
     """Wakes the callers that wait for a job: at once by a hint, else by one poll for all of them."""
 
-    def __init__(self, store: Store, dice: Dice, *, poll: timedelta) -> None:
+    def __init__(self, store: Store, random: Random, *, poll: timedelta) -> None:
         self._store = store
-        self._dice = dice
+        self._random = random
         self._poll = poll
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._poll_due = asyncio.Event()
@@ -81,7 +81,7 @@ class ResultWaiter:
 
     async def _rest(self) -> None:
         """Wait for a new caller or for the next poll; without callers there is no poll."""
-        pause = self._poll.total_seconds() * (0.5 + self._dice.roll()) if self._waiting else None
+        pause = self._poll.total_seconds() * (0.5 + self._random.random()) if self._waiting else None
         try:
             async with asyncio.timeout(pause):
                 await self._poll_due.wait()

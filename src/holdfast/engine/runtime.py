@@ -10,7 +10,7 @@ from holdfast.core.strict_json import fingerprint
 from holdfast.engine.options import LetterOptions
 from holdfast.engine.registry import Registry
 from holdfast.engine.store_retry import StoreRetry
-from holdfast.ports import Clock, Dice, Executor, Ids, Logger, Metrics, Store, Tracer, Watchdog
+from holdfast.ports import Clock, Executor, Ids, Logger, Metrics, Random, Store, Tracer, Watchdog
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Runtime:
     registry: Registry
     classifier: Classifier
     clock: Clock
-    dice: Dice
+    random: Random
     ids: Ids
     executor: Executor
     logger: Logger
@@ -40,8 +40,8 @@ class Runtime:
 
     @property
     def store_retry(self) -> StoreRetry:
-        """Retries calls while the store is unavailable, by this clock and these dice."""
-        return StoreRetry(self.clock, self.dice)
+        """Retries calls while the store is unavailable, by this clock and this source of random numbers."""
+        return StoreRetry(self.clock, self.random)
 
     def describe(self, error: BaseException) -> str:
         """Return the message of an error, with secrets redacted."""

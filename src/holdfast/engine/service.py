@@ -86,7 +86,7 @@ class Service(ABC):
 
     def _jittered(self, seconds: float) -> float:
         """Return *seconds*, more or less: workers that started together do not run together."""
-        return seconds * (0.5 + self._runtime.dice.roll())
+        return seconds * (0.5 + self._runtime.random.random())
 
 
 class OptionalService(Service):

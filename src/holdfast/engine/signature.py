@@ -150,8 +150,8 @@ class Signature:
 
     def _refused(self, error: ValidationError, what: str) -> PayloadInvalid:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        return PayloadInvalid(f"{self.what}: {what} {place}: {first['msg']}".replace(" : ", ": "))
+        location = ".".join(str(part) for part in first["loc"])
+        return PayloadInvalid(f"{self.what}: {what} {location}: {first['msg']}".replace(" : ", ": "))
 
 
 class _Codec:

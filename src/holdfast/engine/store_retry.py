@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from holdfast.core.errors import StoreReadOnly, StoreUnavailable
-from holdfast.ports import Clock, Dice
+from holdfast.ports import Clock, Random
 
 T = TypeVar("T")
 
@@ -17,14 +17,14 @@ LONGEST_PAUSE = 2.0
 class StoreRetry:
     """Retries while the store is unavailable, with growing pauses and jitter."""
 
-    def __init__(self, clock: Clock, dice: Dice) -> None:
+    def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
-        self._dice = dice
+        self._random = random
 
     def pause(self, tries: int) -> float:
         """Return the seconds to wait after *tries* failed tries."""
         longest: float = min(FIRST_PAUSE * 2.0 ** min(tries, 10), LONGEST_PAUSE)
-        return longest * (0.5 + self._dice.roll())
+        return longest * (0.5 + self._random.random())
 
     async def call(self, operation: Callable[[int], Awaitable[T]], *, within: timedelta | None = None) -> T:
         """Call *operation* with the number of earlier tries, until the store answers; return its result.

@@ -1,4 +1,4 @@
-"""What the engine requires from its environment: the store, the archive, time, chance, logs, metrics and traces."""
+"""What the engine requires from its environment: the store, the archive, time, randomness, logs, metrics and traces."""
 
 from holdfast.ports.archive import Archive, Encrypter
 from holdfast.ports.codec import Codec
@@ -7,7 +7,7 @@ from holdfast.ports.metrics import Metrics
 from holdfast.ports.queues import Depth
 from holdfast.ports.schema import SchemaState
 from holdfast.ports.store import Hint, HintKind, LeaseExtender, Promotion, Store
-from holdfast.ports.system import Clock, Dice, Executor, Ids, Watchdog
+from holdfast.ports.system import Clock, Executor, Ids, Random, Watchdog
 from holdfast.ports.tracing import Span, Tracer
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Clock",
     "Codec",
     "Depth",
-    "Dice",
     "Encrypter",
     "Executor",
     "Hint",
@@ -25,6 +24,7 @@ __all__ = [
     "Logger",
     "Metrics",
     "Promotion",
+    "Random",
     "SchemaState",
     "Span",
     "Store",

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.dead_letters.letter import Group, Letter, LetterFilter, LetterStep, Step
-from holdfast.core.dead_letters.replay_plan import Plan, Standing
+from holdfast.core.dead_letters.replay_plan import Plan, PlanCounts
 
 Seen = tuple[str, int]
 """A letter as a caller has read it: its job's id, and its version."""
@@ -92,8 +92,8 @@ class ReplayPlanStore(Protocol):
         """List the plans that have begun and not ended."""
         ...
 
-    async def standing(self, token: str) -> tuple[float, Standing]:
-        """Return the store's time in seconds, and how the letters of a plan stand."""
+    async def counts(self, token: str) -> tuple[float, PlanCounts]:
+        """Return the store's time in seconds, and how many letters of a plan are in each state."""
         ...
 
     async def advance(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:

@@ -10,7 +10,7 @@ from holdfast.core.jobs.job import Submission
 class ScheduleStore(Protocol):
     """The operations of a store on schedules."""
 
-    async def marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
+    async def last_ticks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
         """Return the store's time, and how far each schedule has come that has begun."""
         ...
 

@@ -1,7 +1,7 @@
-"""Time, chance, names and threads: everything that would make two runs differ.
+"""Time, randomness, ids and threads: everything that would make two runs differ.
 
 All of it is passed in, so that a test can run the whole engine on a simulated
-clock with loaded dice.
+clock with seeded random numbers.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,10 +23,10 @@ class Clock(Protocol):
         ...
 
 
-class Dice(Protocol):
-    """A source of chance."""
+class Random(Protocol):
+    """A source of random numbers."""
 
-    def roll(self) -> float:
+    def random(self) -> float:
         """Return a number from 0 up to, not including, 1."""
         ...
 

@@ -112,7 +112,7 @@ def _reported_error(error: Mapping[str, object], text: bytes, response: httpx.Re
     number = error.get("code")
     status = number if isinstance(number, int) and 400 <= number <= 599 else None
     reported = status_error(response, text[:_MAX_ERROR_BYTES], status=status)
-    if Classifier().judge(reported).failure.error_class is not ErrorClass.UNKNOWN:
+    if Classifier().classify_without_text(reported).failure.error_class is not ErrorClass.UNKNOWN:
         return reported
     return BadResponse(f"{summary(response)} with an unknown error in the body")
 

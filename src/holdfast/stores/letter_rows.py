@@ -97,7 +97,7 @@ def step_rows(steps: Sequence[Step]) -> list[tuple[str, str, str, str]]:
     return [(step.to.value, step.actor, step.reason, json.dumps(step.recorded())) for step in steps]
 
 
-class Marks(NamedTuple):
+class LetterUpdate(NamedTuple):
     """What *steps* together write to a letter; a column that is `None` does not change, except the plan."""
 
     state: str
@@ -108,9 +108,9 @@ class Marks(NamedTuple):
     plan: str | None
 
 
-def marks(steps: Sequence[Step]) -> Marks:
+def letter_update(steps: Sequence[Step]) -> LetterUpdate:
     """Combine what *steps* write to a letter: the last value counts, and only the last step keeps it in a plan."""
-    return Marks(
+    return LetterUpdate(
         state=steps[-1].to.value,
         cause=_last(step.cause for step in steps),
         evidence=_last(step.evidence for step in steps),

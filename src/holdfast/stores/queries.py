@@ -17,16 +17,16 @@ COLUMN_LISTS = {
 
 
 class Queries:
-    """The queries of one store, read once and rewritten by *place* for the schema of its tables.
+    """The queries of one store, read once and rewritten by *qualify* for the schema of its tables.
 
     >>> Queries("holdfast.stores.postgres")["claim"].startswith("--")
     True
     """
 
-    def __init__(self, package: str, place: Callable[[str], str] = str) -> None:
+    def __init__(self, package: str, qualify: Callable[[str], str] = str) -> None:
         folders = resources.files(package).joinpath("sql").iterdir()
         self._texts = {
-            file.name[:-4]: place(_with_columns(file.read_text()))
+            file.name[:-4]: qualify(_with_columns(file.read_text()))
             for folder in folders
             for file in _sql_files(folder)
         }

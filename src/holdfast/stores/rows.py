@@ -163,7 +163,7 @@ def refused(batch: Sequence[Transition], applied: Collection[Lease], late: Colle
     ]
 
 
-def fates(rows: Iterable[Any]) -> dict[Lease, Settled]:
+def lease_outcomes(rows: Iterable[Any]) -> dict[Lease, Settled]:
     """Read why nothing was written under leases: the deadline ended them, or has not come yet."""
     return {(row[0], row[1]): Settled.OVER if row[2] else Settled.EARLY for row in rows}
 

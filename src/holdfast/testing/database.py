@@ -126,8 +126,10 @@ class SharedStore(SqliteStore):
         schedules = self._schedules()
         if not schedules:
             return None
-        now, marks = await self.schedules.marks([schedule.name for schedule in schedules])
-        ticks = [next(each.ticks(marks[each.name])) if each.name in marks else now for each in schedules]
+        now, last_ticks = await self.schedules.last_ticks([schedule.name for schedule in schedules])
+        ticks = [
+            next(each.ticks(last_ticks[each.name])) if each.name in last_ticks else now for each in schedules
+        ]
         return max((min(ticks) - now).total_seconds(), 0.0)
 
     async def _anything_runs(self) -> bool:

@@ -31,7 +31,7 @@ from holdfast.testing.archive import FleetingArchive, letters_here
 from holdfast.testing.callers_thread import PlainFunctions
 from holdfast.testing.database import FleetingFile
 from holdfast.testing.lending import Twin, lent
-from holdfast.testing.seeded_system import SeededDice
+from holdfast.testing.seeded_system import SeededRandom
 from holdfast.wiring.system import SystemClock
 
 NAME = "inline"
@@ -59,7 +59,7 @@ def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Jo
             hold.runtime,
             store=SqliteStore(str(Path(folder) / "jobs.db"), clock=clock, writing=file, reading=file),
             clock=clock,
-            dice=SeededDice(random.Random(0)),
+            random=SeededRandom(random.Random(0)),
             executor=functions,
             watchdog=None,
             development=False,
@@ -187,8 +187,8 @@ class _Inliner:
             return None
         names = [schedule.name for schedule in schedules]
         await self._store.schedules.begin(names)
-        now, marks = await self._store.schedules.marks(names)
-        return max(min(next(each.ticks(marks[each.name])) for each in schedules) - now, timedelta(0))
+        now, last_ticks = await self._store.schedules.last_ticks(names)
+        return max(min(next(each.ticks(last_ticks[each.name])) for each in schedules) - now, timedelta(0))
 
     async def _attempt(self, claim: Claim) -> None:
         """Run one attempt and write its outcome, as a worker does."""
@@ -220,7 +220,7 @@ class _Inliner:
             settler=settler,
             unrunnable=Unrunnable(NAME, self._clock, self._runtime.logger),
             failures=FailureTexts(self._runtime.classifier),
-            dice=self._runtime.dice,
+            random=self._runtime.random,
             executor=thread or self._functions,
             logger=self._runtime.logger,
             store=self._store,

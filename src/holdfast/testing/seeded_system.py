@@ -30,13 +30,13 @@ class VirtualClock:
         return self._loop.time()
 
 
-class SeededDice:
+class SeededRandom:
     """Reproducible random numbers."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
-    def roll(self) -> float:
+    def random(self) -> float:
         return self._chance.random()
 
 

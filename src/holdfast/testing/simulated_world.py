@@ -25,7 +25,7 @@ from holdfast.testing.archive import FleetingArchive, letters_here
 from holdfast.testing.database import FleetingFile, SharedStore
 from holdfast.testing.lending import Twin
 from holdfast.testing.processes import PROCESS, Process, ProcessLoop
-from holdfast.testing.seeded_system import AwaitedThreads, SeededDice, SeededIds, VirtualClock
+from holdfast.testing.seeded_system import AwaitedThreads, SeededIds, SeededRandom, VirtualClock
 
 WAKING_HINTS = (HintKind.READY, HintKind.TAKEN, HintKind.CANCEL)
 """Hints after which something may be due at a time that maintenance does not know yet."""
@@ -78,7 +78,7 @@ class SimulatedWorld:
             ),
             letters=letters_here(self.original.runtime.letters, self._archive),
             clock=self.clock,
-            dice=SeededDice(self._chance),
+            random=SeededRandom(self._chance),
             ids=SeededIds(partial(next, self._jobs), worker=f"simulated:{next(self._workers)}:w"),
             executor=AwaitedThreads(self.loop),
             watchdog=None,
@@ -182,7 +182,7 @@ class _ProcessTwin(Twin):
         super().__init__(world.original, world.runtime())
 
     def _new_waiter(self) -> ResultWaiter:
-        return _HintedWaiter(self.runtime.store, self.runtime.dice, poll=self.settings.worker_options.poll)
+        return _HintedWaiter(self.runtime.store, self.runtime.random, poll=self.settings.worker_options.poll)
 
 
 class _HintedWaiter(ResultWaiter):

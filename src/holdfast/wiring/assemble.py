@@ -26,7 +26,7 @@ from holdfast.stores.encoded_store import EncodedStore
 from holdfast.telemetry.logs import StructuredLogger, bind_job
 from holdfast.telemetry.metric_registry import MetricRegistry
 from holdfast.telemetry.tracing import OpenTelemetry
-from holdfast.wiring.system import SystemClock, SystemDice, SystemIds
+from holdfast.wiring.system import SystemClock, SystemIds, SystemRandom
 from holdfast.wiring.threads import Threads, ThreadWatchdog
 
 POSTGRES = ("postgresql", "postgres")
@@ -59,7 +59,7 @@ def assemble(
             settings, retention, _with_webhook(settings, [] if hooks is None else hooks, clock), executor
         ),
         clock=clock,
-        dice=SystemDice(),
+        random=SystemRandom(),
         ids=SystemIds(),
         executor=executor,
         logger=logger or StructuredLogger(level=settings.log_level, as_json=settings.log_format == "json"),

@@ -16,13 +16,13 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
 
-class SystemDice:
+class SystemRandom:
     """Random numbers of the interpreter."""
 
     def __init__(self) -> None:
         self._random = random.Random()  # noqa: S311 - spreads retries over time, keeps no secret
 
-    def roll(self) -> float:
+    def random(self) -> float:
         return self._random.random()
 
 

@@ -20,7 +20,7 @@ from holdfast.cli.views.progress import ReportProgress, progress_reporter
 from holdfast.cli.views.table import Column, Fit, show_table
 from holdfast.core.dead_letters.letter import LetterFilter
 from holdfast.core.errors import ConfigError
-from holdfast.engine.dead_letters.dead_letter_service import DeadLetterService, Moved
+from holdfast.engine.dead_letters.dead_letter_service import BulkResult, DeadLetterService
 from holdfast.engine.dead_letters.restorer import Archived
 
 MANY = 501
@@ -118,7 +118,9 @@ def restore(
     _report_restored(moved, letter_filter, "would be restored" if dry_run else "restored", as_json=as_json)
 
 
-async def _restore(dead_letters: DeadLetterService, letter_filter: LetterFilter, *, dry_run: bool) -> Moved:
+async def _restore(
+    dead_letters: DeadLetterService, letter_filter: LetterFilter, *, dry_run: bool
+) -> BulkResult:
     """Restore letters, and report progress if there are many."""
     with ExitStack() as stack:
         reporter: list[ReportProgress] = []
@@ -131,7 +133,7 @@ async def _restore(dead_letters: DeadLetterService, letter_filter: LetterFilter,
         return await dead_letters.restore(letter_filter, dry_run=dry_run, on_progress=report_progress)
 
 
-def _report_restored(moved: Moved, letter_filter: LetterFilter, what: str, *, as_json: bool) -> None:
+def _report_restored(moved: BulkResult, letter_filter: LetterFilter, what: str, *, as_json: bool) -> None:
     """Print the result for each letter given by id; for a filter, print the count."""
     outcomes = {job_id: ItemResult(job_id, done=True, detail=what) for job_id in moved.done} | {
         job_id: ItemResult(job_id, done=False, detail=why) for job_id, why in moved.refused.items()

@@ -28,7 +28,7 @@ from holdfast.cli.views.progress import progress_reporter
 from holdfast.core.dead_letters.letter import OPEN, Cause, Letter, LetterFilter, LetterState
 from holdfast.core.errors import ConfigError, JobNotFound, LetterNotFound, PayloadInvalid, StepRefused
 from holdfast.core.strict_json import decode
-from holdfast.engine.dead_letters.dead_letter_service import DeadLetterService, JobIdOrFilter, Moved
+from holdfast.engine.dead_letters.dead_letter_service import BulkResult, DeadLetterService, JobIdOrFilter
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")
 ]
 
-Step = Callable[[DeadLetterService, JobIdOrFilter], Awaitable[Moved]]
+Step = Callable[[DeadLetterService, JobIdOrFilter], Awaitable[BulkResult]]
 """Applies a step to one letter, or to all that a filter finds."""
 
 
@@ -139,7 +139,7 @@ def triage(
 ) -> None:
     """Record why jobs failed, as triaged letters; without --state a filter selects new letters."""
 
-    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
+    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[BulkResult]:
         return dead_letters.triage(letter_filter, cause, actor=actor, reason=reason, dry_run=dry_run)
 
     outcome = _outcome_text(_S.TRIAGED, dry_run=dry_run)
@@ -192,7 +192,7 @@ def remediate(
             f"corrected arguments are checked against the job's declaration, so the application is needed; {APP_HINT}"
         )
 
-    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
+    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[BulkResult]:
         return dead_letters.remediate(
             letter_filter, evidence, actor=actor, reason=reason, correct=corrections, dry_run=dry_run
         )
@@ -229,7 +229,7 @@ def close(
 ) -> None:
     """Record how completed jobs were repaired, as closed letters; without --state a filter selects verified ones."""
 
-    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
+    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[BulkResult]:
         return dead_letters.close(letter_filter, notes, actor=actor, dry_run=dry_run)
 
     outcome = _outcome_text(_S.CLOSED, dry_run=dry_run)
@@ -261,7 +261,7 @@ def discard(
 ) -> None:
     """Give up failed jobs, as discarded letters; without --state a filter selects open letters."""
 
-    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[Moved]:
+    def step(dead_letters: DeadLetterService, letter_filter: JobIdOrFilter) -> Awaitable[BulkResult]:
         return dead_letters.discard(letter_filter, reason, actor=actor, dry_run=dry_run)
 
     outcome = _outcome_text(_S.DISCARDED, dry_run=dry_run)
@@ -287,15 +287,15 @@ def _with_store_time(
     return operation
 
 
-async def _read_details(hold: Holdfast, job_id: str, target: Target) -> view.DeadLetterDetails:
+async def _read_details(hold: Holdfast, job_id: str, target: Target) -> view.DeadLetterView:
     job_id = await full_id(hold, job_id)
     try:
-        dossier = await hold.dead_letters.show(job_id)
+        details = await hold.dead_letters.show(job_id)
     except LetterNotFound as error:
         raise LetterNotFound(view.absent(job_id, error, target)) from None
-    groups = await hold.dead_letters.groups(LetterFilter(fingerprint=dossier.letter.fingerprint, limit=1))
+    groups = await hold.dead_letters.groups(LetterFilter(fingerprint=details.letter.fingerprint, limit=1))
     now = await hold.database.now()
-    return view.DeadLetterDetails(dossier, groups[0] if groups else None, now, target)
+    return view.DeadLetterView(details, groups[0] if groups else None, now, target)
 
 
 def _outcome_text(state: LetterState, *, dry_run: bool) -> str:

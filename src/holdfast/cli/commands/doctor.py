@@ -16,7 +16,7 @@ from holdfast.cli.views.table import Column, Fit, show_table
 from holdfast.core.dead_letters.letter import OPEN, LetterFilter
 from holdfast.core.dead_letters.ticket import of_letter
 from holdfast.core.errors import ArchiveUnavailable, SchemaError, StoreReadOnly, StoreUnavailable
-from holdfast.core.failures.escalation import Follow
+from holdfast.core.failures.escalation import Escalation
 from holdfast.core.jobs.job import JobFilter
 from holdfast.core.jobs.states import Status
 from holdfast.stores.schema_version import ensure_fit
@@ -103,7 +103,7 @@ async def _letters(hold: Holdfast) -> Letters:
     return Letters(
         total=sum(counts.values()),
         open=sum(count for (_, state), count in counts.items() if state in OPEN),
-        pages=sum(of_letter("", each.last_failure_at, each).level is Follow.PAGE for each in opened),
+        pages=sum(of_letter("", each.last_failure_at, each).level is Escalation.PAGE for each in opened),
         overdue=await hold.dead_letters.is_archiving_due(),
         hooks=len(hold.runtime.letters.hooks) if any(hold.runtime.registry) else None,
     )

@@ -20,7 +20,7 @@ from holdfast.core.dead_letters.letter import LetterState
 from holdfast.core.dead_letters.replay_plan import PACE, Phase
 from holdfast.core.errors import ConfigError, LetterNotFound
 from holdfast.core.providers.limits import Rate
-from holdfast.engine.dead_letters.dead_letter_service import Planned, Progress
+from holdfast.engine.dead_letters.dead_letter_service import PlanResult, Progress
 
 LOOK = 0.5
 """Seconds between two reads of a replay's progress."""
@@ -84,7 +84,7 @@ def plan(
         )
     selection = selection.with_default_states(_S.REMEDIATED, _S.VALIDATED)
 
-    async def operation(hold: Holdfast) -> tuple[Planned, tuple[str, ...]]:
+    async def operation(hold: Holdfast) -> tuple[PlanResult, tuple[str, ...]]:
         resolved = await selection.with_full_ids(hold)
         # A single id is passed as such: then a missing letter raises.
         [letter_filter, *more] = resolved.job_ids or [resolved.as_filter()]
@@ -113,7 +113,7 @@ def plan(
     _end_planned(planned, missing, dry_run=dry_run)
 
 
-def _planned_json(planned: Planned, missing: list[str]) -> dict[str, Any]:
+def _planned_json(planned: PlanResult, missing: list[str]) -> dict[str, Any]:
     return {
         "token": planned.token,
         "ready": planned.ready,
@@ -123,7 +123,7 @@ def _planned_json(planned: Planned, missing: list[str]) -> dict[str, Any]:
     }
 
 
-def _show_planned(planned: Planned, target: Target, *, each: bool) -> None:
+def _show_planned(planned: PlanResult, target: Target, *, each: bool) -> None:
     """Print the plan, and with *each* the result for each letter: the checks of a single one, otherwise one line."""
     if each and len(planned.checks) == 1:
         [found] = planned.checks.values()
@@ -141,7 +141,7 @@ def _show_planned(planned: Planned, target: Target, *, each: bool) -> None:
         typer.echo(f"  {target.command_line(f'dead replay {planned.token} --actor WHO')}")
 
 
-def _end_planned(planned: Planned, missing: list[str], *, dry_run: bool) -> None:
+def _end_planned(planned: PlanResult, missing: list[str], *, dry_run: bool) -> None:
     """Report letters that are not part of the plan, and exit with 1 if there are any."""
     checked, refused = len(planned.checks), planned.refused
     for job_id, why in refused.items():
@@ -242,30 +242,30 @@ async def _watch(hold: Holdfast, token: str) -> Progress:
 
 
 def _report_counts(report: ReportProgress, found: Progress) -> None:
-    standing = found.standing
-    ended = standing.count(_S.VERIFIED, _S.CLOSED, _S.NEW, _S.DISCARDED)
-    text = f"{found.plan.phase}: {standing.replayed} of {found.plan.letters} replayed"
+    counts = found.counts
+    ended = counts.count(_S.VERIFIED, _S.CLOSED, _S.NEW, _S.DISCARDED)
+    text = f"{found.plan.phase}: {counts.replayed} of {found.plan.letters} replayed"
     report(
         ended,
-        f"{text}, {standing.count(_S.VERIFIED, _S.CLOSED)} completed, {_failed_again(found)} failed again",
+        f"{text}, {counts.count(_S.VERIFIED, _S.CLOSED)} completed, {_failed_again(found)} failed again",
     )
 
 
 def _failed_again(found: Progress) -> int:
-    return found.standing.count(_S.NEW)
+    return found.counts.count(_S.NEW)
 
 
 def _print_progress(found: Progress, target: Target, *, as_json: bool, check_outcome: bool) -> None:
     """Print the progress of a plan; with *check_outcome*, exit with 1 unless all jobs have completed."""
-    plan, standing = found
+    plan, counts = found
     totals = {
-        "replayed": standing.replayed,
-        "waiting": standing.count(_S.VALIDATED),
-        "under_way": standing.count(_S.REPLAYING),
-        "completed": standing.count(_S.VERIFIED, _S.CLOSED),
+        "replayed": counts.replayed,
+        "waiting": counts.count(_S.VALIDATED),
+        "under_way": counts.count(_S.REPLAYING),
+        "completed": counts.count(_S.VERIFIED, _S.CLOSED),
         "failed_again": _failed_again(found),
-        "in_the_same_place": standing.repeated,
-        "cancelled": standing.count(_S.DISCARDED),
+        "in_the_same_place": counts.repeated,
+        "cancelled": counts.count(_S.DISCARDED),
     }
     if as_json:
         show_json(
@@ -285,15 +285,15 @@ def _print_progress(found: Progress, target: Target, *, as_json: bool, check_out
 
 def _print_next_commands(found: Progress, target: Target) -> None:
     """Print the next commands: inspect what failed again, and close what has completed."""
-    token, standing = found.plan.token, found.standing
+    token, counts = found.plan.token, found.counts
     command_line = []
     if found.plan.is_running:
         command_line.append(f"dead progress {token} --wait")
     if _failed_again(found):
         command_line.append(f"dead list --plan {token} --state new")
-    if found.plan.phase is Phase.STOPPED and standing.count(_S.VALIDATED):
+    if found.plan.phase is Phase.STOPPED and counts.count(_S.VALIDATED):
         command_line.append(f'dead plan --plan {token} --safe "…" --actor WHO')
-    if not found.plan.is_running and standing.count(_S.VERIFIED):
+    if not found.plan.is_running and counts.count(_S.VERIFIED):
         command_line.append(f'dead close --plan {token} --notes "…" --actor WHO')
     if command_line:
         show_title("next")

@@ -17,7 +17,7 @@ from holdfast.core.dead_letters.letter import NEXT, Group, Letter, LetterState
 from holdfast.core.errors import LetterNotFound
 from holdfast.core.failures.failure import Sent
 from holdfast.core.redaction import printable
-from holdfast.engine.dead_letters.dead_letter_service import Dossier
+from holdfast.engine.dead_letters.dead_letter_service import DeadLetterDetails
 
 COLUMNS = (
     Column("id"),
@@ -72,10 +72,10 @@ COMMANDS: Mapping[LetterState, str] = {
 """The next command for a letter in each state; closed and discarded letters have none."""
 
 
-class DeadLetterDetails(NamedTuple):
+class DeadLetterView(NamedTuple):
     """A letter with its history, and the group that it belongs to."""
 
-    dossier: Dossier
+    details: DeadLetterDetails
     group: Group | None
     now: datetime
     target: Target
@@ -143,38 +143,38 @@ def show_groups(found: Sequence[Group], now: datetime) -> None:
     )
 
 
-def as_json(details: DeadLetterDetails) -> dict[str, Any]:
+def as_json(view: DeadLetterView) -> dict[str, Any]:
     """Return the details of a letter as JSON values."""
-    dossier = details.dossier
-    letter = dossier.letter
+    details = view.details
+    letter = details.letter
     return {
         **as_listed(letter),
         "failure": letter.failure.to_dict(),
-        "context": dossier.sanitized_context,
-        "stages": [each._asdict() for each in dossier.stages],
-        "group": None if details.group is None else details.group._asdict(),
-        "steps": [{**step._asdict(), "meta": dict(step.meta)} for step in dossier.steps],
-        "next": {"description": NEXT[letter.state], "command": _next(letter, details.target)},
+        "context": details.sanitized_context,
+        "stages": [each._asdict() for each in details.stages],
+        "group": None if view.group is None else view.group._asdict(),
+        "steps": [{**step._asdict(), "meta": dict(step.meta)} for step in details.steps],
+        "next": {"description": NEXT[letter.state], "command": _next(letter, view.target)},
     }
 
 
-def show(details: DeadLetterDetails) -> None:
+def show(view: DeadLetterView) -> None:
     """Print a letter: its failure, its history, and the next command."""
-    letter = details.dossier.letter
-    show_fields(_fields(details))
+    letter = view.details.letter
+    show_fields(_fields(view))
     show_title("attempts")
-    show_table(STAGES, details.dossier.stages)
+    show_table(STAGES, view.details.stages)
     if letter.last_stack:
         show_title("stack")
         typer.echo(printable(letter.last_stack))
     show_title("history")
     show_table(
         HISTORY,
-        [(step.at, step.state, step.actor, step.reason, _facts(step.meta)) for step in details.dossier.steps],
+        [(step.at, step.state, step.actor, step.reason, _facts(step.meta)) for step in view.details.steps],
     )
     show_title("next")
     typer.echo(NEXT[letter.state])
-    if command_line := _next(letter, details.target):
+    if command_line := _next(letter, view.target):
         typer.echo(f"  {plain(command_line)}")
 
 
@@ -196,9 +196,9 @@ def _next(letter: Letter, target: Target) -> str | None:
     return target.command_line(words.format(id=letter.job_id, plan=letter.plan or "TOKEN"))
 
 
-def _fields(details: DeadLetterDetails) -> dict[str, object]:
+def _fields(view: DeadLetterView) -> dict[str, object]:
     """Collect the fields that are set: first the failure, then what operators recorded."""
-    letter, now = details.dossier.letter, details.now
+    letter, now = view.details.letter, view.now
     failure, context = letter.failure, letter.failure.context
     known = {
         "id": letter.job_id,
@@ -222,9 +222,9 @@ def _fields(details: DeadLetterDetails) -> dict[str, object]:
         "holds": letter.holds,
         "code_version": letter.code_version,
         "level": letter.level,
-        "fingerprint": _group(letter, details.group, now),
-        "payload_hash": details.dossier.payload_hash,
-        "corrected": _corrected(letter, details.target),
+        "fingerprint": _group(letter, view.group, now),
+        "payload_hash": view.details.payload_hash,
+        "corrected": _corrected(letter, view.target),
         "cause": letter.cause,
         "evidence": letter.evidence,
         "safe": letter.safe,

@@ -85,8 +85,8 @@ class Plan:
         return self.phase in (Phase.CANARY, Phase.PACED)
 
 
-class Standing(NamedTuple):
-    """How the letters of a plan stand: how many are in each state, and how many failed in the same place again.
+class PlanCounts(NamedTuple):
+    """How many letters of a plan are in each state, and how many failed in the same place again.
 
     A letter with which an operator has taken a step since is not part of the plan any more, unless it was closed.
     """
@@ -104,7 +104,7 @@ class Standing(NamedTuple):
         return sum(self.states.values()) - self.count(LetterState.VALIDATED)
 
 
-def start(plan: Plan, standing: Standing, now: float, *, actor: str, code_version: str) -> Plan:
+def start(plan: Plan, counts: PlanCounts, now: float, *, actor: str, code_version: str) -> Plan:
     """Start a plan. Repeated while it runs, it changes nothing.
 
     Raises `PlanStale`, and `StepRefused` if *actor* is empty.
@@ -124,7 +124,7 @@ def start(plan: Plan, standing: Standing, now: float, *, actor: str, code_versio
             f"plan {plan.token} was made with version {plan.code_version or 'unknown'} of the code, "
             f"and this is {code_version or 'unknown'}; plan again"
         )
-    changed = plan.letters - standing.count(LetterState.VALIDATED)
+    changed = plan.letters - counts.count(LetterState.VALIDATED)
     if changed:
         raise PlanStale(
             f"{changed} of the {plan.letters} letters of plan {plan.token} changed since; plan again"
@@ -133,44 +133,44 @@ def start(plan: Plan, standing: Standing, now: float, *, actor: str, code_versio
     return replace(plan, phase=phase, next_at=now, actor=actor)
 
 
-class Move(NamedTuple):
-    """What comes next in a plan: how it stands then, and how many letters are to be replayed with it."""
+class PlanAdvance(NamedTuple):
+    """The next state of a plan, and how many letters are to be replayed with it."""
 
     plan: Plan
     take: int = 0
 
 
-def next_move(plan: Plan, standing: Standing, now: float) -> Move:
+def next_advance(plan: Plan, counts: PlanCounts, now: float) -> PlanAdvance:
     """Decide what comes next; a plan that has to wait stays as it is."""
     if not plan.is_running:
-        return Move(plan)
+        return PlanAdvance(plan)
     if plan.phase is Phase.CANARY:
-        return _canary(plan, standing, now)
-    waiting = standing.count(LetterState.VALIDATED)
+        return _canary(plan, counts, now)
+    waiting = counts.count(LetterState.VALIDATED)
     if waiting == 0:
-        if standing.count(LetterState.REPLAYING):
-            return Move(plan)
-        gone = plan.letters - sum(standing.states.values())
+        if counts.count(LetterState.REPLAYING):
+            return PlanAdvance(plan)
+        gone = plan.letters - sum(counts.states.values())
         why = f"{gone} of its {plan.letters} letters were removed from it by other steps" if gone > 0 else ""
-        return Move(replace(plan, phase=Phase.DONE, why=why))
+        return PlanAdvance(replace(plan, phase=Phase.DONE, why=why))
     if now < plan.next_at:
-        return Move(plan)
+        return PlanAdvance(plan)
     take = min(waiting, MAX_BATCH, max(1, round(plan.pace * BATCH_INTERVAL)))
-    return Move(replace(plan, next_at=now + take / plan.pace), take)
+    return PlanAdvance(replace(plan, next_at=now + take / plan.pace), take)
 
 
-def _canary(plan: Plan, standing: Standing, now: float) -> Move:
+def _canary(plan: Plan, counts: PlanCounts, now: float) -> PlanAdvance:
     """Replay the canary; the others follow when all its jobs have completed, and none otherwise."""
     # Also if an operator has taken it out of the plan meanwhile: no other letter takes its place.
-    if plan.sent > standing.count(LetterState.REPLAYING, LetterState.VERIFIED, LetterState.CLOSED):
-        outcome = "failed in the same place as before" if standing.repeated else "did not complete"
-        return Move(replace(plan, phase=Phase.STOPPED, why=f"the canary {outcome}"))
-    missing = min(plan.canary - plan.sent, standing.count(LetterState.VALIDATED))
+    if plan.sent > counts.count(LetterState.REPLAYING, LetterState.VERIFIED, LetterState.CLOSED):
+        outcome = "failed in the same place as before" if counts.repeated else "did not complete"
+        return PlanAdvance(replace(plan, phase=Phase.STOPPED, why=f"the canary {outcome}"))
+    missing = min(plan.canary - plan.sent, counts.count(LetterState.VALIDATED))
     if missing > 0:
-        return Move(replace(plan, sent=plan.sent + missing, next_at=now), missing)
-    if standing.count(LetterState.REPLAYING):
-        return Move(plan)
-    return Move(replace(plan, phase=Phase.PACED, next_at=now))
+        return PlanAdvance(replace(plan, sent=plan.sent + missing, next_at=now), missing)
+    if counts.count(LetterState.REPLAYING):
+        return PlanAdvance(plan)
+    return PlanAdvance(replace(plan, phase=Phase.PACED, next_at=now))
 
 
 def stop(plan: Plan, *, actor: str, reason: str = "") -> Plan:

@@ -7,7 +7,13 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.core.dead_letters.letter import Letter
-from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS, Follow, Table, level_of
+from holdfast.core.failures.escalation import (
+    DEFAULT_ESCALATIONS,
+    LEVELS,
+    Escalation,
+    EscalationTable,
+    level_of,
+)
 
 
 class TicketKind(StrEnum):
@@ -29,7 +35,7 @@ class Ticket:
 
     id: str
     kind: TicketKind
-    level: Follow
+    level: Escalation
     title: str
     raised_at: datetime
     job_id: str | None = None
@@ -50,7 +56,9 @@ class Ticket:
         }
 
 
-def of_letter(ticket_id: str, raised_at: datetime, letter: Letter, own: Table = DEFAULT_TABLE) -> Ticket:
+def of_letter(
+    ticket_id: str, raised_at: datetime, letter: Letter, own: EscalationTable = DEFAULT_ESCALATIONS
+) -> Ticket:
     """Return the ticket of a dead letter, with the first reason for which its job failed.
 
     The level of an escalated letter is `PAGE`. That of another was fixed when the job ended, by the table of its worker;
@@ -58,13 +66,13 @@ def of_letter(ticket_id: str, raised_at: datetime, letter: Letter, own: Table = 
     """
     kind = TicketKind.ESCALATED if letter.escalated else TicketKind.DEAD_LETTER
     outcome = "failed again in the same way" if letter.escalated else "failed"
-    place = f" in stage {letter.stage}" if letter.stage else ""
+    where = f" in stage {letter.stage}" if letter.stage else ""
     own_level = next((word for word in LEVELS if word == letter.level), level_of(letter.error_class, own))
     return Ticket(
         id=ticket_id,
         kind=kind,
-        level=Follow.PAGE if letter.escalated else own_level,
-        title=f"job {letter.name} {outcome}{place}: {letter.failure.message}",
+        level=Escalation.PAGE if letter.escalated else own_level,
+        title=f"job {letter.name} {outcome}{where}: {letter.failure.message}",
         raised_at=raised_at,
         job_id=letter.job_id,
         fingerprint=letter.fingerprint,

@@ -37,7 +37,7 @@ Renderer = Callable[[BaseException, Callable[[str], str]], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Classification:
     """What an exception means, before its texts are rendered: that takes a thousand times as long.
 
     `source` is the exception whose text describes the failure: *error* itself, or one beneath it.
@@ -63,7 +63,7 @@ class Judged:
 
 
 class Classifier:
-    """Judges exceptions by the library's table and by the rules of its user, which come first.
+    """Classifies exceptions by the library's table and by the rules of its user, which come first.
 
     *redact* is given the text of messages and stacks before it is cut to its place, and returns it without
     secrets. *read_source* reads the lines of source that a stack shows. Among the user's rules the first that fits
@@ -92,37 +92,37 @@ class Classifier:
 
         *now* is only needed to read a date for the next try in an answer that does not carry its own date.
         """
-        return self.render(self.judge(error, now=now))
+        return self.render(self.classify_without_text(error, now=now))
 
-    def judge(self, error: BaseException, *, now: datetime | None = None) -> Judged:
+    def classify_without_text(self, error: BaseException, *, now: datetime | None = None) -> Classification:
         """Return what *error* means, without its texts. Never raises, and redacts nothing."""
         try:
-            failure, source = _Search(self._rules, now).judge(error) or (_unknown(), error)
+            failure, source = _Search(self._rules, now).classify(error) or (_unknown(), error)
         except Exception:  # noqa: BLE001 - the end of an attempt must always be reported, even if reading the exception fails
             failure, source = _unknown(), error
-        return Judged(failure, error, source)
+        return Classification(failure, error, source)
 
-    def render(self, judged: Judged) -> Failure:
+    def render(self, classified: Classification) -> Failure:
         """Add message, stack and context. Never raises; may be called in any thread."""
-        failure, error, source = judged.failure, judged.error, judged.source
+        failure, error, source = classified.failure, classified.error, classified.source
         if failure.message:  # a stage's or another job's, which was rendered when it was met
             return failure
         redact = RedactionCache(self._redact)
-        place = _rendered(_place, redact, source, error)
+        location = _rendered(_location, redact, source, error)
         return replace(
             failure,
             message=_rendered(message.one_line, redact, source) or type(source).__name__,
             stack=_rendered(self._stack, redact, error),
-            fingerprint=fingerprint_of(failure.error_class, place),
-            context=_without_empty(place=place, request_id=_rendered(_request_id, redact, error)),
+            fingerprint=fingerprint_of(failure.error_class, location),
+            context=_without_empty(place=location, request_id=_rendered(_request_id, redact, error)),
         )
 
     def describe(self, error: BaseException) -> str:
         """Return the error as one redacted line."""
-        judged = self.judge(error)
+        classified = self.classify_without_text(error)
         return (
-            judged.failure.message
-            or _rendered(message.one_line, self._redact, judged.source)
+            classified.failure.message
+            or _rendered(message.one_line, self._redact, classified.source)
             or type(error).__name__
         )
 
@@ -135,7 +135,7 @@ def _rendered(renderer: Renderer, redact: Callable[[str], str], *errors: BaseExc
         return ""
 
 
-Judgement = tuple[Failure, BaseException]
+FailureAndSource = tuple[Failure, BaseException]
 """What a failure means, and the exception whose text describes it."""
 
 
@@ -147,7 +147,7 @@ class _Search:
         self._now = now
         self._seen: list[BaseException] = []  # kept alive, so that no identity is used twice
 
-    def judge(self, error: BaseException) -> Judgement | None:
+    def classify(self, error: BaseException) -> FailureAndSource | None:
         """Return what is known of *error* or of what it came from, None if nothing is."""
         if len(self._seen) >= _MOST_LINKS or any(error is seen for seen in self._seen):
             return None
@@ -197,8 +197,8 @@ class _Search:
         return replace(beneath, retryable=said.retryable, code=code, wait=said.wait or beneath.wait)
 
     def _first(self, errors: Iterable[BaseException | None]) -> Failure | None:
-        found = (self.judge(error) for error in errors if error is not None)
-        return next((judgement[0] for judgement in found if judgement is not None), None)
+        found = (self.classify(error) for error in errors if error is not None)
+        return next((match[0] for match in found if match is not None), None)
 
     def _retryable_context(self, error: BaseException) -> Failure | None:
         """Return the failure that was being handled when *error* was raised, if it is retryable; never one that is not.
@@ -210,11 +210,11 @@ class _Search:
         context = self._first([error.__context__])
         return replace(context, sent=Sent.MAYBE) if context is not None and context.retryable else None
 
-    def _worst(self, errors: Iterable[BaseException]) -> Judgement | None:
+    def _worst(self, errors: Iterable[BaseException]) -> FailureAndSource | None:
         """One member that cannot be retried decides for the group; otherwise the one that waits longest."""
-        judged = [self.judge(error) or (_unknown(), error) for error in errors]
-        failure, source = max(judged, key=lambda one: (not one[0].retryable, one[0].wait or timedelta(0)))
-        sent = max((one.sent for one, _ in judged), key=_CERTAINTY.index)
+        classified = [self.classify(error) or (_unknown(), error) for error in errors]
+        failure, source = max(classified, key=lambda one: (not one[0].retryable, one[0].wait or timedelta(0)))
+        sent = max((one.sent for one, _ in classified), key=_CERTAINTY.index)
         return replace(failure, sent=sent), source
 
 
@@ -246,9 +246,9 @@ def _wrapped(error: BaseException) -> Iterator[BaseException | None]:
     yield None if error.__suppress_context__ else error.__context__
 
 
-def _place(error: BaseException, _: Callable[[str], str]) -> str:
+def _location(error: BaseException, _: Callable[[str], str]) -> str:
     """Return where in the application *error* was met, or else what it came from."""
-    return next(filter(None, map(frames.place, links(error))), "")
+    return next(filter(None, map(frames.location, links(error))), "")
 
 
 def _request_id(error: BaseException, redact: Callable[[str], str]) -> str:

@@ -3,9 +3,9 @@
 Every such job leaves a dead letter with a ticket. The table says at which level it is notified, and whether the
 backup of its provider is called first.
 
->>> [str(word) for word in DEFAULT_TABLE[ErrorClass.CONNECT_FAILED]]
+>>> [str(word) for word in DEFAULT_ESCALATIONS[ErrorClass.CONNECT_FAILED]]
 ['backup', 'alert']
->>> [str(word) for word in table({"CONNECT_FAILED": "page"})[ErrorClass.CONNECT_FAILED]]
+>>> [str(word) for word in escalation_table({"CONNECT_FAILED": "page"})[ErrorClass.CONNECT_FAILED]]
 ['page']
 """
 
@@ -15,8 +15,8 @@ from enum import StrEnum
 from holdfast.core.failures.failure import MEANINGS, ErrorClass, Scope, Verdict
 
 
-class Follow(StrEnum):
-    """What follows exhaustion."""
+class Escalation(StrEnum):
+    """What follows when a job has no attempt left."""
 
     REVIEW = "review"
     """A person looks at it when there is time."""
@@ -28,10 +28,10 @@ class Follow(StrEnum):
     """A person is paged."""
 
 
-LEVELS = (Follow.REVIEW, Follow.ALERT, Follow.PAGE)
+LEVELS = (Escalation.REVIEW, Escalation.ALERT, Escalation.PAGE)
 """The levels of a ticket, the lowest first."""
 
-Table = Mapping[ErrorClass, tuple[Follow, ...]]
+EscalationTable = Mapping[ErrorClass, tuple[Escalation, ...]]
 
 _NETWORK = (ErrorClass.CONNECT_FAILED, ErrorClass.CONNECTION_LOST, ErrorClass.POOL_EXHAUSTED)
 _OURS = (
@@ -43,9 +43,9 @@ _OURS = (
 )
 
 
-def _default_entry(kind: ErrorClass) -> tuple[Follow, ...]:
-    level = Follow.ALERT if kind in _NETWORK else Follow.PAGE if kind in _OURS else Follow.REVIEW
-    return (Follow.BACKUP, level) if _may_be_providers_fault(kind) else (level,)
+def _default_entry(kind: ErrorClass) -> tuple[Escalation, ...]:
+    level = Escalation.ALERT if kind in _NETWORK else Escalation.PAGE if kind in _OURS else Escalation.REVIEW
+    return (Escalation.BACKUP, level) if _may_be_providers_fault(kind) else (level,)
 
 
 def _may_be_providers_fault(kind: ErrorClass) -> bool:
@@ -56,31 +56,31 @@ def _may_be_providers_fault(kind: ErrorClass) -> bool:
     )
 
 
-DEFAULT_TABLE: Table = {kind: _default_entry(kind) for kind in ErrorClass}
+DEFAULT_ESCALATIONS: EscalationTable = {kind: _default_entry(kind) for kind in ErrorClass}
 """What follows unless a job has its own table.
 
 Timeouts are reviewed, after the backup was called; a broken network alerts; mistakes and settings page the operator.
 """
 
 
-def table(given: Mapping[str, str | Iterable[str]] | None = None) -> Table:
-    """Parse a job's own table; `DEFAULT_TABLE` applies to classes that it does not name. Raises `ValueError`.
+def escalation_table(given: Mapping[str, str | Iterable[str]] | None = None) -> EscalationTable:
+    """Parse a job's own table; `DEFAULT_ESCALATIONS` applies to classes that it does not name. Raises `ValueError`.
 
-    >>> table({"NETWORK_TIMEOUT": ("backup", "page")})[ErrorClass.NETWORK_TIMEOUT]
-    (<Follow.BACKUP: 'backup'>, <Follow.PAGE: 'page'>)
+    >>> escalation_table({"NETWORK_TIMEOUT": ("backup", "page")})[ErrorClass.NETWORK_TIMEOUT]
+    (<Escalation.BACKUP: 'backup'>, <Escalation.PAGE: 'page'>)
     """
     own = {_class(kind): _entries(kind, words) for kind, words in (given or {}).items()}
-    return {**DEFAULT_TABLE, **own}
+    return {**DEFAULT_ESCALATIONS, **own}
 
 
-def level_of(kind: ErrorClass, own: Table = DEFAULT_TABLE) -> Follow:
+def level_of(kind: ErrorClass, own: EscalationTable = DEFAULT_ESCALATIONS) -> Escalation:
     """Return the level of the ticket of a dead letter of this *kind*.
 
     >>> str(level_of(ErrorClass.BUG)), str(level_of(ErrorClass.NETWORK_TIMEOUT))
     ('page', 'review')
     """
     named = [word for word in own[kind] if word in LEVELS]
-    return max(named, key=LEVELS.index, default=Follow.REVIEW)
+    return max(named, key=LEVELS.index, default=Escalation.REVIEW)
 
 
 def _class(kind: str) -> ErrorClass:
@@ -91,10 +91,10 @@ def _class(kind: str) -> ErrorClass:
         raise ValueError(f"{kind!r} is not an error class; the classes are {known}") from None
 
 
-def _entries(kind: str, words: str | Iterable[str]) -> tuple[Follow, ...]:
+def _entries(kind: str, words: str | Iterable[str]) -> tuple[Escalation, ...]:
     listed = [words] if isinstance(words, str) else list(words)
     try:
-        return tuple(Follow(word) for word in listed)
+        return tuple(Escalation(word) for word in listed)
     except ValueError:
         raise ValueError(
             f"{listed!r} cannot follow {kind}; use 'review', 'backup', 'alert' or 'page', one or several"

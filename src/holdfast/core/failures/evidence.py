@@ -138,14 +138,14 @@ def _status(error: BaseException, response: object) -> int | None:
         metadata = response.get("ResponseMetadata")
         return _number(metadata.get("HTTPStatusCode")) if isinstance(metadata, Mapping) else None
     # Asked for one by one: aiohttp warns when `code` is touched, and `status` comes first.
-    places = (
+    attributes = (
         (response, "status_code"),
         (response, "status"),
         (error, "status_code"),
         (error, "status"),
         (error, "code"),
     )
-    found = (_number(_get(thing, name)) for thing, name in places)
+    found = (_number(_get(thing, name)) for thing, name in attributes)
     return next((status for status in found if status is not None and 100 <= status <= 599), None)
 
 

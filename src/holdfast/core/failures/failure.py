@@ -231,17 +231,17 @@ class Failure:
         )
 
 
-def fingerprint_of(error_class: ErrorClass, place: str = "", *, job: str = "", stage: str = "") -> str:
-    """Return what is common to failures of one class that were met at one place, by one stage of one job.
+def fingerprint_of(error_class: ErrorClass, location: str = "", *, job: str = "", stage: str = "") -> str:
+    """Return what is common to failures of one class that were met at one location in the code, by one stage of one job.
 
-    Without the job, all that timed out anywhere would be one group: a timeout has no place in the application.
+    Without the job, all that timed out anywhere would be one group: a timeout has no location in the application.
 
     >>> fingerprint_of(ErrorClass.BUG, "shop.jobs:grade")
     '6f2ffb45'
     >>> fingerprint_of(ErrorClass.BUG, "shop.jobs:grade", job="grade", stage="read")
     'aad3e1a4'
     """
-    parts = f"{error_class.value} {place}" + (f"\n{job}\n{stage}" if job else "")
+    parts = f"{error_class.value} {location}" + (f"\n{job}\n{stage}" if job else "")
     return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:8]
 
 

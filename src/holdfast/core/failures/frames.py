@@ -18,7 +18,7 @@ MOST_FRAMES = 40
 
 _MOST_LINES = 5_000
 """Longer source is not shown: reading it takes 12 µs a line, for which an event loop may have to wait."""
-_PLACE_LIMIT = 200
+_LOCATION_LIMIT = 200
 _STANDARD_LIBRARY = tokenize.__file__.removesuffix("tokenize.py")
 _INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
 
@@ -47,14 +47,14 @@ def render(error: BaseException, read_source: SourceReader = no_source) -> list[
     return [line() for line in lines[-MOST_FRAMES:]]
 
 
-def place(error: BaseException) -> str:
+def location(error: BaseException) -> str:
     """Return the innermost frame of the application as `module:function`, empty if there is none.
 
-    Without a line number: the same failure has the same place after the next deployment.
+    Without a line number: the same failure has the same location after the next deployment.
     """
     frames = list(_frames(error))
     ours = filter(_ownership(frames), reversed(frames))
-    return next((f"{_module(frame)}:{_function(frame)}"[:_PLACE_LIMIT] for frame, _ in ours), "")
+    return next((f"{_module(frame)}:{_function(frame)}"[:_LOCATION_LIMIT] for frame, _ in ours), "")
 
 
 def _frames(error: BaseException) -> Iterator[Frame]:
@@ -161,7 +161,7 @@ def _literals(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[tuple[Position, 
     for token in tokens:
         kind = tokenize.tok_name[token.type]
         if kind == "ERRORTOKEN":
-            raise SyntaxError("not Python: the places of its literals are unknown")
+            raise SyntaxError("not Python: the positions of its literals are unknown")
         if kind.endswith("STRING_START"):
             begun.append(token.start)
         elif kind.endswith("STRING_END"):

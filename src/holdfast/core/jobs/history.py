@@ -34,7 +34,7 @@ _PAST = {
 """What is stored only when the row no longer keeps it, and the kinds that may have been stored before it and happened later."""
 
 
-class StageMark(NamedTuple):
+class StoredStage(NamedTuple):
     """When a stage was stored, done or failed, and which provider computed it, if one did.
 
     *token* is that of the lease under which it was written; *number* grows with each write of the job's stages.
@@ -49,7 +49,7 @@ class StageMark(NamedTuple):
     number: int = 0
 
 
-def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> list[Event]:
+def history(job: Job, stored: Iterable[Event], stages: Iterable[StoredStage]) -> list[Event]:
     """Join the events of *job*, in the order in which they were written; *stored* comes in that order.
 
     A clock that was set back does not change it. The clock is used only where nothing else decides: whether a signal
@@ -65,58 +65,58 @@ def history(job: Job, stored: Iterable[Event], stages: Iterable[StageMark]) -> l
         _add(events, event, _end_of_last_run(events), past=_FROM_OUTSIDE)
     if job.finished_at is not None:
         _add(events, _end(job, job.finished_at), len(events), past={EventKind.WARNING})
-    for mark in sorted(stages, key=lambda mark: (mark.token, mark.number, mark.at)):
-        place = _end_of_run(events, mark.token)
-        if place is None:
-            _add_by_clock(events, _stage_event(mark), len(events))
+    for stage in sorted(stages, key=lambda stage: (stage.token, stage.number, stage.at)):
+        index = _end_of_run(events, stage.token)
+        if index is None:
+            _add_by_clock(events, _stage_event(stage), len(events))
         else:
-            _add(events, _stage_event(mark), place, past=_FROM_OUTSIDE)
-    for place, event in enumerate(written):
+            _add(events, _stage_event(stage), index, past=_FROM_OUTSIDE)
+    for index, event in enumerate(written):
         if event.kind is EventKind.STAGE:
-            _add_by_clock(events, event, _place_of_next(events, written[place + 1 :]))
+            _add_by_clock(events, event, _index_of_next(events, written[index + 1 :]))
     if job.purged_at is not None:
         events.append(Event(EventKind.PURGED, job.purged_at))
     return events
 
 
-def _add(events: list[Event], event: Event, place: int, *, past: Container[EventKind]) -> None:
-    """Insert *event* at *place*, or before what is there of the kinds *past* that is later by the clock."""
-    while place > 1 and events[place - 1].kind in past and events[place - 1].at > event.at:
-        place -= 1
-    events.insert(place, event)
+def _add(events: list[Event], event: Event, index: int, *, past: Container[EventKind]) -> None:
+    """Insert *event* at *index*, or before what is there of the kinds *past* that is later by the clock."""
+    while index > 1 and events[index - 1].kind in past and events[index - 1].at > event.at:
+        index -= 1
+    events.insert(index, event)
 
 
-def _add_by_clock(events: list[Event], stage: Event, place: int) -> None:
+def _add_by_clock(events: list[Event], stage: Event, index: int) -> None:
     """Insert a *stage* whose run is unknown before all events of its generation that are later or end its run."""
-    while place > 1 and events[place - 1].kind is not EventKind.REPLAYED:
-        before = events[place - 1]
+    while index > 1 and events[index - 1].kind is not EventKind.REPLAYED:
+        before = events[index - 1]
         if before.at < stage.at or (before.at == stage.at and before.kind not in _RUN_ENDS):
             break
-        place -= 1
-    events.insert(place, stage)
+        index -= 1
+    events.insert(index, stage)
 
 
-def _place_of_next(events: list[Event], written: Iterable[Event]) -> int:
+def _index_of_next(events: list[Event], written: Iterable[Event]) -> int:
     """Find what was written down next to a stage: how its generation ended."""
     following = next((event for event in written if event.kind is not EventKind.STAGE), None)
-    return next((place for place, event in enumerate(events) if event is following), len(events))
+    return next((index for index, event in enumerate(events) if event is following), len(events))
 
 
 def _end_of_last_run(events: list[Event]) -> int:
     """Find the end of the run in the row: after all events, or at its deadline if a late result was accepted."""
     if all(event.kind is not EventKind.ACCEPTED for event in events):
         return len(events)
-    return max(place for place, event in enumerate(events) if event.kind is EventKind.EXPIRED)
+    return max(index for index, event in enumerate(events) if event.kind is EventKind.EXPIRED)
 
 
 def _end_of_run(events: list[Event], token: int) -> int | None:
     """Find the end of the run that had *token*: every claim and every end of a run raises it by one."""
-    runs = [place for place, event in enumerate(events) if event.kind is EventKind.PROCESSING]
+    runs = [index for index, event in enumerate(events) if event.kind is EventKind.PROCESSING]
     run = (token + 1) // 2
     if not 1 <= run <= len(runs):
         return None
     later = range(runs[run - 1] + 1, len(events))
-    return next((place for place in later if events[place].kind in _RUN_ENDS), len(events))
+    return next((index for index in later if events[index].kind in _RUN_ENDS), len(events))
 
 
 def _running(job: Job) -> list[Event]:
@@ -140,6 +140,6 @@ def _end(job: Job, at: datetime) -> Event:
             return Event(EventKind.COMPLETED, at, {"attempt": job.last_attempt})
 
 
-def _stage_event(mark: StageMark) -> Event:
-    meta = {"stage": str(mark.key), "attempt": mark.attempt, "status": mark.status.value}
-    return Event(EventKind.STAGE, mark.at, meta | ({"provider": mark.provider} if mark.provider else {}))
+def _stage_event(stage: StoredStage) -> Event:
+    meta = {"stage": str(stage.key), "attempt": stage.attempt, "status": stage.status.value}
+    return Event(EventKind.STAGE, stage.at, meta | ({"provider": stage.provider} if stage.provider else {}))

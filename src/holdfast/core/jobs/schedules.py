@@ -58,7 +58,7 @@ class Due:
     """The ticks to submit, how far the schedule has come with them, and when the next one comes."""
 
     ticks: list[datetime]
-    mark: datetime
+    last_tick: datetime
     upcoming: datetime
 
 

@@ -47,7 +47,7 @@ class Claimer:
         self._signal = signal
         self._availability = availability
         self._stop = stop
-        self._wake_ups = WakeUps(worker, options.queues, signal.wake, dice=runtime.dice)
+        self._wake_ups = WakeUps(worker, options.queues, signal.wake, random=runtime.random)
         self.ready = asyncio.Event()
         """Set when jobs were claimed, or could have been."""
 
@@ -117,7 +117,7 @@ class Claimer:
         if not isinstance(queues, Mapping) or len(open_queues) < 2:
             return open_queues
         # The higher the weight, the likelier a low number; in the long run a queue is first as often as it weighs.
-        drawn = {queue: -math.log(1 - self._runtime.dice.roll()) / queues[queue] for queue in open_queues}
+        drawn = {queue: -math.log(1 - self._runtime.random.random()) / queues[queue] for queue in open_queues}
         return sorted(open_queues, key=drawn.__getitem__)
 
     async def _claim(self, queue: str, room: int) -> list[Claim]:
@@ -142,4 +142,4 @@ class Claimer:
 
     async def _rest(self) -> None:
         """Wait until woken or until the next poll, whichever comes first."""
-        await self._signal.wait(self._options.poll.total_seconds() * (1 + self._runtime.dice.roll()))
+        await self._signal.wait(self._options.poll.total_seconds() * (1 + self._runtime.random.random()))

@@ -9,7 +9,7 @@ time. Notifications of both kinds may get lost: then a worker claims nothing, or
 import asyncio
 from collections.abc import Callable, Collection
 
-from holdfast.ports import Dice, Hint
+from holdfast.ports import Hint, Random
 
 SHORTEST = 0.01
 """Shortest delay in seconds before another worker claims: longer than a claim and its notification take."""
@@ -27,11 +27,13 @@ FORGET_AFTER = 60.0
 class WakeUps:
     """Calls *wake* when it is time to claim. A worker that knows of no other one claims at once."""
 
-    def __init__(self, worker: str, queues: Collection[str], wake: Callable[[], None], *, dice: Dice) -> None:
+    def __init__(
+        self, worker: str, queues: Collection[str], wake: Callable[[], None], *, random: Random
+    ) -> None:
         self._worker = worker
         self._queues = frozenset(queues)
         self._wake = wake
-        self._dice = dice
+        self._random = random
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._notified: set[str] = set()
@@ -94,7 +96,7 @@ class WakeUps:
             return 0.0
         # Busy workers claim later than idle ones, on average: a job is better off in an idle process.
         spread = min(self._listeners * STEP, LONGEST) * (1 + load)
-        return SHORTEST + self._dice.roll() * spread
+        return SHORTEST + self._random.random() * spread
 
     def _timer_fired(self, queue: str) -> None:
         del self._timers[queue]

@@ -17,7 +17,7 @@ from holdfast.core.dead_letters.archive_format import (
 )
 from holdfast.core.dead_letters.ticket import TicketKind
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.failures.escalation import Follow
+from holdfast.core.failures.escalation import Escalation
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import OptionalService
 from holdfast.ports.archive import Archive, Encrypter
@@ -73,12 +73,12 @@ class Archiver(OptionalService):
             return
 
     async def _take_turn(self) -> bool:
-        now, marks = await self._store.schedules.marks([SCHEDULE])
-        if SCHEDULE not in marks:
+        now, last_ticks = await self._store.schedules.last_ticks([SCHEDULE])
+        if SCHEDULE not in last_ticks:
             await self._store.schedules.begin([SCHEDULE])
             return False
-        return now - marks[SCHEDULE] >= EVERY and await self._store.schedules.advance(
-            SCHEDULE, marks[SCHEDULE], now, []
+        return now - last_ticks[SCHEDULE] >= EVERY and await self._store.schedules.advance(
+            SCHEDULE, last_ticks[SCHEDULE], now, []
         )
 
     async def _watch(self) -> None:
@@ -91,7 +91,7 @@ class Archiver(OptionalService):
             await self._store.tickets.clear_alarm(TicketKind.MANY)
             return
         title = f"{deaths} jobs have failed within a day, more than {most}"
-        facts = {"title": title, "level": Follow.ALERT, "deaths": deaths}
+        facts = {"title": title, "level": Escalation.ALERT, "deaths": deaths}
         await self._store.tickets.raise_alarm(TicketKind.MANY, facts)
 
     async def due(self, *, older_than: timedelta | None = None, beyond: int | None = None) -> int:
@@ -153,7 +153,7 @@ class Archiver(OptionalService):
         message = self._runtime.redactor(str(error) or type(error).__name__)
         self._logger.error("archive failed", letters=letters, message=message)
         title = f"dead letters cannot be archived, and are kept: {message}"
-        await self._store.tickets.raise_alarm(TicketKind.ARCHIVE, {"title": title, "level": Follow.ALERT})
+        await self._store.tickets.raise_alarm(TicketKind.ARCHIVE, {"title": title, "level": Escalation.ALERT})
 
     async def _records_for_a_file(self, job_ids: Sequence[str]) -> list[Mapping[str, Any]]:
         """Read letters and their jobs until a file is full: arguments and results may be a megabyte per job."""

@@ -22,7 +22,7 @@ from holdfast.core.dead_letters.letter import (
     triage,
     validate,
 )
-from holdfast.core.dead_letters.replay_plan import PACE, Plan, PreflightCheck, Standing, start, stop
+from holdfast.core.dead_letters.replay_plan import PACE, Plan, PlanCounts, PreflightCheck, start, stop
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError, StepRefused
 from holdfast.core.jobs.stages import StageRow, StageStatus
@@ -43,14 +43,14 @@ JobIdOrFilter = str | LetterFilter
 """One letter, by its job's id, or all that a filter selects."""
 
 
-class Moved(NamedTuple):
+class BulkResult(NamedTuple):
     """The job ids of the letters that took a step, and why others were refused."""
 
     done: list[str]
     refused: dict[str, str]
 
 
-class StageTries(NamedTuple):
+class StageAttempts(NamedTuple):
     """The status and attempts of one stage of a failed job."""
 
     stage: str
@@ -59,12 +59,12 @@ class StageTries(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Dossier:
+class DeadLetterDetails:
     """One letter with its steps, its stages and the hash of its arguments."""
 
     letter: Letter
     steps: list[LetterStep]
-    stages: list[StageTries]
+    stages: list[StageAttempts]
     payload_hash: str
 
     @property
@@ -74,7 +74,7 @@ class Dossier:
         return {**self.letter.sanitized_context, "attempts": attempts, "payload_hash": self.payload_hash}
 
 
-class Planned(NamedTuple):
+class PlanResult(NamedTuple):
     """The checks of each letter; *token* is that of the plan, `None` without one."""
 
     token: str | None
@@ -95,14 +95,14 @@ class Progress(NamedTuple):
     """A plan, and the states of its letters."""
 
     plan: Plan
-    standing: Standing
+    counts: PlanCounts
 
 
 class DeadLetterService(OperatorService):
     """The operations of an operator on dead letters. Reached as `hold.dead_letters`.
 
     A *selection* is one letter, by its job's id, or all that a `LetterFilter` selects. A step that a single letter does
-    not allow raises `StepRefused`; of several letters, `Moved.refused` says why. With *dry_run* nothing is changed.
+    not allow raises `StepRefused`; of several letters, `BulkResult.refused` says why. With *dry_run* nothing is changed.
     """
 
     def __init__(self, runtime: Runtime, access: StoreAccess) -> None:
@@ -134,17 +134,17 @@ class DeadLetterService(OperatorService):
         await self._access.open_for_change()
         return await self._store.dead_letters.counts()
 
-    async def show(self, job_id: str, *, owner: str | None = None) -> Dossier:
+    async def show(self, job_id: str, *, owner: str | None = None) -> DeadLetterDetails:
         """Return all details of one letter. Raises `LetterNotFound`."""
         ensure_storable(owner=owner)
         await self._access.open_for_change()
         letter = await self._store.dead_letters.get(job_id, owner=owner)
         [job] = await read_jobs(self._store, [letter.job_id])
         rows = await self._store.stages([letter.job_id])
-        return Dossier(
+        return DeadLetterDetails(
             letter,
             await self._store.dead_letters.steps(letter.job_id),
-            _tries(letter, rows),
+            _stage_attempts(letter, rows),
             "" if job is None else self._runtime.redactor.payload_hash(job.args),
         )
 
@@ -156,7 +156,7 @@ class DeadLetterService(OperatorService):
         actor: str,
         reason: str = "",
         dry_run: bool = False,
-    ) -> Moved:
+    ) -> BulkResult:
         """Record why jobs failed: `transient`, `data`, `configuration` or `code`."""
         await self._access.open_for_change()
         return await self._step(selection, triage(_cause(cause), actor=actor, reason=reason), dry_run=dry_run)
@@ -170,7 +170,7 @@ class DeadLetterService(OperatorService):
         reason: str = "",
         correct: Mapping[str, Any] | None = None,
         dry_run: bool = False,
-    ) -> Moved:
+    ) -> BulkResult:
         """Record the evidence that the cause is gone.
 
         *correct* replaces arguments of one job, by name; the others stay. They are checked against the function's
@@ -189,14 +189,14 @@ class DeadLetterService(OperatorService):
 
     async def close(
         self, selection: JobIdOrFilter, notes: str, *, actor: str, dry_run: bool = False
-    ) -> Moved:
+    ) -> BulkResult:
         """Record how jobs that completed after their replay were repaired."""
         await self._access.open_for_change()
         return await self._step(selection, close(notes, actor=actor), dry_run=dry_run)
 
     async def discard(
         self, selection: JobIdOrFilter, reason: str, *, actor: str, dry_run: bool = False
-    ) -> Moved:
+    ) -> BulkResult:
         """Discard letters: their jobs stay failed."""
         await self._access.open_for_change()
         return await self._step(selection, discard(reason, actor=actor), dry_run=dry_run)
@@ -211,10 +211,10 @@ class DeadLetterService(OperatorService):
         canary: int = 1,
         pace: float = PACE,
         dry_run: bool = False,
-    ) -> Planned:
+    ) -> PlanResult:
         """Check which letters can be replayed, and make a plan for those; the others are left as they are.
 
-        `Planned.token` starts the plan, within an hour. *safe* states why repeated effects do no harm. *canary* letters
+        `PlanResult.token` starts the plan, within an hour. *safe* states why repeated effects do no harm. *canary* letters
         are replayed first; when they have completed, the others follow at *pace* letters per second. Finished stages
         are kept; with *restart* they run again.
         """
@@ -229,7 +229,7 @@ class DeadLetterService(OperatorService):
         found = {letter.job_id: its_checks for letter, its_checks in checked}
         ready = [letter for letter, its_checks in checked if all(check.holds for check in its_checks)]
         if dry_run or not ready:
-            return Planned(None, [letter.job_id for letter in ready], found)
+            return PlanResult(None, [letter.job_id for letter in ready], found)
         now = await self._store.now()
         plan = replace(draft, made_at=now.timestamp(), letters=len(ready))
         moved = await self._store.dead_letters.move([letter.seen for letter in ready], [step], plan=plan)
@@ -242,7 +242,7 @@ class DeadLetterService(OperatorService):
                     PreflightCheck("workflow", holds=False, detail=_changed(letter.job_id))
                 )
         # A plan of which a letter has changed meanwhile is stale: its token cannot be used.
-        return Planned(plan.token if len(moved) == len(ready) else None, moved, found)
+        return PlanResult(plan.token if len(moved) == len(ready) else None, moved, found)
 
     def _draft(self, *, actor: str, restart: bool, canary: int, pace: float) -> Plan:
         """Make a plan without letters, before any is read. Raises `ConfigError` for invalid options."""
@@ -267,7 +267,7 @@ class DeadLetterService(OperatorService):
         version = self._runtime.letters.code_version
         return await self._change(
             token,
-            lambda plan, standing, now: start(plan, standing, now, actor=actor, code_version=version),
+            lambda plan, counts, now: start(plan, counts, now, actor=actor, code_version=version),
         )
 
     async def stop(self, token: str, *, actor: str, reason: str = "") -> Progress:
@@ -283,18 +283,18 @@ class DeadLetterService(OperatorService):
         await self._access.open_for_change()
         return await self._change(token, lambda plan, *_: plan)
 
-    async def _change(self, token: str, decide: Callable[[Plan, Standing, float], Plan]) -> Progress:
+    async def _change(self, token: str, decide: Callable[[Plan, PlanCounts, float], Plan]) -> Progress:
         """Replace a plan by the result of *decide*, which is called again after a concurrent change."""
         while True:
             row = await self._store.replay_plans.get(token)
             plan = Plan.load(row.state)
-            now, standing = await self._store.replay_plans.standing(token)
-            changed = decide(plan, standing, now)
+            now, counts = await self._store.replay_plans.counts(token)
+            changed = decide(plan, counts, now)
             if changed == plan:
-                return Progress(plan, standing)
+                return Progress(plan, counts)
             if await self._store.replay_plans.advance(row, changed) is not None:
                 self._report_change(changed)
-                return Progress(changed, standing)
+                return Progress(changed, counts)
 
     def _report_change(self, plan: Plan) -> None:
         fields = {"plan": plan.token, "actor": plan.actor}
@@ -345,7 +345,7 @@ class DeadLetterService(OperatorService):
         *,
         dry_run: bool = False,
         on_progress: ProgressCallback | None = None,
-    ) -> Moved:
+    ) -> BulkResult:
         """Restore letters from the archive, with their jobs, unless they are in the database.
 
         A single letter that is not restored raises its error. A filter is one that `archived` accepts. *on_progress* is
@@ -362,7 +362,7 @@ class DeadLetterService(OperatorService):
         if isinstance(selection, str):
             for error in refused.values():
                 raise error
-        return Moved(done, {job_id: str(error) for job_id, error in refused.items()})
+        return BulkResult(done, {job_id: str(error) for job_id, error in refused.items()})
 
     list_sync = in_sync(list)  # noqa: A003 - the method above is meant
     groups_sync = in_sync(groups)
@@ -384,7 +384,7 @@ class DeadLetterService(OperatorService):
 
     async def _step(
         self, selection: JobIdOrFilter, step: Step, *, dry_run: bool, args: str | None = None
-    ) -> Moved:
+    ) -> BulkResult:
         """Take a step with each letter that allows it. Raises `StepRefused` if a single letter does not."""
         step = self._redacted(step)
         done: builtins.list[str] = []
@@ -404,7 +404,7 @@ class DeadLetterService(OperatorService):
             raise StepRefused(*refused.values())
         if not dry_run:
             self._report(step, first, count=len(done))
-        return Moved(done, refused)
+        return BulkResult(done, refused)
 
     def _redacted(self, step: Step) -> Step:
         """Redact the texts of a step: operators paste the messages of services."""
@@ -459,9 +459,13 @@ def _changed(job_id: str) -> str:
     return f"the dead letter of job {job_id} has just changed; look at it again"
 
 
-def _tries(letter: Letter, rows: Sequence[StageRow]) -> list[StageTries]:
+def _stage_attempts(letter: Letter, rows: Sequence[StageRow]) -> list[StageAttempts]:
     """Return how many attempts each stage had; the job itself counts as one if no stage has failed."""
-    tries = [StageTries(str(row.key), row.status.value, row.attempt) for row in rows if not row.key.is_wait]
-    if letter.stage is None or letter.stage not in {each.stage for each in tries}:
-        tries.append(StageTries(letter.stage or "(the job itself)", StageStatus.FAILED.value, letter.attempt))
-    return tries
+    attempts = [
+        StageAttempts(str(row.key), row.status.value, row.attempt) for row in rows if not row.key.is_wait
+    ]
+    if letter.stage is None or letter.stage not in {each.stage for each in attempts}:
+        attempts.append(
+            StageAttempts(letter.stage or "(the job itself)", StageStatus.FAILED.value, letter.attempt)
+        )
+    return attempts

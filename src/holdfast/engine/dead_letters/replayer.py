@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from holdfast.core.dead_letters.replay_plan import BATCH_INTERVAL, Phase, Plan, next_move
+from holdfast.core.dead_letters.replay_plan import BATCH_INTERVAL, Phase, Plan, next_advance
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import OptionalService
 from holdfast.ports.dead_letters import PlanRow
@@ -33,13 +33,13 @@ class Replayer(OptionalService):
             # A newer version has written it, and its workers carry it out.
             self._logger.warning("replay plan not readable", plan=row.token)
             return
-        now, standing = await self._store.replay_plans.standing(plan.token)
-        move = next_move(plan, standing, now)
-        if move.plan == plan and not move.take:
+        now, counts = await self._store.replay_plans.counts(plan.token)
+        advance = next_advance(plan, counts, now)
+        if advance.plan == plan and not advance.take:
             return
-        jobs = await self._store.replay_plans.advance(row, move.plan, take=move.take)
+        jobs = await self._store.replay_plans.advance(row, advance.plan, take=advance.take)
         if jobs is not None:
-            self._report(plan, move.plan, len(jobs))
+            self._report(plan, advance.plan, len(jobs))
 
     def _report(self, before: Plan, after: Plan, jobs: int) -> None:
         fields = {"plan": after.token, "actor": after.actor}

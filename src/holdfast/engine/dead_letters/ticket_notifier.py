@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from holdfast.core.dead_letters.letter import Letter, LetterFilter
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind, of_letter
-from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS, Follow
+from holdfast.core.failures.escalation import DEFAULT_ESCALATIONS, LEVELS, Escalation
 from holdfast.engine.options import Hook
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import OptionalService
@@ -117,7 +117,7 @@ class TicketNotifier(OptionalService):
         if letter is None:
             return _plain(row)
         spec = self._registry.get(letter.name)
-        table = DEFAULT_TABLE if spec is None else spec.exhaustion
+        table = DEFAULT_ESCALATIONS if spec is None else spec.exhaustion
         return of_letter(row.id, row.raised_at, letter, table)
 
     async def _covered_by_group(self, tickets: Sequence[Ticket]) -> set[str]:
@@ -147,7 +147,7 @@ class TicketNotifier(OptionalService):
             "first_reason": ticket.facts.get("first_reason"),
         }
         fields = {name: value for name, value in facts.items() if value is not None}
-        if ticket.level is Follow.PAGE:
+        if ticket.level is Escalation.PAGE:
             self._logger.error("ticket raised", **fields)
         else:
             self._logger.warning("ticket raised", **fields)
@@ -213,6 +213,6 @@ def _plain(row: TicketRow) -> Ticket:
     """Render a ticket without a letter, or of a letter that is deleted."""
     # A newer version of the library may know other kinds.
     kind = next((known for known in TicketKind if known == row.kind), TicketKind.DEAD_LETTER)
-    level = next((word for word in LEVELS if word == row.facts.get("level")), Follow.REVIEW)
+    level = next((word for word in LEVELS if word == row.facts.get("level")), Escalation.REVIEW)
     title = str(row.facts.get("title") or f"job {row.job_id} has failed, and its letter is gone")
     return Ticket(row.id, kind, level, title, row.raised_at, row.job_id, row.fingerprint, row.facts)

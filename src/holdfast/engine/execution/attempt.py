@@ -197,7 +197,7 @@ class Attempt:
         failure = await _describe(error, failures)
         if failure is None:
             return self._end_interrupted()
-        roll = self._runtime.dice.roll()
+        roll = self._runtime.random.random()
         return fail(state.claim, failure, spec.policy, roll=roll, attempt=state.claim.attempt)
 
     def _end_interrupted(self) -> Finish | Requeue | None:
@@ -241,13 +241,13 @@ async def _ended(change: Transition | None) -> Transition | None:
 
 async def _describe(error: BaseException, failures: AttemptFailures) -> Failure | None:
     """Turn an error into a failure; `None` means that the attempt was interrupted meanwhile."""
-    judged = failures.judge(error)
+    classified = failures.classify(error)
     if isinstance(error, GeneratorExit):
-        return judged.without_text  # a coroutine that is being closed must not wait for anything
+        return classified.without_text  # a coroutine that is being closed must not wait for anything
     try:
-        return await failures.describe(judged)
+        return await failures.describe(classified)
     except asyncio.CancelledError:  # by the engine, or by a task that the function left running
-        return None if failures.stopped_by_engine() else judged.without_text
+        return None if failures.stopped_by_engine() else classified.without_text
 
 
 def _span_end(change: Transition | None) -> tuple[str, Failure | None]:

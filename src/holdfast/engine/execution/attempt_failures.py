@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import StageFailed, StageMismatch
-from holdfast.core.failures.classifier import Classifier, Judged
+from holdfast.core.failures.classifier import Classification, Classifier
 from holdfast.core.failures.failure import Failure, fingerprint_of, stage_mismatch, timed_out
 from holdfast.core.jobs.traces import ids
 from holdfast.engine.execution.execution_state import ExecutionState
@@ -25,17 +25,17 @@ class AttemptFailures:
         self._state = state
         self._runtime = runtime
 
-    def judge(self, error: BaseException) -> Judged:
+    def classify(self, error: BaseException) -> Classification:
         """Classify an error, and log a thread that could not be stopped."""
         match error:
             case TookTooLongError():
                 if error.in_thread:
                     self.warn_of_thread()
-                return Judged(timed_out(error.after), error, error)
+                return Classification(timed_out(error.after), error, error)
             case StageMismatch():
-                return Judged(stage_mismatch(str(error)), error, error)
+                return Classification(stage_mismatch(str(error)), error, error)
             case _:
-                return self._runtime.failures.judge(error)
+                return self._runtime.failures.classify(error)
 
     def warn_of_thread(self) -> None:
         """Log that a function runs on in its thread, which cannot be stopped."""
@@ -48,20 +48,24 @@ class AttemptFailures:
             **ids(self._state.trace),
         )
 
-    async def describe(self, judged: Judged) -> Failure:
+    async def describe(self, classified: Classification) -> Failure:
         """Turn a classified error into a failure with its redacted message and stack."""
-        return judged.failure if judged.failure.message else await self._runtime.failures.write(judged)
+        return (
+            classified.failure
+            if classified.failure.message
+            else await self._runtime.failures.write(classified)
+        )
 
     def in_group(self, failure: Failure, stage: str = "") -> Failure:
         """Return *failure* with the fingerprint that groups its dead letter: by this job, and its stage.
 
         A failure that came from a stage or from another job keeps its fingerprint: one cause is one group.
         """
-        kind, place = failure.error_class, str(failure.context.get("place", ""))
-        if failure.fingerprint != fingerprint_of(kind, place):
+        kind, location = failure.error_class, str(failure.context.get("place", ""))
+        if failure.fingerprint != fingerprint_of(kind, location):
             return failure
         return replace(
-            failure, fingerprint=fingerprint_of(kind, place, job=self._state.claim.name, stage=stage)
+            failure, fingerprint=fingerprint_of(kind, location, job=self._state.claim.name, stage=stage)
         )
 
     def stopped_by_engine(self) -> bool:
@@ -89,17 +93,17 @@ class FailureTexts:
         self._executor = executor
         self._turn = asyncio.Lock()
 
-    def judge(self, error: BaseException) -> Judged:
+    def classify(self, error: BaseException) -> Classification:
         """Classify an error, without its text."""
-        return self._classifier.judge(error)
+        return self._classifier.classify_without_text(error)
 
-    async def write(self, judged: Judged) -> Failure:
+    async def write(self, classified: Classification) -> Failure:
         """Add message and stack. When cancelled, a thread may run on for some milliseconds."""
         async with self._turn:
-            if self._executor is not None and judged.is_long:
+            if self._executor is not None and classified.is_long:
                 try:
-                    return await self._executor.run(partial(self._classifier.render, judged))
+                    return await self._executor.run(partial(self._classifier.render, classified))
                 except RuntimeError:
                     pass  # no thread is available: the text is bounded, so the loop is blocked only briefly
             await asyncio.sleep(0)
-            return self._classifier.render(judged)
+            return self._classifier.render(classified)

@@ -12,7 +12,7 @@ from holdfast.engine.providers.admission import Admission
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.engine.worker.settler import Settler
 from holdfast.engine.worker.unrunnable import Unrunnable
-from holdfast.ports import Dice, Executor, Logger, Store, Tracer
+from holdfast.ports import Executor, Logger, Random, Store, Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class AttemptRuntime:
     settler: Settler
     unrunnable: Unrunnable
     failures: FailureTexts
-    dice: Dice
+    random: Random
     executor: Executor
     logger: Logger
     store: Store

@@ -15,7 +15,7 @@ CURRENT: "ContextVar[JobContext | None]" = ContextVar("holdfast_job", default=No
 class RunningStage(NamedTuple):
     """A running stage, the number of the attempt at it, and the provider that it calls."""
 
-    place: StageKey
+    key: StageKey
     number: int
     provider: str | None = None
 

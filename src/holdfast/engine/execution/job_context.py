@@ -80,12 +80,12 @@ class JobContext:
         """Remember fields for the dead letter, if the job leaves one."""
         self._state.note(fields)
 
-    def count(self, place: Hashable) -> int:
-        """Count what the job does at *place*, from 1."""
+    def count(self, key: Hashable) -> int:
+        """Count the calls with *key*, from 1."""
         if self._counts is None:
             self._counts = Counter()
-        self._counts[place] += 1
-        return self._counts[place]
+        self._counts[key] += 1
+        return self._counts[key]
 
     @property
     def origin(self) -> int:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.core.failures.escalation import Follow, Table
+from holdfast.core.failures.escalation import Escalation, EscalationTable
 from holdfast.core.failures.failure import Failure
 from holdfast.core.jobs.transitions import hold
 from holdfast.core.providers.call_reports import CallOutcome
@@ -35,7 +35,11 @@ class ProviderCalls:
     """Acquires permits for an attempt; when one is refused, the job is held."""
 
     def __init__(
-        self, state: ExecutionState, failures: AttemptFailures, admission: Admission, escalation: Table
+        self,
+        state: ExecutionState,
+        failures: AttemptFailures,
+        admission: Admission,
+        escalation: EscalationTable,
     ) -> None:
         self._state = state
         self._failures = failures
@@ -114,7 +118,7 @@ class ProviderCalls:
         """Report a call whose block raised; hold the job if that is to cost no attempt."""
         if self._failures.is_control_flow(error):
             permit.drop()
-        elif await self._report_failure(permit, self._failures.judge(error).failure):
+        elif await self._report_failure(permit, self._failures.classify(error).failure):
             raise self._held(permit.refusal())
 
     async def failed(self, permit: Permit, failure: Failure, *, last: bool) -> Permit | None:
@@ -125,7 +129,7 @@ class ProviderCalls:
         held.
         """
         costs_no_attempt = await self._report_failure(permit, failure)
-        follows_last = last and Follow.BACKUP in self._escalation[failure.error_class]
+        follows_last = last and Escalation.BACKUP in self._escalation[failure.error_class]
         if costs_no_attempt or (follows_last and outcome_of(failure) in BAD_OUTCOMES):
             backup = await self._admission.acquire_backup(permit.provider, permit.request)
             if isinstance(backup, Permit):

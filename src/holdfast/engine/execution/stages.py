@@ -34,7 +34,7 @@ class _StageRun(NamedTuple):
     """A running stage: its key, its arguments' hash, the number of the attempt, and the provider that it calls."""
 
     stage: StageSpec
-    place: StageKey
+    key: StageKey
     hashed: CallHash
     number: int
     provider: str | None = None
@@ -65,13 +65,13 @@ class Stages:
     ) -> Any:
         """Return the stage's result, stored before or computed now."""
         self._calls[stage.name] += 1
-        place = StageKey(stage.name, key if key is not None else f"#{self._calls[stage.name]}")
-        if place in self._running:
-            raise StageMismatch(f"stage {place} is running already; concurrent calls need a key each")
+        stage_key = StageKey(stage.name, key if key is not None else f"#{self._calls[stage.name]}")
+        if stage_key in self._running:
+            raise StageMismatch(f"stage {stage_key} is running already; concurrent calls need a key each")
         text = stage.signature.dump_args(args, kwargs)
         brief, full = stage.signature.without_defaults(text), self._runtime.fingerprint(text)
         hashed = CallHash(full, full if brief == text else self._runtime.fingerprint(brief))
-        row = self._state.rows.get(place)
+        row = self._state.rows.get(stage_key)
         if row is not None:
             ensure_same(
                 row, hashed, lambda: map(self._runtime.fingerprint, stage.signature.earlier_forms(text))
@@ -79,33 +79,45 @@ class Stages:
             if row.status is StageStatus.DONE:
                 return stage.signature.load_result(row.result or "null")
             if row.status is StageStatus.FAILED and row.failure is not None:
-                raise StageFailed(str(place), row.failure)
-        return await self._run_now(stage, place, hashed, text)
+                raise StageFailed(str(stage_key), row.failure)
+        return await self._run_now(stage, stage_key, hashed, text)
 
-    async def _run_now(self, stage: StageSpec, place: StageKey, hashed: CallHash, text: str) -> Any:
-        self._running[place] = asyncio.current_task()
+    async def _run_now(self, stage: StageSpec, stage_key: StageKey, hashed: CallHash, text: str) -> Any:
+        self._running[stage_key] = asyncio.current_task()
         try:
             with self._state.in_flight.track():
                 provider = None if stage.provider is None else stage.provider.name
-                run = _StageRun(stage, place, hashed, await self._begin(stage, place, hashed), provider)
+                run = _StageRun(
+                    stage, stage_key, hashed, await self._begin(stage, stage_key, hashed), provider
+                )
                 if run.number > stage.policy.attempts:
                     raise await self._give_up(run, worker_lost())
-                span = None if self._runtime.tracer is None else self._runtime.tracer.stage(place, run.number)
+                span = (
+                    None
+                    if self._runtime.tracer is None
+                    else self._runtime.tracer.stage(stage_key, run.number)
+                )
                 run, result = await (
                     self._compute(run, text) if span is None else self._in_span(span, run, text)
                 )
                 await self._record(run, StageStatus.DONE, result=result)
                 return stage.signature.load_result(result)
         finally:
-            self._running.pop(place, None)
-            self._writer.leave(place)
+            self._running.pop(stage_key, None)
+            self._writer.leave(stage_key)
 
-    async def _begin(self, stage: StageSpec, place: StageKey, hashed: CallHash) -> int:
+    async def _begin(self, stage: StageSpec, stage_key: StageKey, hashed: CallHash) -> int:
         """Return the number of this attempt at the stage; write a row for it if the stage does not run alone."""
         await asyncio.sleep(0)  # stages that start together see each other here
-        row, claim = self._state.rows.get(place), self._state.claim
+        row, claim = self._state.rows.get(stage_key), self._state.claim
         start = StageWrite(
-            claim.id, claim.token, place, StageStatus.STARTED, 1, hashed.full, brief_fingerprint=hashed.brief
+            claim.id,
+            claim.token,
+            stage_key,
+            StageStatus.STARTED,
+            1,
+            hashed.full,
+            brief_fingerprint=hashed.brief,
         )
         if len(self._running) == 1 and row is None:
             start = start._replace(attempt=self._lone_attempt(stage))
@@ -167,12 +179,12 @@ class Stages:
                 if self._failures.is_control_flow(error):
                     raise
                 # The edge of an attempt: SystemExit too is only its failure.
-                judged = self._failures.judge(error)
-                change = self._decide(run, judged.failure)
+                classified = self._failures.classify(error)
+                change = self._decide(run, classified.failure)
                 # The failure is reported to the breaker first: it needs no message, and redacting one takes time.
-                permit = await self._backup(permit, judged.failure, last=isinstance(change, Finish))
+                permit = await self._backup(permit, classified.failure, last=isinstance(change, Finish))
                 if permit is None:
-                    described = await self._failures.describe(judged)
+                    described = await self._failures.describe(classified)
                     raise await self._failed(run, change, described) from error
 
     def _decide(self, run: _StageRun, failure: Failure) -> Finish | Requeue:
@@ -181,15 +193,15 @@ class Stages:
             self._state.claim,
             failure,
             run.stage.policy,
-            roll=self._runtime.dice.roll(),
+            roll=self._runtime.random.random(),
             attempt=run.number,
-            stage=str(run.place),
+            stage=str(run.key),
         )
 
     async def _call_function(self, run: _StageRun, text: str, permit: "Permit | None") -> str:
         """Call the function once; report success to the breaker, or drop the permit of a call that was stopped."""
         stage = run.stage
-        outer = STAGE.set(RunningStage(run.place, run.number, run.provider))
+        outer = STAGE.set(RunningStage(run.key, run.number, run.provider))
         try:
             args, kwargs = stage.signature.load_args(text)
             timeout = None if permit is None else permit.provider.timeout
@@ -215,7 +227,7 @@ class Stages:
         """Return what to raise for a failed stage: `Interrupted` for another attempt, or `StageFailed`."""
         if isinstance(change, Finish):
             return await self._give_up(run, failure)
-        self._writer.spend_attempt(run.place)
+        self._writer.spend_attempt(run.key)
         self._state.postpone(change._replace(failure=failure))
         return Interrupted("the stage will be retried", failure)
 
@@ -225,7 +237,7 @@ class Stages:
             failure = replace(failure, context={**failure.context, "provider": run.provider})
         failure = self._failures.in_group(failure, run.stage.name)
         await self._record(run, StageStatus.FAILED, failure=failure)
-        return StageFailed(str(run.place), failure)
+        return StageFailed(str(run.key), failure)
 
     async def _record(
         self,
@@ -240,7 +252,7 @@ class Stages:
             StageWrite(
                 claim.id,
                 claim.token,
-                run.place,
+                run.key,
                 status,
                 run.number,
                 run.hashed.full,

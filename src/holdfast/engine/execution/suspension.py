@@ -69,34 +69,34 @@ class Suspension:
 
     async def sleep(self, duration: timedelta) -> None:
         """Return once *duration* has passed since the job first reached this call."""
-        place = self._place(f"@sleep {duration}")
-        row = await self._start_wait(place)
+        key = self._next_key(f"@sleep {duration}")
+        row = await self._start_wait(key)
         if row.status is StageStatus.DONE:
             return
         if self._still_waits(until := _until(row, duration)):
             await self._park(_Wait(f"sleeps for {duration}", until))
-        await self._end(place, StageStatus.DONE, result="null")
+        await self._end(key, StageStatus.DONE, result="null")
 
     async def signal(self, name: str, timeout: timedelta | None) -> Any:
         """Return the data of the next signal of that name. Raises `SignalTimeout`."""
-        place = self._place(f"@signal {name}")
-        row = self._state.rows.get(place)
+        key = self._next_key(f"@signal {name}")
+        row = self._state.rows.get(key)
         if row is None or row.status is StageStatus.STARTED:
-            row = await self._take_signal(place, name, timeout)
+            row = await self._take_signal(key, name, timeout)
         if row.failure is not None:
             raise SignalTimeout(row.failure.message)
         return _stored_value(row)["data"]
 
-    async def _take_signal(self, place: StageKey, name: str, timeout: timedelta | None) -> StageRow:
+    async def _take_signal(self, key: StageKey, name: str, timeout: timedelta | None) -> StageRow:
         """Take the first signal that no wait has taken; without one, park until the timeout."""
         signal = next((signal for signal in self._untaken_signals if signal.name == name), None)
         if signal is not None:
             self._untaken_signals.remove(signal)  # at once: a concurrent wait must not take the same
             stored = f'{{"number":{signal.number},"data":{signal.data}}}'
-            return await self._end(place, StageStatus.DONE, result=stored)
-        if self._still_waits(until := _until(await self._start_wait(place), timeout)):
+            return await self._end(key, StageStatus.DONE, result=stored)
+        if self._still_waits(until := _until(await self._start_wait(key), timeout)):
             await self._park(_Wait(f"waits for the signal {name!r}", until))
-        return await self._time_out(place, f"no signal {name!r} came within {timeout}")
+        return await self._time_out(key, f"no signal {name!r} came within {timeout}")
 
     async def end_of(self, job_id: str, timeout: timedelta | None) -> End:
         """Return how another job ended. Raises `ResultTimeout`, `JobNotFound`."""
@@ -105,10 +105,10 @@ class Suspension:
             raise ConfigError(
                 f"job {awaited_id} waits for its own end, which cannot come; wait for another job"
             )
-        place = self._place(f"@job {awaited_id}")
-        row = self._state.rows.get(place)
+        key = self._next_key(f"@job {awaited_id}")
+        row = self._state.rows.get(key)
         if row is None or row.status is StageStatus.STARTED:
-            row = await self._await_end(place, awaited_id, timeout)
+            row = await self._await_end(key, awaited_id, timeout)
         if row is None:
             return await self._require_end(awaited_id)
         if row.status is StageStatus.DONE:
@@ -120,25 +120,23 @@ class Suspension:
             raise ResultTimeout(row.failure.message, failure=row.failure)
         return End(awaited_id, "", Status.FAILED, None, row.failure)
 
-    async def _await_end(self, place: StageKey, job_id: str, timeout: timedelta | None) -> StageRow | None:
+    async def _await_end(self, key: StageKey, job_id: str, timeout: timedelta | None) -> StageRow | None:
         """Read how a job ended, and store what a later read could contradict; park while it has not ended.
 
         A later read may find that the job has ended after all, or that a retry has undone its failure.
         """
-        until = (
-            FOR_EVER.total_seconds() if timeout is None else _until(await self._start_wait(place), timeout)
-        )
+        until = FOR_EVER.total_seconds() if timeout is None else _until(await self._start_wait(key), timeout)
         end = await self._require_end(job_id)
         if end.status is Status.FAILED and job_id in self._state.reused_children:
             end = await self._retry_child(end)
         if end.status is Status.FAILED:
-            return await self._end(place, StageStatus.FAILED, failure=end.failure)
+            return await self._end(key, StageStatus.FAILED, failure=end.failure)
         if end.status.ended:
-            self._unwritten[place] = end
-            return None if timeout is None else await self._store_end(place)
+            self._unwritten[key] = end
+            return None if timeout is None else await self._store_end(key)
         if self._still_waits(until):
             await self._park(_Wait(f"waits for job {job_id}", until, job_id))
-        return await self._time_out(place, f"job {job_id} did not end within {timeout}; it goes on")
+        return await self._time_out(key, f"job {job_id} did not end within {timeout}; it goes on")
 
     async def _retry_child(self, end: End) -> End:
         """Retry a failed job that an earlier generation has submitted, once in this generation.
@@ -147,16 +145,16 @@ class Suspension:
         retried.
         """
         claim = self._state.claim
-        place = StageKey(f"@again {end.id}", f"#{claim.generation}")
+        key = StageKey(f"@again {end.id}", f"#{claim.generation}")
         with self._state.in_flight.track():
             child, own = [
                 await self._store_retry.call(partial(self._read, each)) for each in (end.id, claim.id)
             ]
             if child.created_at >= own.queued_at:
                 return end  # it was submitted by this generation
-            row = self._state.rows.get(place)
+            row = self._state.rows.get(key)
             if row is None:
-                row = await self._end(place, StageStatus.DONE, result=str(child.generation))
+                row = await self._end(key, StageStatus.DONE, result=str(child.generation))
             if row.result == str(child.generation):
                 with suppress(StateRefused):  # it was retried meanwhile
                     await self._store_retry.call(
@@ -168,11 +166,11 @@ class Suspension:
     async def _read(self, job_id: str, _: int) -> Job:
         return await self._store.get(job_id)
 
-    async def _store_end(self, place: StageKey) -> StageRow:
+    async def _store_end(self, key: StageKey) -> StageRow:
         """Store with this job how another one ended: that one may be deleted long before this one ends."""
-        end = self._unwritten.pop(place)
+        end = self._unwritten.pop(key)
         stored = {"name": end.name, "status": end.status, "result": end.result}
-        return await self._end(place, StageStatus.DONE, result=json.dumps(stored, ensure_ascii=False))
+        return await self._end(key, StageStatus.DONE, result=json.dumps(stored, ensure_ascii=False))
 
     async def _require_end(self, job_id: str) -> End:
         end = await self._read_end(job_id)
@@ -198,22 +196,22 @@ class Suspension:
         self._ends |= {job_id: end for job_id, end in found.items() if end.status.ended}
         return found
 
-    def _place(self, name: str) -> StageKey:
+    def _next_key(self, name: str) -> StageKey:
         self._calls[name] += 1
         return StageKey(name, f"#{self._calls[name]}")
 
-    async def _start_wait(self, place: StageKey) -> StageRow:
+    async def _start_wait(self, key: StageKey) -> StageRow:
         """Return the row of a wait, stored at its first call: every attempt counts its time from there."""
-        return self._state.rows.get(place) or await self._write(place, StageStatus.STARTED)
+        return self._state.rows.get(key) or await self._write(key, StageStatus.STARTED)
 
-    async def _time_out(self, place: StageKey, message: str) -> StageRow:
+    async def _time_out(self, key: StageKey, message: str) -> StageRow:
         """Store that the wait timed out: every attempt gets the same, until the job is retried."""
         failure = Failure.of(ErrorClass.TIMEOUT, message)
-        return await self._end(place, StageStatus.FAILED, result=TIMED_OUT, failure=failure)
+        return await self._end(key, StageStatus.FAILED, result=TIMED_OUT, failure=failure)
 
     async def _end(
         self,
-        place: StageKey,
+        key: StageKey,
         status: StageStatus,
         *,
         result: str | None = None,
@@ -221,11 +219,11 @@ class Suspension:
     ) -> StageRow:
         with self._state.in_flight.track():
             await self._writer.store_lone()
-            return await self._write(place, status, result, failure)
+            return await self._write(key, status, result, failure)
 
     async def _write(
         self,
-        place: StageKey,
+        key: StageKey,
         status: StageStatus,
         result: str | None = None,
         failure: Failure | None = None,
@@ -233,7 +231,7 @@ class Suspension:
         claim = self._state.claim
         with self._state.in_flight.track():
             return await self._writer.store(
-                StageWrite(claim.id, claim.token, place, status, 1, "", result, failure)
+                StageWrite(claim.id, claim.token, key, status, 1, "", result, failure)
             )
 
     def _still_waits(self, until: float) -> bool:

@@ -27,8 +27,8 @@ class ScheduleService(OperatorService):
         """Return the declared schedules by name, with their ticks by the store's clock; no schedule is started."""
         await self._access.open()
         names = [each.schedule.name for each in self._runtime.registry.recurring]
-        now, marks = await self._store.schedules.marks(names)
-        return self._statuses(now, marks)
+        now, last_ticks = await self._store.schedules.last_ticks(names)
+        return self._statuses(now, last_ticks)
 
     def before_first_run(self, now: datetime) -> "builtins.list[ScheduleStatus]":
         """Return the declared schedules as they are at *now* before any tick; the store is not used."""

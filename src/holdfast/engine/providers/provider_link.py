@@ -37,7 +37,7 @@ from holdfast.engine.providers.outcome_buffer import OutcomeBuffer
 from holdfast.engine.providers.provider_cache import REPORT_EVERY, CallToken, ProviderCache
 from holdfast.engine.providers.shared_state import HistoryEntry, SharedState, Step, swap
 from holdfast.engine.store_retry import StoreRetry
-from holdfast.ports import Dice, Logger, Metrics, Store
+from holdfast.ports import Logger, Metrics, Random, Store
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class LinkRuntime:
     store: Store
     worker: str
     store_retry: StoreRetry
-    dice: Dice
+    random: Random
     logger: Logger
     metrics: Metrics
     changed: Callable[[], None]
@@ -216,7 +216,7 @@ class ProviderLink:
         self, step: "Step[T]", *, keys: Callable[[ProviderState], Iterable[str]] = lambda _: ()
     ) -> T:
         """Apply *step* to the stored state and that of some *keys*, and write the result. Raises `StoreUnavailable`."""
-        done = await swap(self._runtime.store, self.name, step, dice=self._runtime.dice, keys=keys)
+        done = await swap(self._runtime.store, self.name, step, random=self._runtime.random, keys=keys)
         self.update(done.read)
         self._refresh_after = REFRESH_AFTER if not done.lost else REPORT_EVERY
         for entry in done.announcements:

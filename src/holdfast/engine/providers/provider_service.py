@@ -139,7 +139,7 @@ class ProviderService(OperatorService):
             raise ConfigError("actor must not be empty")
         await self._access.open_for_change()
         await self._ensure_known(name)
-        done = await swap(self._store, name, step, dice=self._runtime.dice)
+        done = await swap(self._store, name, step, random=self._runtime.random)
         for entry in done.announcements:
             self._runtime.logger.info(f"provider {entry.kind}", provider=name, **entry.meta)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.core.providers.provider_state import ProviderState, dump_quota
-from holdfast.ports import Dice, Store
+from holdfast.ports import Random, Store
 from holdfast.ports.providers import KeyWrite
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ async def swap(
     name: str,
     step: "Step[T]",
     *,
-    dice: Dice,
+    random: Random,
     keys: Callable[[ProviderState], Iterable[str]] = lambda _: (),
 ) -> "Swapped[T]":
     """Apply *step* to the stored state, and write the result, all of it or nothing.
@@ -85,4 +85,4 @@ async def swap(
             )
         lost += 1
         # Writers that come one after the other succeed; many that try at the same time do not.
-        await asyncio.sleep(dice.roll() * min(0.001 * 2.0**lost, LONGEST_REST))
+        await asyncio.sleep(random.random() * min(0.001 * 2.0**lost, LONGEST_REST))

@@ -24,25 +24,25 @@ class Scheduler(Service):
             return LONGEST_REST
         steady = asyncio.get_running_loop().time
         asked_at, upcoming = steady(), math.inf
-        now, marks = await self._marks(sorted(recurring))
-        for name, mark in marks.items():
-            next_tick = await self._submit(recurring[name], mark, now)
+        now, last_ticks = await self._last_ticks(sorted(recurring))
+        for name, last_tick in last_ticks.items():
+            next_tick = await self._submit(recurring[name], last_tick, now)
             upcoming = min(upcoming, (next_tick - now).total_seconds())
         # A slow answer makes no later tick late; a run that comes too early does no harm.
         return min(max(upcoming - (steady() - asked_at), 0.0), LONGEST_REST)
 
-    async def _marks(self, names: list[str]) -> tuple[datetime, dict[str, datetime]]:
-        now, marks = await self._store.schedules.marks(names)
-        if len(marks) == len(names):
-            return now, marks
+    async def _last_ticks(self, names: list[str]) -> tuple[datetime, dict[str, datetime]]:
+        now, last_ticks = await self._store.schedules.last_ticks(names)
+        if len(last_ticks) == len(names):
+            return now, last_ticks
         await self._store.schedules.begin(names)
-        return await self._store.schedules.marks(names)
+        return await self._store.schedules.last_ticks(names)
 
-    async def _submit(self, recurring: Recurring, mark: datetime, now: datetime) -> datetime:
-        due = recurring.schedule.due(mark, now)
-        if due.mark != mark:
+    async def _submit(self, recurring: Recurring, last_tick: datetime, now: datetime) -> datetime:
+        due = recurring.schedule.due(last_tick, now)
+        if due.last_tick != last_tick:
             batch = [self._submission(recurring) for _ in due.ticks]
-            if await self._store.schedules.advance(recurring.schedule.name, mark, due.mark, batch):
+            if await self._store.schedules.advance(recurring.schedule.name, last_tick, due.last_tick, batch):
                 self._runtime.metrics.count("jobs_created", len(batch))
                 self._logger.info("schedule submitted", schedule=recurring.schedule.name, jobs=len(batch))
         return due.upcoming

@@ -24,7 +24,7 @@ class Namespace:
 
     Raises `ConfigError` for a name that is not a plain identifier, or belongs to PostgreSQL.
 
-    >>> Namespace("billing").place("SELECT count(*) FROM holdfast.jobs")
+    >>> Namespace("billing").qualify("SELECT count(*) FROM holdfast.jobs")
     'SELECT count(*) FROM "billing".jobs'
     >>> Namespace("billing").channel
     'holdfast_billing'
@@ -43,20 +43,20 @@ class Namespace:
         self.apply_lock = _APPLY_LOCK if self.is_default else _hash(f"apply {name}", bits=63)
         """Serializes machines that apply the schema at the same time."""
 
-    def place(self, sql: str) -> str:
+    def qualify(self, sql: str) -> str:
         """Rewrite a statement that is written for the schema `holdfast`.
 
         Applications never wait for each other: advisory locks depend on the schema too.
         """
         if self.is_default:
             return sql
-        placed = re.sub(rf"\b{DEFAULT}\.(?=[a-z_])", f"{self.quoted}.", sql)
-        placed = placed.replace(
+        qualified = re.sub(rf"\b{DEFAULT}\.(?=[a-z_])", f"{self.quoted}.", sql)
+        qualified = qualified.replace(
             f"CREATE SCHEMA IF NOT EXISTS {DEFAULT};", f"CREATE SCHEMA IF NOT EXISTS {self.quoted};"
         )
-        placed = placed.replace(f"pg_notify('{DEFAULT}',", f"pg_notify('{self.channel}',")
-        placed = placed.replace(f"hashtextextended('{DEFAULT}:'", f"hashtextextended('{self.channel}:'")
-        return placed.replace(str(_WAKE_LOCK), str(_hash(f"wake {self.name}", bits=31)))
+        qualified = qualified.replace(f"pg_notify('{DEFAULT}',", f"pg_notify('{self.channel}',")
+        qualified = qualified.replace(f"hashtextextended('{DEFAULT}:'", f"hashtextextended('{self.channel}:'")
+        return qualified.replace(str(_WAKE_LOCK), str(_hash(f"wake {self.name}", bits=31)))
 
 
 def _hash(text: str, *, bits: int) -> int:

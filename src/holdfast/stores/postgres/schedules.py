@@ -16,8 +16,8 @@ class PostgresSchedules:
         self._connections = connections
         self._sql = sql
 
-    async def marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
-        rows = await self._connections.fetch(self._sql["schedules"], list(names))
+    async def last_ticks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
+        rows = await self._connections.fetch(self._sql["last_ticks"], list(names))
         return rows[0]["now"], {row["name"]: row["last_at"] for row in rows if row["name"] is not None}
 
     async def begin(self, names: Sequence[str]) -> None:

@@ -39,7 +39,9 @@ class Schema:
         self._connections = connections
         self._namespace = namespace
         self._sql = sql
-        self._migrations = [(version, namespace.place(script)) for version, script in migrations(__package__)]
+        self._migrations = [
+            (version, namespace.qualify(script)) for version, script in migrations(__package__)
+        ]
         self._expected = self._migrations[-1][0]
 
     @property

@@ -72,7 +72,7 @@ class Settlement:
         if len(applied) < len(batch):
             missing = [end for end in ends if end[:2] not in applied and end not in unsent]
             late |= await self._keep_late(missing)
-        answers = settled(batch, applied, late, await self.fates(refused(batch, applied, late)))
+        answers = settled(batch, applied, late, await self.lease_outcomes(refused(batch, applied, late)))
         if unsent:
             return [
                 Settled.LOCKED if change in unsent else answer
@@ -132,10 +132,12 @@ class Settlement:
             timeout=self._connections.answer_timeout(change.result for change in ends),
         )
 
-    async def fates(self, leases: Sequence[Lease]) -> dict[Lease, Settled]:
+    async def lease_outcomes(self, leases: Sequence[Lease]) -> dict[Lease, Settled]:
         """Return what became of leases under which nothing was written; nearly always there is none."""
         return (
-            rows.fates(await self._connections.fetch(self._sql["fates"], *unzipped(leases))) if leases else {}
+            rows.lease_outcomes(await self._connections.fetch(self._sql["lease_outcomes"], *unzipped(leases)))
+            if leases
+            else {}
         )
 
     async def _keep_late(self, ends: Sequence[Finish]) -> set[Lease]:

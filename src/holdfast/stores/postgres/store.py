@@ -10,7 +10,7 @@ import asyncpg
 
 from holdfast.core.durations import duration
 from holdfast.core.errors import JobNotFound, StateRefused, StoreUnavailable
-from holdfast.core.jobs.history import StageMark, history
+from holdfast.core.jobs.history import StoredStage, history
 from holdfast.core.jobs.job import (
     MOST_SIGNALS,
     Claim,
@@ -78,7 +78,7 @@ class PostgresStore:
         self._connections = Connections(
             url, size=connections, timeout=timeout, answer=answer, pooled=pooled, direct_url=direct_url
         )
-        self._sql = Queries(__package__, namespace.place)
+        self._sql = Queries(__package__, namespace.qualify)
         access = self._connections, self._sql
         self._schema = Schema(self._connections, namespace, self._sql)
         self._sender = Sender(partial(self._connections.fetch, self._sql["notify"]))
@@ -227,7 +227,9 @@ class PostgresStore:
     async def extend(self, held: Sequence[tuple[str, int]], *, lease: timedelta) -> Extension:
         rows = await self._connections.fetch(self._sql["extend"], *unzipped(sorted(held)), lease)
         kept = {row["id"] for row in rows}
-        others = await self._settlement.fates([held_one for held_one in held if held_one[0] not in kept])
+        others = await self._settlement.lease_outcomes(
+            [held_one for held_one in held if held_one[0] not in kept]
+        )
         ended = {job_id for (job_id, _), why in others.items() if why is Settled.OVER}
         # Those that are still leased under their token were not written to because another session has locked them.
         locked = frozenset(job_id for (job_id, _), why in others.items() if why is Settled.EARLY)
@@ -316,7 +318,7 @@ class PostgresStore:
             job,
             [Event(EventKind(row["kind"]), row["at"], json.loads(row["meta"])) for row in stored],
             [
-                StageMark(
+                StoredStage(
                     row["stored_at"],
                     StageKey(row["name"], row["call"]),
                     row["attempt"],

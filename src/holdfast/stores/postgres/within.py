@@ -157,12 +157,12 @@ def as_format(query: str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     >>> as_format("SELECT $2, $1 || $1", ("a", "b"))
     ('SELECT %s, %s || %s', ('b', 'a', 'a'))
     """
-    text, order = _places(query)
+    text, order = _with_format_markers(query)
     return text, tuple(args[number] for number in order)
 
 
 @lru_cache(maxsize=64)
-def _places(query: str) -> tuple[str, tuple[int, ...]]:
+def _with_format_markers(query: str) -> tuple[str, tuple[int, ...]]:
     order = tuple(int(number) - 1 for number in re.findall(r"\$(\d+)", query))
     return re.sub(r"\$\d+", "%s", query.replace("%", "%%")), order
 

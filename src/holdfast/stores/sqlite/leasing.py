@@ -41,8 +41,8 @@ def extend(connection: sqlite3.Connection, now: int, *, leases: Sequence[Lease],
     connection.execute(SQL["extend"], {"lease": lease, "now": now, "ids": ids})
     [to_cancel] = connection.execute(SQL["cancel_requested"], {"ids": ids}).fetchone()
     others = frozenset(job_id for job_id, _ in leases).difference(kept)
-    why = fates(connection, [gone for gone in leases if gone[0] in others])
-    ended = frozenset(job_id for (job_id, _), fate in why.items() if fate is Settled.OVER)
+    why = lease_outcomes(connection, [gone for gone in leases if gone[0] in others])
+    ended = frozenset(job_id for (job_id, _), outcome in why.items() if outcome is Settled.OVER)
     return Extension(
         lost=others - ended,
         cancel_requested=frozenset(json.loads(to_cancel)),
@@ -86,10 +86,14 @@ def held(connection: sqlite3.Connection, batch: Sequence[Led]) -> Sequence[Led]:
     [count] = connection.execute(SQL["count_held"], leases).fetchone()
     if count == len(batch):
         return batch
-    [places] = connection.execute(SQL["held"], leases).fetchone()
-    return [batch[place] for place in json.loads(places)]
+    [indexes] = connection.execute(SQL["held"], leases).fetchone()
+    return [batch[index] for index in json.loads(indexes)]
 
 
-def fates(connection: sqlite3.Connection, leases: Sequence[Lease]) -> dict[Lease, Settled]:
+def lease_outcomes(connection: sqlite3.Connection, leases: Sequence[Lease]) -> dict[Lease, Settled]:
     """Return what became of leases under which nothing was written; nearly always there is none."""
-    return rows.fates(connection.execute(SQL["fates"], {"batch": json.dumps(leases)})) if leases else {}
+    return (
+        rows.lease_outcomes(connection.execute(SQL["lease_outcomes"], {"batch": json.dumps(leases)}))
+        if leases
+        else {}
+    )

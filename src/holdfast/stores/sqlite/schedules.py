@@ -23,25 +23,25 @@ class SqliteSchedules:
         self._reader = reader
         self._clock = clock
 
-    async def marks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
-        rows = await self._reader.rows(SQL["schedules"], {"names": json.dumps(list(names))})
+    async def last_ticks(self, names: Sequence[str]) -> tuple[datetime, dict[str, datetime]]:
+        rows = await self._reader.rows(SQL["last_ticks"], {"names": json.dumps(list(names))})
         return self._clock.now(), {name: instant(last) for name, last in rows}
 
     async def begin(self, names: Sequence[str]) -> None:
         await self._writer.execute(SQL["begin_schedules"], {"names": json.dumps(list(names))})
 
     async def advance(self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]) -> bool:
-        mark = {"name": name, "old": micros(old), "new": micros(new)}
-        moved = await self._writer.write(lambda connection, now: _advance(connection, now, mark, batch))
+        change = {"name": name, "old": micros(old), "new": micros(new)}
+        moved = await self._writer.write(lambda connection, now: _advance(connection, now, change, batch))
         if moved and batch:
             self._reader.notify(Hint(HintKind.READY, batch[0].queue))
         return moved
 
 
 def _advance(
-    connection: sqlite3.Connection, now: int, mark: dict[str, Any], batch: Sequence[Submission]
+    connection: sqlite3.Connection, now: int, change: dict[str, Any], batch: Sequence[Submission]
 ) -> bool:
-    if not connection.execute(SQL["advance_schedule"], mark).rowcount:
+    if not connection.execute(SQL["advance_schedule"], change).rowcount:
         return False
     submit(connection, batch, now=now)
     return True

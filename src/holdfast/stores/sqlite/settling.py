@@ -43,7 +43,7 @@ def settle(connection: sqlite3.Connection, now: int, *, batch: Sequence[Transiti
             late += _keep_late(connection, ends, now, besides=written)
         applied += written
     names, kept = frozenset(applied), frozenset(late)
-    return settled(batch, names, kept, leasing.fates(connection, refused(batch, names, kept)))
+    return settled(batch, names, kept, leasing.lease_outcomes(connection, refused(batch, names, kept)))
 
 
 def _late(ends: Sequence[Finish], written: Sequence[Lease], overdue: Collection[str]) -> list[Lease]:

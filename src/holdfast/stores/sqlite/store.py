@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.core.durations import duration
 from holdfast.core.errors import JobNotFound, StateRefused
-from holdfast.core.jobs.history import StageMark, history
+from holdfast.core.jobs.history import StoredStage, history
 from holdfast.core.jobs.job import (
     Claim,
     End,
@@ -284,7 +284,7 @@ class SqliteStore:
             job,
             [Event(EventKind(row["kind"]), instant(row["at"]), json.loads(row["meta"])) for row in stored],
             [
-                StageMark(
+                StoredStage(
                     instant(row["stored_at"]),
                     StageKey(row["name"], row["call"]),
                     row["attempt"],

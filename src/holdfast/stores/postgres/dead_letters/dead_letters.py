@@ -13,7 +13,7 @@ from holdfast.core.dead_letters.letter import Group, Letter, LetterFilter, Lette
 from holdfast.core.dead_letters.replay_plan import Plan
 from holdfast.core.errors import LetterNotFound
 from holdfast.ports.dead_letters import Seen
-from holdfast.stores.letter_rows import group_from, letter_from, marks, sources, step_from, step_rows
+from holdfast.stores.letter_rows import group_from, letter_from, letter_update, sources, step_from, step_rows
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
 from holdfast.stores.queries import Queries
 from holdfast.stores.rows import unzipped
@@ -41,10 +41,10 @@ class PostgresDeadLetters:
     async def find_replayable(
         self, name: str, *, ages: tuple[timedelta, timedelta], limit: int, after: Letter | None = None
     ) -> list[Letter]:
-        place = (datetime(1970, 1, 1, tzinfo=UTC), str(UUID(int=0)))
+        position = (datetime(1970, 1, 1, tzinfo=UTC), str(UUID(int=0)))
         if after is not None:
-            place = (after.last_failure_at, after.job_id)
-        rows = await self._connections.fetch(self._sql["replayable_letters"], name, *ages, *place, limit)
+            position = (after.last_failure_at, after.job_id)
+        rows = await self._connections.fetch(self._sql["replayable_letters"], name, *ages, *position, limit)
         return [letter_from(row) for row in rows]
 
     async def groups(self, letter_filter: LetterFilter) -> list[Group]:
@@ -69,13 +69,13 @@ class PostgresDeadLetters:
         plan: Plan | None = None,
         args: str | None = None,
     ) -> list[str]:
-        left = marks(steps)
+        update = letter_update(steps)
         states, actors, reasons, metas = zip(*step_rows(steps), strict=True)
         rows = await self._connections.fetch(
             self._sql["move_letters"],
             *unzipped(seen),
             sources(steps[0]),
-            *(left.state, left.cause, left.evidence, left.safe, left.notes, left.plan),
+            *(update.state, update.cause, update.evidence, update.safe, update.notes, update.plan),
             *(states, actors, reasons, metas),
             None if plan is None else plan.dump(),
             plan is not None and plan.is_running,

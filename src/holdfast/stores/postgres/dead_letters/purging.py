@@ -22,21 +22,21 @@ class PostgresPurgeScan:
     def __init__(self, sql: str, *first: Any) -> None:
         self._sql = sql
         self._first = first
-        self._place = first
+        self._position = first
 
     async def purge(self, connections: Connections, older_than: timedelta, limit: int) -> int:
         """Delete rows that are *older_than* that, at most *limit*, and return their number."""
         if limit <= 0:
             return 0
-        began_later = self._place != self._first
+        began_later = self._position != self._first
         purged = await self._piece(connections, older_than, limit)
-        if began_later and purged < limit and self._place == self._first:
+        if began_later and purged < limit and self._position == self._first:
             purged += await self._piece(connections, older_than, limit - purged)
         return purged
 
     async def _piece(self, connections: Connections, older_than: timedelta, limit: int) -> int:
-        values = [older_than, limit, max(limit * LOOKS, LEAST), *self._place]
+        values = [older_than, limit, max(limit * LOOKS, LEAST), *self._position]
         [row] = await connections.fetch(self._sql, *values, timeout=LONG_ANSWER)
-        purged, *place = row
-        self._place = self._first if place[0] is None else tuple(place)
+        purged, *position = row
+        self._position = self._first if position[0] is None else tuple(position)
         return int(purged)

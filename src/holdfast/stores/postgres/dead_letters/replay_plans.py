@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from holdfast.core.dead_letters.letter import LetterState
-from holdfast.core.dead_letters.replay_plan import Plan, Standing
+from holdfast.core.dead_letters.replay_plan import Plan, PlanCounts
 from holdfast.core.errors import PlanStale
 from holdfast.ports.dead_letters import PlanRow
 from holdfast.stores.postgres.connections import Connections
@@ -29,11 +29,11 @@ class PostgresReplayPlans:
     async def running(self) -> list[PlanRow]:
         return [PlanRow(*row) for row in await self._connections.fetch(self._sql["running_plans"])]
 
-    async def standing(self, token: str) -> tuple[float, Standing]:
-        rows = await self._connections.fetch(self._sql["standing"], token)
+    async def counts(self, token: str) -> tuple[float, PlanCounts]:
+        rows = await self._connections.fetch(self._sql["plan_counts"], token)
         found = [row for row in rows if row["state"] is not None]
         states = {LetterState(row["state"]): row["letters"] for row in found}
-        return rows[0]["now"], Standing(states, sum(row["repeated"] for row in found))
+        return rows[0]["now"], PlanCounts(states, sum(row["repeated"] for row in found))
 
     async def advance(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
         moved = [row.token, row.version, plan.dump(), plan.is_running]

@@ -90,7 +90,7 @@ class PostgresRetention:
             if kept.job is not None:
                 if not await connection.fetch(self._sql["restore_job"], _json(kept.job)):
                     return False
-                await connection.execute(self._sql["forget_burial"], job_id)
+                await connection.execute(self._sql["delete_triggered_letter"], job_id)
                 await connection.execute(self._sql["forget_stub"], job_id)
                 await connection.execute(
                     self._sql["restore_rows"],

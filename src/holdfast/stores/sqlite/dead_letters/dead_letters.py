@@ -16,7 +16,7 @@ from holdfast.stores.letter_rows import (
     Columns,
     group_from,
     letter_from,
-    marks,
+    letter_update,
     sources,
     step_from,
     step_rows,
@@ -66,10 +66,10 @@ class SqliteDeadLetters:
     ) -> list[Letter]:
         youngest, oldest = (micros(self._clock.now() - age) for age in ages)
         values = {"name": name, "until": youngest, "since": oldest, "limit": limit}
-        place = {"after_at": 0, "after": ""}
+        position = {"after_at": 0, "after": ""}
         if after is not None:
-            place = {"after_at": micros(after.last_failure_at), "after": after.job_id}
-        rows = await self._reader.rows(SQL["replayable_letters"], values | place)
+            position = {"after_at": micros(after.last_failure_at), "after": after.job_id}
+        rows = await self._reader.rows(SQL["replayable_letters"], values | position)
         return [letter_from(with_instants(row)) for row in rows]
 
     async def groups(self, letter_filter: LetterFilter) -> list[Group]:
@@ -141,14 +141,14 @@ def _move(
     moved = [row["job_id"] for row in connection.execute(SQL["letters_as_seen"], as_seen)]
     if not moved:
         return []
-    ids, left = json.dumps(moved), marks(steps)
-    changed = {**left._asdict(), "corrected": args is not None, "ids": ids, "now": now}
+    ids, update = json.dumps(moved), letter_update(steps)
+    changed = {**update._asdict(), "corrected": args is not None, "ids": ids, "now": now}
     connection.execute(SQL["move_letters"], changed)
     note_steps(connection, moved, now, step_rows(steps))
     if args is not None:
         connection.execute(SQL["keep_args"], {"ids": ids})
         connection.execute(SQL["correct_args"], {"ids": ids, "args": args})
     if plan is not None:
-        made = {"token": left.plan, "running": plan.is_running, "state": plan.dump(), "now": now}
+        made = {"token": update.plan, "running": plan.is_running, "state": plan.dump(), "now": now}
         connection.execute(SQL["add_plan"], made)
     return moved

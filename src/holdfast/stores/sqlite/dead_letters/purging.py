@@ -22,30 +22,30 @@ class SqlitePurgeScan:
     def __init__(self, look: str, **first: Any) -> None:
         self._look = look
         self._first = first
-        self._place = first
+        self._position = first
 
     def unneeded(self, connection: sqlite3.Connection, until: int, limit: int) -> list[list[Any]]:
         """Return rows that are outdated, at most *limit*, each without the column that says so."""
         if limit <= 0:
             return []
-        began_later = self._place is not self._first
+        began_later = self._position is not self._first
         found = self._piece(connection, until, limit)
-        if began_later and len(found) < limit and self._place is self._first:
+        if began_later and len(found) < limit and self._position is self._first:
             found += self._piece(connection, until, limit - len(found))
         return found
 
     def _piece(self, connection: sqlite3.Connection, until: int, limit: int) -> list[list[Any]]:
         walk = max(limit * LOOKS, LEAST)
-        values = {**self._place, "until": until, "walk": walk}
+        values = {**self._position, "until": until, "walk": walk}
         found: list[list[Any]] = []
         looked_at = 0
-        place: list[Any] = []
-        for *place, unneeded in connection.execute(SQL[self._look], values).fetchall():
+        position: list[Any] = []
+        for *position, unneeded in connection.execute(SQL[self._look], values).fetchall():
             looked_at += 1
             if unneeded:
-                found.append(place)
+                found.append(position)
             if len(found) == limit:
                 break
         is_at_end = len(found) < limit and looked_at < walk
-        self._place = self._first if is_at_end else dict(zip(self._first, place, strict=False))
+        self._position = self._first if is_at_end else dict(zip(self._first, position, strict=False))
         return found

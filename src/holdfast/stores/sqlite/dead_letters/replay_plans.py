@@ -5,7 +5,7 @@ import sqlite3
 from functools import partial
 
 from holdfast.core.dead_letters.letter import LetterState
-from holdfast.core.dead_letters.replay_plan import Plan, Standing
+from holdfast.core.dead_letters.replay_plan import Plan, PlanCounts
 from holdfast.core.errors import PlanStale
 from holdfast.ports import Clock, Hint, HintKind
 from holdfast.ports.dead_letters import PlanRow
@@ -32,10 +32,10 @@ class SqliteReplayPlans:
     async def running(self) -> list[PlanRow]:
         return [PlanRow(*row) for row in await self._reader.rows(SQL["running_plans"], {})]
 
-    async def standing(self, token: str) -> tuple[float, Standing]:
-        rows = await self._reader.rows(SQL["standing"], {"token": token})
+    async def counts(self, token: str) -> tuple[float, PlanCounts]:
+        rows = await self._reader.rows(SQL["plan_counts"], {"token": token})
         states = {LetterState(row["state"]): row["letters"] for row in rows}
-        return self._clock.now().timestamp(), Standing(states, sum(row["repeated"] for row in rows))
+        return self._clock.now().timestamp(), PlanCounts(states, sum(row["repeated"] for row in rows))
 
     async def advance(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
         queues = await self._writer.write(partial(_advance, row=row, plan=plan, take=take))

@@ -186,7 +186,7 @@ def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
         _reserve_keys(connection, kept, now)
     for statement in (
         *OF_A_LETTER,
-        "forget_new_tickets",
+        "delete_triggered_tickets",
     ):  # what a trigger wrote at the job's end
         connection.execute(SQL[statement], {"ids": json.dumps([job_id])})
     connection.execute(SQL["restore_letter"], {**_stored(kept.letter), "now": now})

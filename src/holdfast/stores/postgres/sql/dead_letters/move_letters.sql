@@ -29,8 +29,8 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.letter_steps (job_id, at, state, actor, reason, meta)
     SELECT moved.job_id, clock.now, step.state, step.actor, step.reason, step.meta
       FROM clock, moved, unnest($10::text[], $11::text[], $12::text[], $13::text[]) WITH ORDINALITY
-           AS step (state, actor, reason, meta, place)
-     ORDER BY moved.job_id, step.place
+           AS step (state, actor, reason, meta, ordinal)
+     ORDER BY moved.job_id, step.ordinal
 ), planned AS (
     INSERT INTO holdfast.plans (token, version, running, state, updated_at)
     SELECT $9, 1, $15::boolean, $14::text, clock.now

@@ -20,8 +20,8 @@ WITH clock AS MATERIALIZED (
 ), history AS (
     INSERT INTO holdfast.provider_events (name, at, kind, meta)
     SELECT swapped.name, clock.now, event.kind, event.meta
-      FROM swapped, clock, unnest($4::text[], $5::text[]) WITH ORDINALITY AS event (kind, meta, place)
-     ORDER BY event.place
+      FROM swapped, clock, unnest($4::text[], $5::text[]) WITH ORDINALITY AS event (kind, meta, ordinal)
+     ORDER BY event.ordinal
 ), forgotten AS (
     -- The last thousand events of a provider are kept.
     DELETE FROM holdfast.provider_events
