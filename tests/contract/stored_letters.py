@@ -167,7 +167,7 @@ async def archived(store: Store, *job_ids: str) -> list[dict[str, Any]]:
     """Take letters out of the store, and give their records as an archive keeps them."""
     looked = await seen(store, *job_ids)
     records = await store.retention.letter_records(job_ids)
-    assert sorted(await store.retention.forget_letters(looked)) == sorted(job_ids)
+    assert sorted(await store.retention.delete_letters(looked)) == sorted(job_ids)
     kept: list[dict[str, Any]] = json.loads(json.dumps(records))
     return kept
 

@@ -291,7 +291,7 @@ async def test_letters_leave_and_come_back_as_they_are_stored(store: Store) -> N
     before = await plain.get(job_id)
 
     records = await plain.retention.letter_records([job_id])
-    await plain.retention.forget_letters([(job_id, 1)])
+    await plain.retention.delete_letters([(job_id, 1)])
     await plain.retention.restore_letters(records)
 
     assert SECRET not in json.dumps(records)

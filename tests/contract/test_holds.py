@@ -9,7 +9,7 @@ import pytest
 from holdfast import JobFilter, Status
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.jobs.job import Claim, Submission
-from holdfast.core.jobs.transitions import Transition, complete, fail, hold, park, put_aside, release
+from holdfast.core.jobs.transitions import Transition, complete, fail, hold, park, park_unrunnable, release
 from holdfast.core.providers.holder import Holder
 from holdfast.ports import Hint, HintKind, Store
 from holdfast.ports.store import Settled
@@ -226,7 +226,7 @@ POLICY = RetryPolicy(3, Backoff.constant(5))
 
 REQUEUES: dict[str, Callable[[Claim], Transition]] = {
     "released": lambda claim: release(claim, "the worker stops"),
-    "put-aside": lambda claim: put_aside(claim, "unknown here", delay=LONG),
+    "put-aside": lambda claim: park_unrunnable(claim, "unknown here", delay=LONG),
     "parked": lambda claim: park(claim, "sleeps", delay=LONG, seen=0, awaits=False),
     "retried": lambda claim: fail(claim, a_failure(), POLICY, roll=0.5, attempt=1),
 }

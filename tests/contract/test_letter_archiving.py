@@ -183,7 +183,7 @@ async def test_a_late_result_that_comes_after_the_archiving_keeps_its_letter_fro
 
     assert await store.settle("worker", [complete(claim, '"tardy"')]) == [Settled.LATE]
 
-    assert await store.retention.forget_letters(archived_as) == []
+    assert await store.retention.delete_letters(archived_as) == []
     assert (await store.accept_late(claim.id, meta="{}")).result == '"tardy"'
 
 
@@ -201,7 +201,7 @@ async def test_a_letter_that_has_changed_since_it_was_seen_is_not_forgotten(stor
     looked = await seen(store, changed, same)
     await moved(store, changed, triage(Cause.DATA, actor="ada"))
 
-    assert await store.retention.forget_letters(looked) == [same]
+    assert await store.retention.delete_letters(looked) == [same]
 
     assert (await store.get(changed)).status is Status.FAILED
     assert await state_of(store, changed) is LetterState.TRIAGED
@@ -212,7 +212,7 @@ async def test_a_letter_that_is_replayed_is_not_forgotten(store: Store) -> None:
     job_id = await a_letter(store)
     await a_replay(store, job_id)
 
-    assert await store.retention.forget_letters(await seen(store, job_id)) == []
+    assert await store.retention.delete_letters(await seen(store, job_id)) == []
 
     assert await state_of(store, job_id) is LetterState.REPLAYING
 
@@ -229,7 +229,7 @@ async def test_a_letter_whose_plan_has_begun_since_it_was_seen_is_not_forgotten(
     assert await replayed(store, plan, take=0) == []
 
     assert await seen(store, job_id) == looked  # nothing but the plan has changed
-    assert await other_store.retention.forget_letters(looked) == []
+    assert await other_store.retention.delete_letters(looked) == []
     assert await replayed(store, plan) == [job_id]
 
 
@@ -239,10 +239,10 @@ async def test_a_letter_whose_job_another_waits_for_is_not_forgotten(store: Stor
     await store.await_jobs(parent.id, parent.token, [child.id])
     await failed(store, child)
 
-    assert await store.retention.forget_letters(await seen(store, child.id)) == []
+    assert await store.retention.delete_letters(await seen(store, child.id)) == []
 
     assert await store.wake(limit=9) == 1
-    assert await store.retention.forget_letters(await seen(store, child.id)) == [child.id]
+    assert await store.retention.delete_letters(await seen(store, child.id)) == [child.id]
 
 
 @pytest.mark.clause("DLQ-4")

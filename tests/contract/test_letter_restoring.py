@@ -124,7 +124,7 @@ async def test_a_process_that_has_seen_a_letter_before_it_was_archived_cannot_de
 
     await store.retention.restore_letters(await archived(store, job_id))
 
-    assert await other_store.retention.forget_letters(looked) == []
+    assert await other_store.retention.delete_letters(looked) == []
     assert (await store.get(job_id)).status is Status.FAILED
     assert await seen(store, job_id) == [(job_id, 2)]
 
@@ -133,7 +133,7 @@ async def test_a_job_that_lives_is_not_overwritten(store: Store) -> None:
     job_id = await a_letter(store)
     records = await store.retention.letter_records([job_id])
     await store.retry(job_id)
-    assert await store.retention.forget_letters(await seen(store, job_id)) == [job_id]
+    assert await store.retention.delete_letters(await seen(store, job_id)) == [job_id]
     before = await store.get(job_id)
 
     assert await store.retention.restore_letters(records) == []

@@ -18,7 +18,7 @@ IN_ORDER = [
     "claimable",
     "promote",
     "next_due",
-    "lost",
+    "expired_leases",
     "cancel_requests",
     "overdue",
     "at_risk",
@@ -53,7 +53,7 @@ ELSEWHERE = {
     "redaction_key",
     "add_plan",
     "raise_alarm",
-    "alarm_ticket",
+    "add_alarm_ticket",
 }
 """Queries that operators run now and then."""
 
@@ -69,13 +69,13 @@ RESTORING = {file for file in FILES if file.startswith("restore_")}
 SUBMITTING = {
     "submit",
     "submit_payloads",
-    "take_key",
-    "taken_key",
+    "reserve_key",
+    "job_by_key",
     "add_version",
     "latest_version",
     "known_jobs",
-    "warn",
-    "take_lock",
+    "add_warnings",
+    "take_write_lock",
 }
 
 VALUES = {
@@ -191,7 +191,7 @@ async def test_a_claim_on_postgres_reads_the_index_of_ready_jobs(postgres_dsn: s
 ONE, MANY = "01900000-0000-7000-8000-000000000000", ["01900000-0000-7000-8000-000000000001"]
 
 WAITING = {
-    "lock_family": (ONE, 1, MANY),
+    "lock_parent_and_children": (ONE, 1, MANY),
     "mark_children": (MANY,),
     "count_pending": (ONE, MANY),
     "ends": (MANY,),

@@ -150,7 +150,7 @@ async def test_a_failed_job_that_was_archived_is_not_retried_but_restored(store:
     job_id = await a_letter(store, a_job(key="k1"))
     looked = await seen(store, job_id)
     records = json.loads(json.dumps(await store.retention.letter_records([job_id])))
-    await store.retention.forget_letters(looked)
+    await store.retention.delete_letters(looked)
     job = await store.get(job_id)
     assert (job.status, job.purged_at is not None) == (Status.FAILED, True)
     assert job.failure is not None

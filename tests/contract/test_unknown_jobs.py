@@ -8,7 +8,7 @@ import pytest
 from holdfast import Backoff, Holdfast, JobFilter, Retryable, Status
 from holdfast.cli.process.worker_health import held_gauge
 from holdfast.core.jobs.job import Claim
-from holdfast.core.jobs.transitions import Requeue, put_aside, release
+from holdfast.core.jobs.transitions import Requeue, park_unrunnable, release
 from holdfast.core.jobs.transitions import hold as hold_back
 from holdfast.core.providers.holder import Holder
 from holdfast.ports import Store
@@ -200,7 +200,7 @@ async def test_a_job_that_is_cancelled_while_it_is_put_aside_is_cancelled(
 
 async def test_the_store_says_why_a_job_went_back(hold: Holdfast, store: Store) -> None:
     aside = await a_claim(store)
-    await store.settle("worker", [put_aside(aside, "an unknown job", delay=timedelta(hours=1))])
+    await store.settle("worker", [park_unrunnable(aside, "an unknown job", delay=timedelta(hours=1))])
     given_back = await a_claim(store)
     await store.settle("worker", [release(given_back, "worker shut down", delay=timedelta(hours=1))])
     [fresh] = await submitted(store, a_job(delay=timedelta(hours=1)))

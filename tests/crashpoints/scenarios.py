@@ -157,7 +157,7 @@ async def cancel_a_running_job(story: Story) -> None:
 
 
 @scenario
-async def bring_back(story: Story) -> None:
+async def requeue_failed(story: Story) -> None:
     """A failed job is retried once, or not at all; a retry that was acknowledged is stored."""
     job = await story.submit("doomed", 1)
     story.other_worker()

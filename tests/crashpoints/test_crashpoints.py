@@ -114,7 +114,7 @@ def test_a_broken_fence_is_found_and_can_be_seen_again(monkeypatch: pytest.Monke
     def all_of_them(connection: object, rows: Sequence[Any]) -> Sequence[Any]:
         return rows
 
-    monkeypatch.setattr(leasing, "held", all_of_them)
+    monkeypatch.setattr(leasing, "still_leased", all_of_them)
     pauses = [planned for planned in faults_at(play("stages", None).passed) if planned.fault is Fault.PAUSE]
 
     found = [outcome for outcome in play_each("stages", pauses) if outcome.violations]

@@ -19,7 +19,7 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.telemetry.metric_registry import MetricRegistry
 from holdfast.testing import simulation
-from holdfast.testing.seeded_system import Inline
+from holdfast.testing.seeded_system import InlineExecutor
 from tests.integration import crowds
 from tests.integration.plans import carry_out, connect
 from tests.integration.test_sqlite_plans import NOW, PARKED, READY, SQL, fill, steps, with_schema
@@ -87,7 +87,9 @@ class SqliteCrowd:
 
     async def come_due(self) -> Store:
         self._clock.now_is = 10 * NOW
-        store = SqliteStore(str(self._path), clock=self._clock, writing=Inline(), reading=Inline())
+        store = SqliteStore(
+            str(self._path), clock=self._clock, writing=InlineExecutor(), reading=InlineExecutor()
+        )
         await store.open()
         return store
 
@@ -96,7 +98,7 @@ def _claim(connection: sqlite3.Connection) -> None:
     values = {"queue": "default", "limit": CLAIMED, "now": NOW, "knows": '["work"]'}
     ids, _ = connection.execute(SQL["claimable"], values).fetchone()
     assert len(json.loads(ids)) == CLAIMED
-    connection.execute(SQL["take"], {"worker": "worker", "lease": 1, "now": NOW, "ids": ids})
+    connection.execute(SQL["claim"], {"worker": "worker", "lease": 1, "now": NOW, "ids": ids})
 
 
 def _promote(connection: sqlite3.Connection) -> None:

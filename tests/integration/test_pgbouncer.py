@@ -145,7 +145,7 @@ async def test_a_job_is_stored_in_the_callers_own_transaction(hold: Holdfast, ds
 
 async def test_our_settings_hold_in_our_transactions_and_leak_into_no_other(hold: Holdfast, dsn: str) -> None:
     connections = hold.runtime.store._connections  # type: ignore[attr-defined]  # the only access to the session's settings
-    async with connections.borrow() as connection:
+    async with connections.acquire() as connection:
         ours = {name: await connection.fetchval(f"SHOW {name}") for name in SESSION}
     others = await asyncio.gather(*[shown(dsn, "enable_seqscan") for _ in range(8)])
 

@@ -25,7 +25,7 @@ class Interrupted:
         return getattr(self._connection, name)
 
     async def fetch(self, sql: str, *values: Any) -> Any:
-        if sql == SQL["taken_keys"] and not self.purged:
+        if sql == SQL["jobs_by_key"] and not self.purged:
             self.purged += 1
             await self._other.execute("DELETE FROM holdfast.job_keys WHERE key = 'k1'")
         return await self._connection.fetch(sql, *values)

@@ -113,7 +113,7 @@ async def retries(store: PostgresStore, job_id: str) -> None:
 
 
 async def forgets(store: PostgresStore, job_id: str) -> None:
-    assert await store.retention.forget_letters([(job_id, 2)]) == [job_id]
+    assert await store.retention.delete_letters([(job_id, 2)]) == [job_id]
 
 
 @pytest.mark.parametrize("act", [replays, retries, forgets])
@@ -173,7 +173,7 @@ async def test_a_letter_whose_plan_begins_while_it_is_forgotten_stays(
     await other.execute("BEGIN")
     await other.execute("UPDATE holdfast.plans SET running = true, version = version + 1")
 
-    acting = asyncio.create_task(store.retention.forget_letters([(claim.id, 2)]))
+    acting = asyncio.create_task(store.retention.delete_letters([(claim.id, 2)]))
     async with asyncio.timeout(TIMEOUT):
         while not await watcher.fetchval(WAITING):
             await asyncio.sleep(0.01)
@@ -198,10 +198,10 @@ async def test_a_letter_takes_every_step_behind_a_pooler(pooled: PostgresStore) 
     assert await pooled.settle("worker", [complete(again, "1")]) == [Settled.WRITTEN]
     assert (await pooled.dead_letters.get(first)).state is LetterState.VERIFIED
     records = await pooled.retention.letter_records([second])
-    assert await pooled.retention.forget_letters([(second, 2)]) == []
+    assert await pooled.retention.delete_letters([(second, 2)]) == []
     row = await pooled.replay_plans.get(TOKEN)
     assert await pooled.replay_plans.advance(row, replace(Plan.load(row.state), phase=Phase.DONE)) == []
-    assert await pooled.retention.forget_letters([(second, 2)]) == [second]
+    assert await pooled.retention.delete_letters([(second, 2)]) == [second]
     assert await pooled.retention.restore_letters(records) == [second]
     assert (await pooled.retry(second)).generation == 2
     assert (await pooled.dead_letters.get(second)).state is LetterState.CLOSED

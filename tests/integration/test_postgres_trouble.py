@@ -66,7 +66,7 @@ async def test_a_submission_whose_first_try_commits_late_makes_one_job_and_no_er
 
 async def test_a_connection_that_comes_back_after_the_close_is_let_go(postgres_dsn: str) -> None:
     connections = Connections(postgres_dsn, size=2, timeout=10)
-    async with connections.borrow() as connection:
+    async with connections.acquire() as connection:
         await connections.close()
 
     assert connection.is_closed()
@@ -81,7 +81,7 @@ async def test_a_connection_that_the_server_ended_and_has_not_closed_yet_is_an_o
         connections = Connections(
             postgres_dsn.replace(f":{server.port}/", f":{route.port}/"), size=1, timeout=10
         )
-        async with connections.borrow() as connection:
+        async with connections.acquire() as connection:
             route.withhold_ends()
             await other.execute("SELECT pg_terminate_backend($1)", connection.get_server_pid())
         assert await asyncio.to_thread(route.withheld.wait, 30)

@@ -46,13 +46,20 @@ IN_TURN = {
 }
 """Asked by one worker once a minute: these walk no further than their limit, or over the letters that are kept."""
 
-SHORT = {"paused_queues", "undelivered_ends", "take_lock", "provider_names", "redaction_key", "running_plans"}
+SHORT = {
+    "paused_queues",
+    "undelivered_ends",
+    "take_write_lock",
+    "provider_names",
+    "redaction_key",
+    "running_plans",
+}
 """These read a table from its beginning that is always short, or no further than their limit, or not at all."""
 
 OF_ONE_JOB_OR_BATCH = {
-    "kept_stages",
-    "letters_as_seen",
-    "letters_to_forget",
+    "archive_stages",
+    "unchanged_letters",
+    "letters_to_delete",
     "reclaim_history",
     "requeue_history",
     "reset_attempts",
@@ -60,7 +67,7 @@ OF_ONE_JOB_OR_BATCH = {
     "stage_events",
     "stages",
     "plan_counts",
-    "wake_parents",
+    "wake",
 }
 """These put what belongs to one job, to one plan, or to the jobs of one batch, in order."""
 
@@ -232,7 +239,7 @@ def a_claim_of(limit: int) -> Work:
         ).fetchone()
         assert len(json.loads(ids)) == limit
         taken = {"worker": "worker", "lease": 1, "now": NOW, "ids": ids}
-        assert connection.execute(SQL["take"], taken).rowcount == limit
+        assert connection.execute(SQL["claim"], taken).rowcount == limit
 
     return claim
 
@@ -264,8 +271,8 @@ def lost(count: int) -> dict[str, Any]:
 A_STAGE = ("fetch", "#1", "done", 1, "", "1", None, None, "")
 
 LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
-    "count_held": rows,
-    "held": rows,
+    "count_still_leased": rows,
+    "still_leased": rows,
     "extend": lambda n: {**rows(n), "lease": 1},
     "cancel_requested": rows,
     "begin": rows,
@@ -277,12 +284,12 @@ LOOP: dict[str, Callable[[int], dict[str, Any]]] = {
     "overdue_among": rows,
     "finish": lambda n: rows(n, "completed", "1", None, None),
     "finish_overdue": lambda n: {**rows(n, "completed", "1", None, None), "timeout": "{}"},
-    "remove": rows,
+    "delete_jobs": rows,
     "stages": rows,
     "promote": lambda n: {"limit": n, "now": NOW},
-    "lost": lambda n: {"limit": n, "now": NOW},
+    "expired_leases": lambda n: {"limit": n, "now": NOW},
     "suspected_workers": lost,
-    "note_lost_workers": lost,
+    "record_lost_workers": lost,
     "reclaim": lost,
     "reclaim_history": lost,
     "release_held": lambda n: {"holder": "provider 1", "limit": n, "now": NOW},

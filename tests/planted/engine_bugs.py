@@ -140,7 +140,7 @@ BUGS = (
         "lost-claims-run-out",
         "A claim that failed has claimed nothing; and if it has, the lease will run out.",
         ("JOB-10",),
-        (Swap(LostClaims, "give_back", _give_nothing_back),),
+        (Swap(LostClaims, "release", _give_nothing_back),),
         simulated=False,
     ),
     Bug(

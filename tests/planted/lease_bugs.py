@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 _FENCE = "job.lease_token = want.value ->> 1"
-_FENCED = ("count_held", "held", "finish", "finish_overdue")
+_FENCED = ("count_still_leased", "still_leased", "finish", "finish_overdue")
 _REPLAYED = "job.generation + 1), :meta)\n  FROM json_each(:ids)"
 _ONLY_READY = "           AND job.retry_after IS NULL\n"
 
@@ -36,13 +36,13 @@ async def _claim_in_two_steps(
     found = await self._reader.rows(SQL["claimable"], asked)
     ids, rows = found[0]
     if ids != "[]":
-        await self._writer.execute(SQL["take"], {"worker": worker, "lease": micros_of(lease), "ids": ids})
+        await self._writer.execute(SQL["claim"], {"worker": worker, "lease": micros_of(lease), "ids": ids})
     return [Claim(*row) for row in json.loads(rows)]
 
 
 async def _reclaim_in_two_steps(self: Any, *, limit: int) -> list[str]:
     lost = {"now": micros(self._clock.now()), "limit": limit}
-    ids: list[str] = await self._reader.json(SQL["lost"], lost)
+    ids: list[str] = await self._reader.json(SQL["expired_leases"], lost)
     await self._writer.write(partial(_reclaim_whatever_they_do_now, ids=json.dumps(ids)))
     return ids
 
@@ -63,7 +63,7 @@ def _extend_by_id(
 
 def _hold_the_first(connection: sqlite3.Connection, rows: Sequence[Any]) -> Sequence[Any]:
     batch = {"batch": json.dumps([row[:2] for row in rows])}
-    [count] = connection.execute(SQL["count_held"], batch).fetchone()
+    [count] = connection.execute(SQL["count_still_leased"], batch).fetchone()
     return rows[:count]
 
 
@@ -72,7 +72,7 @@ def _finish_and_remove_all(
 ) -> list[tuple[str, int]]:
     values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now, "timeout": TIMEOUT}
     connection.execute(SQL[statement], values)
-    connection.execute(SQL["remove"], {"ids": json.dumps([row[0] for row in rows])})
+    connection.execute(SQL["delete_jobs"], {"ids": json.dumps([row[0] for row in rows])})
     return [(row[0], row[1]) for row in rows]
 
 
@@ -81,7 +81,7 @@ def _cancel_and_say_done(
 ) -> Status | None:
     values = {"id": job_id, "owner": owner, "now": now}
     if connection.execute(SQL["cancel_queued"], values).rowcount:
-        connection.execute(SQL["remove"], {"ids": json.dumps([job_id])})
+        connection.execute(SQL["delete_jobs"], {"ids": json.dumps([job_id])})
     elif not connection.execute(SQL["request_cancel"], values).rowcount:
         return None
     return Status.CANCELLED
@@ -127,7 +127,7 @@ BUGS = (
         "claim-spends-nothing",
         "Count the attempt when it has failed, not when it begins.",
         ("JOB-10",),
-        (Sql("take", "+ (losses = 0 AND excused = 0)", ""),),
+        (Sql("claim", "+ (losses = 0 AND excused = 0)", ""),),
     ),
     Bug(
         "promote-early",
@@ -166,7 +166,7 @@ BUGS = (
         "fence-counts-only",
         "If two of three still hold their lease, write two.",
         ("JOB-6",),
-        (Swap(leasing, "held", _hold_the_first),),
+        (Swap(leasing, "still_leased", _hold_the_first),),
     ),
     Bug(
         "fenced-worker-removes",
@@ -178,7 +178,7 @@ BUGS = (
         "reclaim-early",
         "A lease with less than half a minute left is as good as over.",
         ("JOB-4", "JOB-3"),
-        (Sql("lost", "lease_expires_at < :now", "lease_expires_at < :now + 30000000"),),
+        (Sql("expired_leases", "lease_expires_at < :now", "lease_expires_at < :now + 30000000"),),
     ),
     Bug(
         "reclaim-by-id",

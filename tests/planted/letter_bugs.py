@@ -23,7 +23,7 @@ from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
 from holdfast.engine.dead_letters.ticket_notifier import BATCH, LEASE, TicketNotifier
 from holdfast.engine.execution.job_context import JobContext
 from holdfast.stores.sqlite.dead_letters import dead_letters, replay_plans
-from holdfast.stores.sqlite.dead_letters.replaying import bring_back
+from holdfast.stores.sqlite.dead_letters.replaying import requeue_failed
 from tests.planted.planting import Bug, Schema, Sql, Swap
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _trust_the_canary(plan: Plan, counts: PlanCounts, now: float) -> PlanAdvance
 
 
 def _from_the_start(connection: sqlite3.Connection, job_ids: Sequence[str], now: int, **how: Any) -> Any:
-    return bring_back(connection, job_ids, now, **{**how, "restart": True})
+    return requeue_failed(connection, job_ids, now, **{**how, "restart": True})
 
 
 def _again_and_again(letter: Letter, policy: AutoReplay, now: datetime) -> bool:
@@ -111,7 +111,7 @@ def _cut_and_then_redact(error: BaseException, redact: Callable[[str], str]) -> 
 
 async def _delete_and_then_archive(self: Any, seen: Sequence[Seen]) -> list[Seen]:
     records = await self._store.retention.letter_records([job_id for job_id, _ in seen])
-    await self._store.retention.forget_letters(seen)
+    await self._store.retention.delete_letters(seen)
     await self._put(records)
     return list(seen)
 
@@ -151,8 +151,8 @@ BUGS = (
         "The row says how far it has come.",
         ("OPS-1",),
         (
-            Swap(dead_letters, "note_steps", _record_nothing),
-            Swap(replay_plans, "note_steps", _record_nothing),
+            Swap(dead_letters, "record_steps", _record_nothing),
+            Swap(replay_plans, "record_steps", _record_nothing),
         ),
     ),
     Bug(
@@ -161,7 +161,7 @@ BUGS = (
         ("OPS-1",),
         tuple(
             Sql(statement, "letter.version = seen.value ->> 1", "letter.version >= seen.value ->> 1")
-            for statement in ("letters_as_seen", "letters_to_forget")
+            for statement in ("unchanged_letters", "letters_to_delete")
         ),
     ),
     Bug(
@@ -222,7 +222,7 @@ BUGS = (
         "stages-lost-at-replay",
         "Something went wrong, so begin at the beginning.",
         ("OPS-2", "STG-1"),
-        (Swap(replay_plans, "bring_back", _from_the_start),),
+        (Swap(replay_plans, "requeue_failed", _from_the_start),),
     ),
     Bug(
         "replays-itself-again-and-again",
@@ -285,7 +285,7 @@ BUGS = (
         ("DLQ-3",),
         tuple(
             Sql(statement, condition, "")
-            for statement in ("letters_to_archive", "letters_to_forget")
+            for statement in ("letters_to_archive", "letters_to_delete")
             for condition in (_NOT_REPLAYED, _NOT_PLANNED)
         ),
     ),

@@ -60,7 +60,7 @@ BUGS = (
         "replay-forgets-stages",
         "A retry by hand starts afresh.",
         ("STG-1",),
-        (Sql("forget_stages", "   AND (:restart OR (status <> 'done' AND name <> '@restarted'))\n", ""),),
+        (Sql("delete_stages", "   AND (:restart OR (status <> 'done' AND name <> '@restarted'))\n", ""),),
     ),
     Bug(
         "next-stage-pays",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.app import job_function
 from holdfast.app.current import Current
 from holdfast.core.errors import VersionRefused
-from holdfast.core.jobs.idempotency import Earlier, stand_in
+from holdfast.core.jobs.idempotency import EarlierJob, existing_receipt
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.stores.sqlite import store, submitting
 from holdfast.stores.sqlite.store import SqliteStore
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FLUSH = 1.0
 _WRITING: set[asyncio.Task[Any]] = set()
 
-_KEY_AGAIN = Sql("take_key", "INSERT INTO", "INSERT OR REPLACE INTO")
+_KEY_AGAIN = Sql("reserve_key", "INSERT INTO", "INSERT OR REPLACE INTO")
 _VERSION_AGAIN = Sql("add_version", "INSERT INTO", "INSERT OR REPLACE INTO")
 
 
@@ -42,21 +42,21 @@ def _submit_as_if_new(connection: Any, batch: Sequence[Submission], *, now: Any,
     return submit(connection, batch, now=now)
 
 
-def _admit_equal(submission: Submission, latest: Earlier | None) -> Receipt | None:
+def _admit_equal(submission: Submission, latest: EarlierJob | None) -> Receipt | None:
     if latest is not None and submission.version < latest.version:  # type: ignore[operator]
         raise VersionRefused("an older version")
     return None
 
 
-def _admit_lower(submission: Submission, latest: Earlier | None) -> Receipt | None:
+def _admit_lower(submission: Submission, latest: EarlierJob | None) -> Receipt | None:
     if latest is not None and submission.version == latest.version:
-        return stand_in(submission, latest)
+        return existing_receipt(submission, latest)
     return None
 
 
-def _admit_without_a_request(submission: Submission, latest: Earlier | None) -> Receipt | None:
+def _admit_without_a_request(submission: Submission, latest: EarlierJob | None) -> Receipt | None:
     if latest is not None and submission.version == latest.version:
-        return stand_in(submission, latest)
+        return existing_receipt(submission, latest)
     return _admit_equal(submission, latest)
 
 
@@ -94,20 +94,20 @@ BUGS = (
         "key-of-everybody",
         "A key is a key, whichever owner uses it.",
         ("IDM-1",),
-        (Sql("taken_key", "owner = :owner AND ", ""),),
+        (Sql("job_by_key", "owner = :owner AND ", ""),),
     ),
     Bug(
         "key-of-every-job",
         "A key is a key, whatever it is for.",
         ("IDM-1",),
-        (Sql("taken_key", "name = :name AND ", ""),),
+        (Sql("job_by_key", "name = :name AND ", ""),),
     ),
     Bug(
         "key-forgotten-at-the-end",
         "When the job is done, its key is free again.",
         ("IDM-2",),
         (
-            Sql("taken_key", "key = :key", "key = :key AND job_id IN (SELECT id FROM holdfast_jobs)"),
+            Sql("job_by_key", "key = :key", "key = :key AND job_id IN (SELECT id FROM holdfast_jobs)"),
             _KEY_AGAIN,
         ),
     ),
@@ -116,7 +116,7 @@ BUGS = (
         "Look whether there is a result for the key, else do the work.",
         ("IDM-4", "IDM-1"),
         (
-            Sql("taken_key", "key = :key", "key = :key AND job_id IN (SELECT id FROM holdfast_finished)"),
+            Sql("job_by_key", "key = :key", "key = :key AND job_id IN (SELECT id FROM holdfast_finished)"),
             _KEY_AGAIN,
         ),
     ),

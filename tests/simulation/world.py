@@ -21,7 +21,7 @@ from holdfast.engine.runtime import Runtime
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.times import micros
 from holdfast.telemetry.metric_registry import MetricRegistry
-from holdfast.testing.seeded_system import Inline, SeededIds, SeededRandom, VirtualClock
+from holdfast.testing.seeded_system import InlineExecutor, SeededIds, SeededRandom, VirtualClock
 from holdfast.testing.virtual_loop import VirtualLoop
 from tests.simulation.auditor import Auditor, Commit
 from tests.simulation.clocks import MachineClock
@@ -237,7 +237,7 @@ class World:
         self, process: Process, skew: timedelta, loses_hint: Callable[[], bool], settings: Any, **given: Any
     ) -> Runtime:
         def executor(point: str, **more: Any) -> GuardedExecutor:
-            return GuardedExecutor(Inline(), process, point=point, **more)
+            return GuardedExecutor(InlineExecutor(), process, point=point, **more)
 
         store = SqliteStore(
             self.path,

@@ -16,7 +16,7 @@ import pytest
 from holdfast.ports import Store
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.seeded_system import Inline
+from holdfast.testing.seeded_system import InlineExecutor
 from tests.servers import Prepare
 from tests.stateful.model import START
 
@@ -80,7 +80,9 @@ class SqliteBench:
         self.ask = ask
         self._path = path
         self._clock = StillClock()
-        self.store: Store = SqliteStore(path, clock=self._clock, writing=Inline(), reading=Inline())
+        self.store: Store = SqliteStore(
+            path, clock=self._clock, writing=InlineExecutor(), reading=InlineExecutor()
+        )
 
     def set_clock(self, now: datetime) -> None:
         self._clock.at = now

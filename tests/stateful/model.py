@@ -65,8 +65,10 @@ class Model:
         answers = [
             Receipt(item.id) if again and item.id in self.jobs else self._answered(item) for item in batch
         ]
-        misused = {answer.id for answer in answers if isinstance(answer, Receipt) and answer.payload_differs}
-        for job_id in misused:
+        jobs_with_reused_keys = {
+            answer.id for answer in answers if isinstance(answer, Receipt) and answer.payload_differs
+        }
+        for job_id in jobs_with_reused_keys:
             self._record(job_id, EventKind.WARNING, reason="key reused with another payload")
         return answers
 

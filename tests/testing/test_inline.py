@@ -12,7 +12,7 @@ import pytest
 from holdfast import Backoff, ErrorClass, Holdfast, JobFailed, Permanent, Status, current
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.testing import inline, simulation
-from holdfast.testing.lending import PASSED_ON
+from holdfast.testing.delegation import PASSED_ON
 from holdfast.types import EventKind, PublicCode
 
 hold = Holdfast("sqlite:////a/folder/that/does/not/exist/jobs.db", attempts=3, backoff=Backoff.constant(300))

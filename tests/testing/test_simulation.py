@@ -17,7 +17,7 @@ from holdfast import Backoff, ErrorClass, Holdfast, JobFailed, Status
 from holdfast.app.portal import Portal
 from holdfast.errors import ConfigError, ResultTimeout
 from holdfast.testing import Simulation, Stuck, simulated, simulation
-from holdfast.testing.lending import PASSED_ON
+from holdfast.testing.delegation import PASSED_ON
 
 NOWHERE = "sqlite:////a/folder/that/does/not/exist/jobs.db"
 """A test that opened this database, and not that of a simulation, would fail."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from holdfast.aio.batcher import Batcher
 from holdfast.stores.sqlite.writer import Writer
-from holdfast.testing.seeded_system import Inline
+from holdfast.testing.seeded_system import InlineExecutor
 from holdfast.wiring.system import SystemClock
 
 
@@ -49,7 +49,7 @@ async def test_a_later_post_takes_along_what_was_left() -> None:
 
 
 async def test_a_file_can_still_be_closed(tmp_path: Path) -> None:
-    writer = Writer(str(tmp_path / "jobs.db"), Inline(), SystemClock())
+    writer = Writer(str(tmp_path / "jobs.db"), InlineExecutor(), SystemClock())
     await writer.open()
     writing = asyncio.create_task(
         writer.write(lambda connection, _: connection.execute("CREATE TABLE seen (it)"))
@@ -69,7 +69,7 @@ async def test_a_file_can_still_be_closed(tmp_path: Path) -> None:
 
 
 async def test_a_write_that_joins_a_cancelled_one_is_answered(tmp_path: Path) -> None:
-    writer = Writer(str(tmp_path / "jobs.db"), Inline(), SystemClock())
+    writer = Writer(str(tmp_path / "jobs.db"), InlineExecutor(), SystemClock())
     await writer.open()
     first = asyncio.create_task(writer.write(lambda connection, _: None))
     await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.core.errors import KeyReused, VersionRefused
-from holdfast.core.jobs.idempotency import Earlier, admit_version, misused, stand_in
+from holdfast.core.jobs.idempotency import EarlierJob, admit_version, existing_receipt, jobs_with_reused_keys
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.core.strict_json import fingerprint
 from tests.builders import a_job
@@ -21,24 +21,24 @@ def versioned(
     return a_job(subject="c1", version=version, rerun=rerun, args=args, strict_keys=strict)
 
 
-def earlier(version: int | None = None) -> Earlier:
-    return Earlier("first", fingerprint(SAME), version)
+def earlier(version: int | None = None) -> EarlierJob:
+    return EarlierJob("first", fingerprint(SAME), version)
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_the_same_key_with_the_same_payload_is_answered_with_the_first_job(strict: bool) -> None:
-    assert stand_in(keyed(strict=strict), earlier()) == Receipt("first", existing=True)
+    assert existing_receipt(keyed(strict=strict), earlier()) == Receipt("first", existing=True)
 
 
 def test_another_payload_under_a_used_key_is_answered_with_the_first_job_and_reported() -> None:
-    assert stand_in(keyed(OTHER), earlier()) == Receipt("first", existing=True, payload_differs=True)
+    assert existing_receipt(keyed(OTHER), earlier()) == Receipt("first", existing=True, payload_differs=True)
 
 
 def test_strict_keys_refuse_another_payload_by_the_name_of_the_key() -> None:
     with pytest.raises(
         KeyReused, match=r"key 'k1' of job 'greet'.*submit with a new key, or .* run the same subject again$"
     ):
-        stand_in(keyed(OTHER, strict=True), earlier())
+        existing_receipt(keyed(OTHER, strict=True), earlier())
 
 
 def test_strict_keys_refuse_another_payload_under_the_same_version() -> None:
@@ -83,4 +83,4 @@ def test_jobs_that_stand_for_another_payload_are_named_once_and_in_order() -> No
         KeyReused("refused"),
     ]
 
-    assert misused(answers) == ["a", "b"]
+    assert jobs_with_reused_keys(answers) == ["a", "b"]

@@ -25,11 +25,11 @@ from holdfast.core.jobs.transitions import (
     hold,
     limit_runs,
     park,
+    park_unrunnable,
     prevailing,
-    put_aside,
     release,
+    release_before_deadline,
     time_out,
-    too_early,
 )
 from holdfast.core.providers.holder import Holder
 from tests.builders import a_failure
@@ -216,7 +216,7 @@ def test_a_held_job_gets_its_attempt_back_and_waits_for_its_holder() -> None:
 
 
 def test_a_job_that_is_put_aside_gets_its_attempt_back_and_waits_for_nothing_but_time() -> None:
-    assert put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)) == Requeue(
+    assert park_unrunnable(CLAIM, "unknown", delay=timedelta(seconds=30)) == Requeue(
         "j1",
         7,
         EventKind.PARKED,
@@ -238,7 +238,7 @@ def test_a_job_that_times_out_fails_only_if_its_deadline_has_passed() -> None:
 
 
 def test_a_job_that_was_timed_out_too_early_gets_its_attempt_back_and_may_run_at_once() -> None:
-    assert too_early(time_out(CLAIM)) == Requeue(
+    assert release_before_deadline(time_out(CLAIM)) == Requeue(
         "j1", 7, EventKind.QUEUED, gives_back=True, reason="its deadline has not come"
     )
 
@@ -252,7 +252,7 @@ def test_a_job_that_was_timed_out_too_early_gets_its_attempt_back_and_may_run_at
         (cancel(CLAIM), AttemptEnd.CANCELLED),
         (time_out(CLAIM), AttemptEnd.TIMED_OUT),
         (Requeue("j1", 7, EventKind.RETRY), AttemptEnd.RETRY),
-        (put_aside(CLAIM, "unknown", delay=timedelta(seconds=30)), AttemptEnd.PARKED),
+        (park_unrunnable(CLAIM, "unknown", delay=timedelta(seconds=30)), AttemptEnd.PARKED),
         (hold(CLAIM, "its breaker is open", held_by=Holder("llm")), AttemptEnd.HELD),
         (release(CLAIM, "worker shut down"), AttemptEnd.RELEASED),
     ],

@@ -168,7 +168,7 @@ class RetentionStore(Protocol):
         """
         ...
 
-    async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
+    async def delete_letters(self, seen: Sequence[Seen]) -> list[str]:
         """Delete letters that have not changed since they were read, with their jobs if still failed; return their ids.
 
         Not one whose plan has begun since, nor one whose job another waits for. A ticket that was not notified stays, and

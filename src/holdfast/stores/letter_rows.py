@@ -125,7 +125,7 @@ def _last(values: Iterable[str | None]) -> str | None:
     return given[-1] if given else None
 
 
-class Kept(NamedTuple):
+class LetterRows(NamedTuple):
     """All rows of one letter and, if its job is still failed, of the job; instants are `datetime`."""
 
     letter: Columns
@@ -141,35 +141,35 @@ class Kept(NamedTuple):
     versions: Sequence[Columns] = ()
 
 
-def record_from(kept: Kept) -> dict[str, Any]:
+def record_from(rows: LetterRows) -> dict[str, Any]:
     """Return the rows as JSON values that fit every store; data of users is under `private`."""
-    letter = _plain(kept.letter, LETTER)
+    letter = _plain(rows.letter, LETTER)
     for name in ("escalated", "repeated", "corrected"):
         letter[name] = bool(letter[name])
-    record: dict[str, Any] = {"letter": letter, "steps": [_plain(row, STEP) for row in kept.steps]}
-    record["private"] = {"original_args": kept.original_args}
-    if kept.job is not None:
-        record["job"] = _plain(kept.job, JOB)
-        record["events"] = [_plain(row, EVENT) for row in kept.events]
+    record: dict[str, Any] = {"letter": letter, "steps": [_plain(row, STEP) for row in rows.steps]}
+    record["private"] = {"original_args": rows.original_args}
+    if rows.job is not None:
+        record["job"] = _plain(rows.job, JOB)
+        record["events"] = [_plain(row, EVENT) for row in rows.events]
         record["private"] |= {
-            "args": kept.args,
-            **_plain(kept.job, RESULTS),
-            "stages": [_plain(row, STAGE) for row in kept.stages],
-            "signals": [_plain(row, SIGNAL) for row in kept.signals],
-            "keys": [_plain(row, KEY) for row in kept.keys],
-            "versions": [_plain(row, VERSION) for row in kept.versions],
+            "args": rows.args,
+            **_plain(rows.job, RESULTS),
+            "stages": [_plain(row, STAGE) for row in rows.stages],
+            "signals": [_plain(row, SIGNAL) for row in rows.signals],
+            "keys": [_plain(row, KEY) for row in rows.keys],
+            "versions": [_plain(row, VERSION) for row in rows.versions],
         }
     return record
 
 
-def kept_from(record: Mapping[str, Any]) -> Kept:
+def rows_from_record(record: Mapping[str, Any]) -> LetterRows:
     """Read a record for its restore: the letter is in no plan any more, so it has to be validated again.
 
     Its version is raised: a caller may still be about to delete the letter as it was before.
     """
     private = record["private"]
     job = record.get("job")
-    return Kept(
+    return LetterRows(
         letter=_restored(_read(record["letter"], LETTER)),
         steps=[_read(row, STEP) for row in record["steps"]],
         original_args=private.get("original_args"),

@@ -12,7 +12,7 @@ from holdfast.wiring.threads import Threads
 T = TypeVar("T")
 
 
-class PlainFunctions:
+class PlainFunctionExecutor:
     """Runs plain functions off the event loop; under Django, in Django's thread for synchronous code.
 
     That is the thread of the test, so a job reads and writes in the test's transaction.
@@ -30,7 +30,7 @@ class PlainFunctions:
 
     def thread_of_job(self, loop: asyncio.AbstractEventLoop) -> "JobThread":
         """Return the thread of one plain job."""
-        return DjangosThread(loop, self) if _under_django() else OwnThread(loop, self)
+        return DjangoThread(loop, self) if _under_django() else OwnThread(loop, self)
 
     def close(self) -> None:
         self._threads.close()
@@ -43,7 +43,7 @@ class JobThread(ABC):
     functions that this calls, which otherwise would need another thread.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, functions: PlainFunctions) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, functions: PlainFunctionExecutor) -> None:
         self._loop = loop
         self._functions = functions
 
@@ -74,7 +74,7 @@ class JobThread(ABC):
 class OwnThread(JobThread):
     """A thread that runs functions from a queue while its job waits."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, functions: PlainFunctions) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, functions: PlainFunctionExecutor) -> None:
         super().__init__(loop, functions)
         self._started = False
         self._stages: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -106,7 +106,7 @@ class OwnThread(JobThread):
             self._loop.call_soon_threadsafe(_unless_done, answer.set_result, answer, outcome)
 
 
-class DjangosThread(JobThread):
+class DjangoThread(JobThread):
     """Django's single thread for synchronous code: all plain jobs share it, and so does the ORM of async code.
 
     A job therefore waits with Django's `async_to_sync`, which keeps the thread available for its stages, for a plain

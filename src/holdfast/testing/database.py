@@ -17,7 +17,7 @@ from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.subscriptions import Subscriptions
 from holdfast.testing.processes import PROCESS
-from holdfast.testing.seeded_system import Inline
+from holdfast.testing.seeded_system import InlineExecutor
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class FleetingFile(Inline):
+class TemporaryFileExecutor(InlineExecutor):
     """Runs a store's calls inline. The file is temporary: it is not flushed, and all connections are closed together."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class FleetingFile(Inline):
 class _SharedReader(Reader):
     """Shares the subscriptions of all processes: each gets every hint, and the file need not be watched."""
 
-    def __init__(self, path: str, executor: Inline, subscriptions: Subscriptions) -> None:
+    def __init__(self, path: str, executor: InlineExecutor, subscriptions: Subscriptions) -> None:
         super().__init__(path, executor)
         self.subscriptions = subscriptions
 
@@ -84,7 +84,7 @@ class SharedStore(SqliteStore):
         path: str,
         *,
         clock: Clock,
-        file: FleetingFile,
+        file: TemporaryFileExecutor,
         subscriptions: Subscriptions,
         auto_replayed: Callable[[], list[str]],
         schedules: Callable[[], list[Schedule]],

@@ -27,10 +27,10 @@ from holdfast.engine.worker.settler import Settler
 from holdfast.engine.worker.unrunnable import Unrunnable
 from holdfast.engine.worker.worker import Worker
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.archive import FleetingArchive, letters_here
-from holdfast.testing.callers_thread import PlainFunctions
-from holdfast.testing.database import FleetingFile
-from holdfast.testing.lending import Twin, lent
+from holdfast.testing.callers_thread import PlainFunctionExecutor
+from holdfast.testing.database import TemporaryFileExecutor
+from holdfast.testing.delegation import Twin, delegated_to
+from holdfast.testing.memory_archive import MemoryArchive, isolated_letter_options
 from holdfast.testing.seeded_system import SeededRandom
 from holdfast.wiring.system import SystemClock
 
@@ -53,7 +53,7 @@ def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Jo
     """
     if start is not None and start.tzinfo is None:
         raise ConfigError("start must have a time zone; use an aware datetime")
-    file, functions, clock = FleetingFile(), PlainFunctions(), _LeapingClock(start)
+    file, functions, clock = TemporaryFileExecutor(), PlainFunctionExecutor(), _SkippingClock(start)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         runtime = replace(
             hold.runtime,
@@ -63,19 +63,19 @@ def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Jo
             executor=functions,
             watchdog=None,
             development=False,
-            letters=letters_here(hold.runtime.letters, FleetingArchive()),
+            letters=isolated_letter_options(hold.runtime.letters, MemoryArchive()),
         )
         inliner = _Inliner(runtime, clock, functions)
         twin = _InlineTwin(hold, runtime, inliner)
         try:
-            with lent(hold, lambda: twin):
+            with delegated_to(hold, lambda: twin):
                 yield inliner.ended
         finally:
             file.close_connections()
             functions.close()
 
 
-class _LeapingClock(SystemClock):
+class _SkippingClock(SystemClock):
     """The system clock, plus the time that was skipped."""
 
     def __init__(self, start: datetime | None) -> None:
@@ -95,10 +95,10 @@ class _InlineTwin(Twin):
     def __init__(self, original: Holdfast, runtime: Runtime, inliner: "_Inliner") -> None:
         super().__init__(original, runtime)
         self._inliner = inliner
-        self._users = _OneLoopAtATime()
+        self._users = _SingleLoopGuard()
 
     async def _submit(self, batch: Sequence[Submission], within: Any = None) -> list[Receipt]:
-        with self._users.one_more():
+        with self._users.enter():
             receipts = await super()._submit(batch)
             for receipt, submission in zip(receipts, batch, strict=True):
                 if not receipt.existing:
@@ -106,7 +106,7 @@ class _InlineTwin(Twin):
         return receipts
 
     async def retry(self, job_id: str, *, owner: str | None = None) -> Job:
-        with self._users.one_more():
+        with self._users.enter():
             job = await super().retry(job_id, owner=owner)
             await self._inliner.finish(job.id, job.queue)
         return await self.read(job.id)
@@ -122,7 +122,7 @@ class _InlineTwin(Twin):
 class _Inliner:
     """Runs jobs in the caller, with the engine's own attempts and on the real store."""
 
-    def __init__(self, runtime: Runtime, clock: _LeapingClock, functions: PlainFunctions) -> None:
+    def __init__(self, runtime: Runtime, clock: _SkippingClock, functions: PlainFunctionExecutor) -> None:
         self.ended: list[Job] = []
         self._runtime = runtime
         self._store = runtime.store
@@ -233,7 +233,7 @@ class _Inliner:
         )
 
 
-class _OneLoopAtATime:
+class _SingleLoopGuard:
     """Allows concurrent users on one event loop; another loop may be used after all have left."""
 
     def __init__(self) -> None:
@@ -242,7 +242,7 @@ class _OneLoopAtATime:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @contextmanager
-    def one_more(self) -> Iterator[None]:
+    def enter(self) -> Iterator[None]:
         """Count a user while the block runs."""
         loop = asyncio.get_running_loop()
         with self._lock:

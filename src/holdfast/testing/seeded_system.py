@@ -54,7 +54,7 @@ class SeededIds:
         return self._worker
 
 
-class Inline:
+class InlineExecutor:
     """An executor without threads: the function runs immediately, on the loop."""
 
     def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":

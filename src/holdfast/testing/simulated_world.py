@@ -21,9 +21,9 @@ from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.worker import Worker
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.subscriptions import Subscriptions
-from holdfast.testing.archive import FleetingArchive, letters_here
-from holdfast.testing.database import FleetingFile, SharedStore
-from holdfast.testing.lending import Twin
+from holdfast.testing.database import SharedStore, TemporaryFileExecutor
+from holdfast.testing.delegation import Twin
+from holdfast.testing.memory_archive import MemoryArchive, isolated_letter_options
 from holdfast.testing.processes import PROCESS, Process, ProcessLoop
 from holdfast.testing.seeded_system import AwaitedThreads, SeededIds, SeededRandom, VirtualClock
 
@@ -44,8 +44,8 @@ class SimulatedWorld:
         self.subscriptions = Subscriptions()
         self.supervisors: list[SimulatedSupervisor] = []
         self.broken: asyncio.Future[None] = self.loop.create_future()
-        self._file = FleetingFile()
-        self._archive = FleetingArchive()
+        self._file = TemporaryFileExecutor()
+        self._archive = MemoryArchive()
         self._path = str(Path(folder) / "jobs.db")
         self._chance = random.Random(seed)
         self._jobs, self._workers = count(1), count(1)
@@ -76,7 +76,7 @@ class SimulatedWorld:
                 auto_replayed=self._auto_replayed,
                 schedules=self._schedules,
             ),
-            letters=letters_here(self.original.runtime.letters, self._archive),
+            letters=isolated_letter_options(self.original.runtime.letters, self._archive),
             clock=self.clock,
             random=SeededRandom(self._chance),
             ids=SeededIds(partial(next, self._jobs), worker=f"simulated:{next(self._workers)}:w"),

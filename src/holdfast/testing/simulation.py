@@ -18,7 +18,7 @@ from holdfast.app import Holdfast
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs.job import Job
-from holdfast.testing.lending import lent
+from holdfast.testing.delegation import delegated_to
 from holdfast.testing.processes import PROCESS, Process
 from holdfast.testing.simulated_world import SimulatedWorld
 from holdfast.testing.virtual_loop import Stuck
@@ -132,7 +132,7 @@ def simulation(
         world = SimulatedWorld(hold, folder, seed=seed, start=start or datetime.now(UTC))
         named = {spec.queue for spec in hold.runtime.registry} | {"default"}
         try:
-            with lent(hold, world.twin_here):
+            with delegated_to(hold, world.twin_here):
                 try:
                     first = world.supervise(slots=slots, queues=queues or sorted(named), lease=lease)
                     world.loop.run_until_complete(first.worker())

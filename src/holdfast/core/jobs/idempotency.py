@@ -7,7 +7,7 @@ from holdfast.core.errors import KeyReused, VersionRefused
 from holdfast.core.jobs.job import Receipt, Submission
 
 
-class Earlier(NamedTuple):
+class EarlierJob(NamedTuple):
     """A job submitted before, under the same key or for the same subject."""
 
     id: str
@@ -15,7 +15,7 @@ class Earlier(NamedTuple):
     version: int | None = None
 
 
-def stand_in(submission: Submission, earlier: Earlier) -> Receipt:
+def existing_receipt(submission: Submission, earlier: EarlierJob) -> Receipt:
     """Answer *submission* with the job that was made for its key before.
 
     Raises `KeyReused` if the payload differs and the caller asked for strict keys.
@@ -34,7 +34,7 @@ def stand_in(submission: Submission, earlier: Earlier) -> Receipt:
     return Receipt(earlier.id, existing=True, payload_differs=differs)
 
 
-def admit_version(submission: Submission, latest: Earlier | None) -> Receipt | None:
+def admit_version(submission: Submission, latest: EarlierJob | None) -> Receipt | None:
     """Decide on a versioned submission: `None` means that a new job is made.
 
     Raises `VersionRefused` if the version is lower than the latest one, or higher without `rerun`.
@@ -42,7 +42,7 @@ def admit_version(submission: Submission, latest: Earlier | None) -> Receipt | N
     if latest is None or latest.version is None or submission.version is None:
         return None
     if submission.version == latest.version:
-        return stand_in(submission, latest)
+        return existing_receipt(submission, latest)
     if submission.version < latest.version:
         raise VersionRefused(
             f"version {submission.version} of {submission.subject!r} is older than version {latest.version}, "
@@ -60,6 +60,6 @@ REUSED = '{"reason":"key reused with another payload"}'
 """What the history of a job says when its key, or its version, comes again with other arguments."""
 
 
-def misused(answers: Iterable[object]) -> list[str]:
+def jobs_with_reused_keys(answers: Iterable[object]) -> list[str]:
     """Return the ids of the jobs that answered a submission with a different payload."""
     return sorted({answer.id for answer in answers if isinstance(answer, Receipt) and answer.payload_differs})

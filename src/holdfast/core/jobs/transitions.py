@@ -94,7 +94,7 @@ class AttemptEnd(StrEnum):
     RELEASED = "released"
 
 
-_GIVEN_BACK = {
+_REQUEUED = {
     EventKind.RETRY: AttemptEnd.RETRY,
     EventKind.PARKED: AttemptEnd.PARKED,
     EventKind.HELD: AttemptEnd.PARKED,  # for a worker that knows the job's name
@@ -106,7 +106,7 @@ def end_of(change: Finish | Requeue) -> AttemptEnd:
     """Return the outcome of an attempt, as far as its worker knows."""
     if isinstance(change, Requeue):
         by_provider = change.held_by is not None and change.held_by.provider is not None
-        return AttemptEnd.HELD if by_provider else _GIVEN_BACK[change.event]
+        return AttemptEnd.HELD if by_provider else _REQUEUED[change.event]
     return AttemptEnd.TIMED_OUT if change.if_overdue else AttemptEnd(change.status.value)
 
 
@@ -227,7 +227,7 @@ def release(claim: Claim, reason: str, *, delay: timedelta | None = None) -> Req
     )
 
 
-def too_early(end: Finish) -> Requeue:
+def release_before_deadline(end: Finish) -> Requeue:
     """Give a job back that was stopped for a deadline which has not come: the attempt does not count."""
     return Requeue(
         end.id,
@@ -238,7 +238,7 @@ def too_early(end: Finish) -> Requeue:
     )
 
 
-def put_aside(claim: Claim, reason: str, *, delay: timedelta) -> Requeue:
+def park_unrunnable(claim: Claim, reason: str, *, delay: timedelta) -> Requeue:
     """Give the job back as if it had not been claimed, and keep it from being claimed again for *delay*."""
     return Requeue(
         claim.id,

@@ -61,7 +61,7 @@ class Claimer:
         """Claim as many jobs as there are free slots and start them; return how many."""
         self._signal.begin_round()
         if self._lost_claims.due():
-            await self.give_back_lost_claims()
+            await self.release_lost_claims()
         elif not self._lost_claims.expected():
             # The store is not asked for them any more, so this call no longer counts as failing.
             self._availability.answered("lost claims")
@@ -89,12 +89,12 @@ class Claimer:
         self.ready.set()
         return started
 
-    async def give_back_lost_claims(self) -> None:
+    async def release_lost_claims(self) -> None:
         """Release jobs that are leased to this worker without its knowledge, if there may be any."""
         if not self._lost_claims.expected():
             return
         try:
-            await self._lost_claims.give_back()
+            await self._lost_claims.release()
             self._availability.answered("lost claims")
         except StoreUnavailable as error:
             self._availability.failed("lost claims", error)

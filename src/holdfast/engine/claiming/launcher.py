@@ -61,10 +61,10 @@ class Launcher:
     async def start(self, claims: list[Claim], asked_at: float) -> None:
         """Start the attempts at claimed jobs; *asked_at* is a moment before the claim."""
         if self._stop.made:  # stop() was called while the claim was in flight
-            self._give_back(claims, SHUT_DOWN)
+            self._release_claims(claims, SHUT_DOWN)
             return
         if self._lease_keeper.may_have_expired(asked_at):
-            self._give_back(claims, EXPIRED)
+            self._release_claims(claims, EXPIRED)
             return
         unread: list[Attempt] = []
         quarantined = 0
@@ -85,7 +85,7 @@ class Launcher:
         if quarantined:  # at once: if this claim has left no ready job, the next round is a poll away
             await self.start_quarantined()
 
-    def _give_back(self, claims: list[Claim], why: str) -> None:
+    def _release_claims(self, claims: list[Claim], why: str) -> None:
         """Release jobs whose function was not called, once the store answers."""
         for claim in claims:
             self._settler.post(AttemptOutcome.of(claim, release(claim, why)))
@@ -108,13 +108,13 @@ class Launcher:
         if attempts:
             await self._load_and_launch(attempts, since=asked_at)
         for attempt, delay in self._quarantine.take_surplus():
-            self._put_back(attempt, "waits until other quarantined jobs have ended", delay=delay)
+            self._release_attempt(attempt, "waits until other quarantined jobs have ended", delay=delay)
         return len(attempts)
 
     def release_quarantined(self) -> None:
         """Release the quarantined jobs that have not started: the worker shuts down."""
         for attempt in self._quarantine.take_waiting():
-            self._put_back(attempt, SHUT_DOWN)
+            self._release_attempt(attempt, SHUT_DOWN)
 
     async def _load_and_launch(self, attempts: Sequence[Attempt], *, since: float) -> None:
         """Run claimed attempts with the stored state of their jobs; release those that cannot run.
@@ -127,7 +127,7 @@ class Launcher:
             )
         except BaseException:
             for attempt in attempts:
-                self._put_back(attempt, SHUT_DOWN)
+                self._release_attempt(attempt, SHUT_DOWN)
             raise
         expired = self._lease_keeper.may_have_expired(max(since, self._lease_keeper.extended_at))
         for attempt in attempts:
@@ -135,17 +135,17 @@ class Launcher:
             if attempt.is_over:  # interrupted meanwhile: it returns its transition, and calls no function
                 self._launch(attempt)
             elif self._stop.made:
-                self._put_back(attempt, SHUT_DOWN)
+                self._release_attempt(attempt, SHUT_DOWN)
             elif state is None:
                 delay = self._state_reader.delay(attempt.claim.id)
-                self._put_back(attempt, "its stored state could not be read", delay=delay)
+                self._release_attempt(attempt, "its stored state could not be read", delay=delay)
             elif expired:
-                self._put_back(attempt, EXPIRED)
+                self._release_attempt(attempt, EXPIRED)
             else:
                 attempt.load(state.stages, state.signals)
                 self._launch(attempt)
 
-    def _put_back(self, attempt: Attempt, why: str, *, delay: timedelta | None = None) -> None:
+    def _release_attempt(self, attempt: Attempt, why: str, *, delay: timedelta | None = None) -> None:
         """Release a job that this worker has claimed and whose function was not called."""
         self._slots.drop(attempt)
         change = release(attempt.claim, why, delay=delay)

@@ -47,7 +47,7 @@ class LostClaims:
         """Whether the next check for them is due."""
         return self.expected() and self._clock.monotonic() >= self._next_check_at
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         """Release what is leased to this worker and is neither held by it nor about to be settled.
 
         No claim of this worker may be under way meanwhile. Raises `StoreUnavailable`: then call it again.

@@ -115,7 +115,7 @@ class Archiver(OptionalService):
             for _ in islice(count(), batches):
                 seen = await self._due(older_than, beyond, BATCH)
                 gone = (
-                    await self._store.retention.forget_letters(await self._archive_file(seen)) if seen else []
+                    await self._store.retention.delete_letters(await self._archive_file(seen)) if seen else []
                 )
                 if not gone:
                     break

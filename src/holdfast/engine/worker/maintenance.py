@@ -12,7 +12,7 @@ from holdfast.engine.service import Service
 
 BATCH = 1_000
 
-FORGET_KEYS_EVERY = 10.0
+DELETE_KEYS_EVERY = 10.0
 """Seconds between two deletions of provider keys that are not in use any more."""
 
 
@@ -27,7 +27,7 @@ class Maintenance(Service):
         self._wake_worker = wake_worker
         self._clock = runtime.clock
         self._metrics = runtime.metrics
-        self._forget_keys_at = 0.0
+        self._delete_keys_at = 0.0
         self._third = options.lease.total_seconds() / 3
         self._unavailable_since: float | None = None
         """When the first failed run of an outage began; `None` once the store has answered again."""
@@ -51,10 +51,10 @@ class Maintenance(Service):
         expired = await self._expire()
         woken = await self._store.wake(limit=BATCH)
         reclaimed = await self._reclaim()
-        forgotten = await self._forget_keys()
+        deleted = await self._delete_expired_keys()
         if promotion.promoted or reclaimed:
             self._wake_worker()
-        if BATCH in (promotion.promoted, expired, woken, reclaimed, forgotten):
+        if BATCH in (promotion.promoted, expired, woken, reclaimed, deleted):
             return 0  # there may be more
         pause = self._jittered(self._poll)
         return pause if promotion.next_due is None else min(pause, promotion.next_due.total_seconds())
@@ -67,15 +67,15 @@ class Maintenance(Service):
             self._logger.warning("job timed out", jobs=len(expired), job_id=expired[0], **named)
         return len(expired)
 
-    async def _forget_keys(self) -> int:
+    async def _delete_expired_keys(self) -> int:
         """Delete the limiter state of provider keys that are not in use any more, every few seconds."""
         now = asyncio.get_running_loop().time()
-        if now < self._forget_keys_at:
+        if now < self._delete_keys_at:
             return 0
-        forgotten = await self._store.providers.delete_expired_keys(limit=BATCH)
-        if forgotten < BATCH:
-            self._forget_keys_at = now + FORGET_KEYS_EVERY
-        return forgotten
+        deleted = await self._store.providers.delete_expired_keys(limit=BATCH)
+        if deleted < BATCH:
+            self._delete_keys_at = now + DELETE_KEYS_EVERY
+        return deleted
 
     async def _reclaim(self) -> int:
         if self._holds_reclaiming_back():

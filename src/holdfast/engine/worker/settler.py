@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence, Set
 
 from holdfast.aio.batcher import Batcher
 from holdfast.core.jobs.job import Claim
-from holdfast.core.jobs.transitions import Finish, StageWrite, too_early
+from holdfast.core.jobs.transitions import Finish, StageWrite, release_before_deadline
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome, Lease
 from holdfast.engine.worker.attempt_reporter import AttemptReporter
@@ -111,7 +111,7 @@ class Settler:
         """Release the jobs that were ended for a deadline which has not come by the store's clock."""
         for outcome, written in zip(batch, applied, strict=True):
             if written is Settled.EARLY and isinstance(outcome.change, Finish):
-                self.post(outcome._replace(change=too_early(outcome.change)))
+                self.post(outcome._replace(change=release_before_deadline(outcome.change)))
 
     def _without_locked(
         self, batch: list[AttemptOutcome], applied: Sequence[Settled]

@@ -9,7 +9,7 @@ for a time: no worker can know before the claim whether it can decode it.
 from datetime import timedelta
 
 from holdfast.core.jobs.job import Claim
-from holdfast.core.jobs.transitions import Requeue, hold, put_aside
+from holdfast.core.jobs.transitions import Requeue, hold, park_unrunnable
 from holdfast.core.providers.holder import Holder
 from holdfast.ports import Clock, Logger
 
@@ -51,7 +51,9 @@ class Unrunnable:
         # The delay grows with the time for which this has been so: each claim costs two history events.
         now = self._clock.monotonic()
         so_far = timedelta(seconds=now - self._undecodable.setdefault(claim.name, now))
-        return put_aside(claim, f"{self._worker} cannot decode it", delay=min(max(so_far, FIRST), LONGEST))
+        return park_unrunnable(
+            claim, f"{self._worker} cannot decode it", delay=min(max(so_far, FIRST), LONGEST)
+        )
 
     def _fields(self, claim: Claim) -> dict[str, str]:
         return {"job_id": claim.id, "name": claim.name, "queue": claim.queue, "worker": self._worker}

@@ -259,7 +259,7 @@ class Worker:
     async def _shut_down(self) -> None:
         """Let attempts end within the grace time, then release their jobs; drain the settler last."""
         self._launcher.release_quarantined()
-        await self._claimer.give_back_lost_claims()
+        await self._claimer.release_lost_claims()
         await self._finish(self.options.grace, unless=self._stop.at_once)
         for attempt in list(self._slots.held.values()):
             attempt.interrupt(Interruption.SHUTDOWN)

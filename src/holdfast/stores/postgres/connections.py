@@ -103,7 +103,7 @@ class Connections:
         if self._closed:
             self._closed = False
             self._free = asyncio.Semaphore(self._size)  # the one before may belong to another event loop
-        async with self.borrow():
+        async with self.acquire():
             return
 
     @property
@@ -133,7 +133,7 @@ class Connections:
         idle, self._idle = self._idle, []
         await asyncio.gather(*(_close(connection, timeout=min(5, self._answer)) for connection in idle))
 
-    async def lone(self, name: str) -> "Connection":
+    async def dedicated(self, name: str) -> "Connection":
         """Open a connection to the server itself for one user alone, such as a listener, under *name*."""
         settings = {**SESSION, "application_name": name}
         return await self._connect(self._direct_url or self._url, server_settings=settings)
@@ -150,25 +150,25 @@ class Connections:
 
     async def fetch(self, sql: str, *values: Any, timeout: float | None = None) -> "list[asyncpg.Record]":
         """Run one statement in a transaction of its own; *timeout* overrides the default one."""
-        async with self.borrow() as connection:
+        async with self.acquire() as connection:
             return await connection.fetch(sql, *values, timeout=timeout)
 
     def answer_timeout(self, texts: Iterable[str | None]) -> float:
         """Return the seconds to wait for the answer to a statement with the values *texts*."""
         return self._answer + sum(len(text) for text in texts if text) / SLOW_NETWORK
 
-    def borrow(self) -> "Loan":
-        """Lend a connection for the length of an `async with`. The driver's errors are raised as Holdfast's own."""
-        return PooledLoan(self) if self._pooled else Loan(self)
+    def acquire(self) -> "AcquiredConnection":
+        """Acquire a connection for the length of an `async with`. The driver's errors are raised as Holdfast's own."""
+        return PoolerConnection(self) if self._pooled else AcquiredConnection(self)
 
     @property
     def free(self) -> asyncio.Semaphore:
-        """The semaphore that counts the connections to lend, until the next close."""
+        """The semaphore that counts the connections that can be acquired, until the next close."""
         if self._closed:
             raise StoreUnavailable("the store was closed; open a new Holdfast")
         return self._free
 
-    async def take(self) -> "Connection":
+    async def check_out(self) -> "Connection":
         """Return an idle connection, or a new one."""
         while self._idle:
             connection = self._idle.pop()
@@ -176,7 +176,7 @@ class Connections:
                 return connection
         return await self._new()
 
-    def give_back(self, connection: "Connection", *, error: BaseException | None) -> None:
+    def check_in(self, connection: "Connection", *, error: BaseException | None) -> None:
         """Accept a connection back; one with an error is closed, whatever its state."""
         if isinstance(error, TimeoutError):
             # What silenced one connection has probably silenced the idle ones: each would cost another timeout,
@@ -190,7 +190,7 @@ class Connections:
             self._idle.append(connection)
 
 
-class Loan:
+class AcquiredConnection:
     """A connection for the length of an `async with`: a class, because a generator costs twice as much."""
 
     __slots__ = ("_connection", "_connections", "_free")
@@ -203,7 +203,7 @@ class Loan:
     async def __aenter__(self) -> "Connection":
         await self._free.acquire()
         try:
-            self._connection = await self._connections.take()
+            self._connection = await self._connections.check_out()
         except BaseException:
             self._free.release()
             raise
@@ -212,13 +212,13 @@ class Loan:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._free.release()
         if self._connection is not None:
-            self._connections.give_back(self._connection, error=error)
+            self._connections.check_in(self._connection, error=error)
         if error is not None:
             with translated():
                 raise error
 
 
-class PooledLoan(Loan):
+class PoolerConnection(AcquiredConnection):
     """A loan that is one transaction: for that long the pooler keeps the same server, and its settings hold."""
 
     __slots__ = ("_transaction",)

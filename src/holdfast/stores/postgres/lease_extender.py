@@ -9,7 +9,7 @@ from holdfast.stores.postgres.connections import Connections
 from holdfast.stores.queries import Queries
 
 
-class _Link(NamedTuple):
+class _LoopAndConnections(NamedTuple):
     runner: asyncio.Runner
     connections: Connections
 
@@ -20,16 +20,16 @@ class PostgresLeaseExtender:
     def __init__(self, connect: Callable[[], Connections], sql: Queries) -> None:
         self._connect = connect
         self._sql = sql
-        self._link: _Link | None = None
+        self._opened: _LoopAndConnections | None = None
 
     def extend(self, worker: str, *, lease: timedelta) -> int:
-        if self._link is None:
-            self._link = _Link(asyncio.Runner(), self._connect())
-        runner, connections = self._link
+        if self._opened is None:
+            self._opened = _LoopAndConnections(asyncio.Runner(), self._connect())
+        runner, connections = self._opened
         return len(runner.run(connections.fetch(self._sql["extend_all"], worker, lease)))
 
     def close(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            with link.runner:
-                link.runner.run(link.connections.close())
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with opened.runner:
+                opened.runner.run(opened.connections.close())

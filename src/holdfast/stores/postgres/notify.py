@@ -139,7 +139,7 @@ class Listener:
             await asyncio.sleep(RECONNECT)
 
     async def _listen_until_lost(self) -> None:
-        connection = await self._connections.lone(self._name)
+        connection = await self._connections.dedicated(self._name)
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         try:

@@ -44,7 +44,7 @@ class PostgresProviders:
         values = [name, version, state, kinds, metas]
         if not keys:
             return bool(await self._connections.fetch(self._sql["swap_provider"], *values))
-        async with self._connections.borrow() as connection:
+        async with self._connections.acquire() as connection:
             transaction = connection.transaction()
             await transaction.start()
             # Every writer locks new keys, known keys, then the provider, with keys sorted, so that two cannot deadlock.
@@ -75,7 +75,7 @@ class PostgresProviders:
         return {row["key"]: ProviderRow(row["version"], row["state"]) for row in rows}
 
     async def delete_expired_keys(self, *, limit: int) -> int:
-        return len(await self._connections.fetch(self._sql["forget_provider_keys"], limit))
+        return len(await self._connections.fetch(self._sql["delete_expired_provider_keys"], limit))
 
     async def names(self) -> list[str]:
         return [row["name"] for row in await self._connections.fetch(self._sql["provider_names"])]

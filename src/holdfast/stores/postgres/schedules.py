@@ -24,7 +24,7 @@ class PostgresSchedules:
         await self._connections.fetch(self._sql["begin_schedules"], sorted(names))
 
     async def advance(self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]) -> bool:
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._connections.acquire() as connection, connection.transaction():
             moved = await connection.fetch(self._sql["advance_schedule"], name, old, new)
             if moved:
                 queues = sorted({item.queue for item in batch})

@@ -55,7 +55,7 @@ class Schema:
 
     async def state(self) -> SchemaState:
         """Return the version found; 0 if there is none."""
-        async with self._connections.borrow() as connection:
+        async with self._connections.acquire() as connection:
             return await self._found(connection)
 
     async def _found(self, connection: "Connection") -> SchemaState:
@@ -100,7 +100,7 @@ class Schema:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _apply(self, watch: "_Watch") -> SchemaState:
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._connections.acquire() as connection, connection.transaction():
             await connection.execute(
                 f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT * 1000:.0f}ms'; SET LOCAL statement_timeout = 0"
             )

@@ -100,7 +100,9 @@ class Settlement:
                 if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
                     raise
                 ids = [change.id for change in free]
-                unlocked = {row["id"] for row in await self._connections.fetch(self._sql["not_locked"], ids)}
+                unlocked = {
+                    row["id"] for row in await self._connections.fetch(self._sql["unlocked_jobs"], ids)
+                }
                 if unlocked.issuperset(ids):
                     raise  # it was not the lock of a job, or it has been released since
             unsent += [change for change in free if change.id not in unlocked]

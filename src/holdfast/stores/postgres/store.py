@@ -45,7 +45,7 @@ from holdfast.stores.postgres.queues import PostgresQueues
 from holdfast.stores.postgres.schedules import PostgresSchedules
 from holdfast.stores.postgres.schema import Schema
 from holdfast.stores.postgres.settlement import Settlement
-from holdfast.stores.postgres.within import lend
+from holdfast.stores.postgres.within import run_within
 from holdfast.stores.queries import Queries
 from holdfast.stores.rows import (
     TIMEOUT,
@@ -131,7 +131,7 @@ class PostgresStore:
 
     async def _submit_plain(self, batch: Sequence[Submission]) -> None:
         try:
-            async with self._connections.borrow() as connection:
+            async with self._connections.acquire() as connection:
                 await submitting.insert(
                     connection, self._sql, batch, self._due(batch), timeout=self._answer_timeout(batch)
                 )
@@ -140,7 +140,7 @@ class PostgresStore:
             raise StoreUnavailable("the submission was still on its way; send it again") from error
 
     async def _submit_unique(self, batch: Sequence[Submission]) -> list[Receipt | SubmissionRefusal]:
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._connections.acquire() as connection, connection.transaction():
             return await submitting.submit_unique(
                 connection, self._sql, batch, self._due(batch), timeout=self._answer_timeout(batch)
             )
@@ -155,7 +155,9 @@ class PostgresStore:
         self, connection: Any, batch: Sequence[Submission]
     ) -> list[Receipt | SubmissionRefusal]:
         hints = sorted({item.queue for item in batch})
-        return await lend(connection, lambda link: submitting.submit_unique(link, self._sql, batch, hints))
+        return await run_within(
+            connection, lambda runner: submitting.submit_unique(runner, self._sql, batch, hints)
+        )
 
     async def claim(
         self,
@@ -184,8 +186,10 @@ class PostgresStore:
         return [Signal(*row) for row in await self._connections.fetch(self._sql["signals"], list(job_ids))]
 
     async def await_jobs(self, job_id: str, token: int, others: Sequence[str]) -> bool:
-        async with self._connections.borrow() as connection, connection.transaction():
-            family = await connection.fetch(self._sql["lock_family"], job_id, token, list(others))
+        async with self._connections.acquire() as connection, connection.transaction():
+            family = await connection.fetch(
+                self._sql["lock_parent_and_children"], job_id, token, list(others)
+            )
             if not any(row["holds"] for row in family):
                 return False
             children = [row["id"] for row in family if row["id"] != job_id]
@@ -213,7 +217,7 @@ class PostgresStore:
         then: Submission | None = None,
         late_at: datetime | None = None,
     ) -> Job:
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._connections.acquire() as connection, connection.transaction():
             accepted = await connection.fetch(
                 self._sql["accept_late"], known_id(job_id), owner, meta, late_at
             )
@@ -304,7 +308,7 @@ class PostgresStore:
         sql = find_statement(
             self._sql, job_filter, partial(_bind, bound), before="id < {}::uuid", keys="holdfast.job_keys"
         )
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._connections.acquire() as connection, connection.transaction():
             # Which index is best depends on how frequent these values are.
             await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
             rows = await connection.fetch(sql, *bound.values(), timeout=LONG_ANSWER)

@@ -4,10 +4,16 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from holdfast.core.errors import KeyReused, VersionRefused
-from holdfast.core.jobs.idempotency import REUSED, Earlier, admit_version, misused, stand_in
+from holdfast.core.jobs.idempotency import (
+    REUSED,
+    EarlierJob,
+    admit_version,
+    existing_receipt,
+    jobs_with_reused_keys,
+)
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.ports.store import SubmissionRefusal
-from holdfast.stores.postgres.within import Link
+from holdfast.stores.postgres.within import PostgresRunner
 from holdfast.stores.queries import Queries
 from holdfast.stores.rows import columns, shared
 
@@ -23,7 +29,7 @@ _ALL = [*_OWN, *_ALIKE, *_RARE]  # as submit.sql and submit_one.sql read them
 
 
 async def insert(
-    connection: Link,
+    connection: PostgresRunner,
     sql: Queries,
     batch: Sequence[Submission],
     hints: Sequence[str],
@@ -44,7 +50,7 @@ async def insert(
 
 
 async def submit_unique(
-    connection: Link,
+    connection: PostgresRunner,
     sql: Queries,
     batch: Sequence[Submission],
     hints: Sequence[str],
@@ -56,7 +62,7 @@ async def submit_unique(
     Keys and subjects are locked first, each kind in sorted order, so that two batches cannot deadlock.
     Then each submission is decided on in turn, as if it had been submitted alone.
     """
-    earlier = _Earlier()
+    earlier = _EarlierJobs()
     reserved = await _reserve_keys(connection, sql, batch, earlier)
     await _lock_subjects(connection, sql, batch, earlier)
     decisions = [(item, earlier.answer(item)) for item in batch]
@@ -70,9 +76,9 @@ async def submit_unique(
             await connection.execute(sql["add_version"], *scope, item.version, item.id, item.fingerprint)
     await insert(connection, sql, new, hints, timeout=timeout)
     answers = [answer or Receipt(item.id) for item, answer in decisions]
-    wronged = misused(answers)
+    wronged = jobs_with_reused_keys(answers)
     if wronged:
-        await connection.execute(sql["warn"], wronged, REUSED)
+        await connection.execute(sql["add_warnings"], wronged, REUSED)
     return answers
 
 
@@ -80,12 +86,12 @@ Scope = tuple[str, str, str | None]
 """Owner and job name, with a key or a subject."""
 
 
-class _Earlier:
+class _EarlierJobs:
     """The jobs that have a key or a subject: those of other calls, and those earlier in this batch."""
 
     def __init__(self) -> None:
-        self.keys: dict[Scope, Earlier] = {}
-        self.versions: dict[Scope, Earlier] = {}
+        self.keys: dict[Scope, EarlierJob] = {}
+        self.versions: dict[Scope, EarlierJob] = {}
 
     def answer(self, item: Submission) -> Receipt | SubmissionRefusal | None:
         """Return the receipt of the earlier job for *item*; `None` means that *item* is new, and is recorded as such."""
@@ -94,21 +100,21 @@ class _Earlier:
         except (KeyReused, VersionRefused) as refusal:
             return SubmissionRefusal(refusal)
         if receipt is None:
-            made = Earlier(item.id, item.fingerprint, item.version)
+            made = EarlierJob(item.id, item.fingerprint, item.version)
             self.keys[_by_key(item)] = made._replace(version=None)
             self.versions[_by_subject(item)] = made
         return receipt
 
     def _by_key(self, item: Submission) -> Receipt | None:
         earlier = self.keys.get(_by_key(item)) if item.key is not None else None
-        return None if earlier is None else _sent_again(item, earlier) or stand_in(item, earlier)
+        return None if earlier is None else _sent_again(item, earlier) or existing_receipt(item, earlier)
 
     def _by_version(self, item: Submission) -> Receipt | None:
         latest = self.versions.get(_by_subject(item)) if item.subject is not None else None
         return None if latest is None else _sent_again(item, latest) or admit_version(item, latest)
 
 
-def _sent_again(item: Submission, earlier: Earlier) -> Receipt | None:
+def _sent_again(item: Submission, earlier: EarlierJob) -> Receipt | None:
     """Recognise a submission that was stored before, but whose answer was lost."""
     return Receipt(item.id) if earlier.id == item.id else None
 
@@ -122,7 +128,7 @@ def _by_subject(item: Submission) -> Scope:
 
 
 async def _reserve_keys(
-    connection: Link, sql: Queries, batch: Sequence[Submission], earlier: _Earlier
+    connection: PostgresRunner, sql: Queries, batch: Sequence[Submission], earlier: _EarlierJobs
 ) -> list[Submission]:
     """Reserve the free keys of *batch*, each for its first submission, and read which jobs have the others."""
     pending = list({_by_key(item): item for item in reversed(batch) if item.key is not None}.values())
@@ -134,15 +140,17 @@ async def _reserve_keys(
         others = [item for item in pending if item.id not in taken]
         if not others:
             break
-        for row in await connection.fetch(sql["taken_keys"], *columns(others, *_KEY)):
-            earlier.keys[row["owner"], row["name"], row["key"]] = Earlier(row["job_id"], row["fingerprint"])
+        for row in await connection.fetch(sql["jobs_by_key"], *columns(others, *_KEY)):
+            earlier.keys[row["owner"], row["name"], row["key"]] = EarlierJob(
+                row["job_id"], row["fingerprint"]
+            )
         # A key that was purged between the two statements is free again.
         pending = [item for item in others if _by_key(item) not in earlier.keys]
     return reserved
 
 
 async def _hand_over_keys(
-    connection: Link, sql: Queries, reserved: list[Submission], new: dict[Scope, Submission]
+    connection: PostgresRunner, sql: Queries, reserved: list[Submission], new: dict[Scope, Submission]
 ) -> None:
     """Release the keys of submissions that were refused for their version, and reserve them for the next with the key."""
     refused = [item for item in reserved if new.get(_by_key(item)) is not item]
@@ -154,7 +162,7 @@ async def _hand_over_keys(
 
 
 async def _lock_subjects(
-    connection: Link, sql: Queries, batch: Sequence[Submission], earlier: _Earlier
+    connection: PostgresRunner, sql: Queries, batch: Sequence[Submission], earlier: _EarlierJobs
 ) -> None:
     """Lock the subjects of *batch* until this transaction ends, and read their latest versions."""
     for scope in sorted(
@@ -163,4 +171,4 @@ async def _lock_subjects(
         await connection.execute(sql["lock_subject"], *scope)
         row = await connection.fetchrow(sql["latest_version"], *scope)
         if row is not None:
-            earlier.versions[scope] = Earlier(row["job_id"], row["fingerprint"], row["version"])
+            earlier.versions[scope] = EarlierJob(row["job_id"], row["fingerprint"], row["version"])

@@ -20,7 +20,7 @@ IDLE = 0
 """The transaction status of libpq for a connection that is in no transaction."""
 
 
-class Link(Protocol):
+class PostgresRunner(Protocol):
     """What submitting needs of a connection; asyncpg's needs no adapter."""
 
     async def fetch(self, query: str, /, *args: Any) -> Sequence[Any]:
@@ -36,10 +36,10 @@ class Link(Protocol):
         ...
 
 
-Work = Callable[[Link], Coroutine[Any, Any, T]]
+Work = Callable[[PostgresRunner], Coroutine[Any, Any, T]]
 
 
-async def lend(connection: Any, work: Work[T]) -> T:
+async def run_within(connection: Any, work: Work[T]) -> T:
     """Run *work* on the caller's *connection*, in the transaction that it is in.
 
     With a blocking connection, this never waits for an event loop. Raises `WithinUnsupported`, or the errors
@@ -59,29 +59,29 @@ async def lend(connection: Any, work: Work[T]) -> T:
         return await work(_by_driver(kind, connection))
 
 
-def _by_driver(kind: Kind, connection: Any) -> Link:
+def _by_driver(kind: Kind, connection: Any) -> PostgresRunner:
     match kind:
         case Kind.PSYCOPG:
             _ensure_in_transaction(connection, "open one with `with connection.transaction():`")
             psycopg = import_module("psycopg")
             # The connection's own cursor class may have other placeholders and rows.
-            return Blocking(lambda: psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row))
+            return BlockingAdapter(lambda: psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row))
         case Kind.PSYCOPG_ASYNC:
             _ensure_in_transaction(connection, "open one with `async with connection.transaction():`")
-            return AsyncPsycopg(connection)
+            return AsyncPsycopgAdapter(connection)
         case Kind.PSYCOPG2:
             _ensure_in_transaction(connection, "set `connection.autocommit = False`, or execute BEGIN")
             plain = import_module("psycopg2.extensions").cursor
-            return Blocking(lambda: connection.cursor(cursor_factory=plain))
+            return BlockingAdapter(lambda: connection.cursor(cursor_factory=plain))
         case Kind.DJANGO if connection.vendor == "postgresql":
             if not connection.in_atomic_block and connection.get_autocommit():
                 raise no_transaction("open one with `with transaction.atomic():`")
-            return Blocking(connection.cursor)
+            return BlockingAdapter(connection.cursor)
         case _:
             raise wrong_database(kind, "PostgreSQL")
 
 
-def _by_sqlalchemy(kind: Kind, connection: Any) -> Link:
+def _by_sqlalchemy(kind: Kind, connection: Any) -> PostgresRunner:
     if connection.dialect.name != "postgresql":
         raise wrong_database(kind, "PostgreSQL")
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
@@ -95,7 +95,7 @@ def _ensure_in_transaction(connection: Any, how: str) -> None:
         raise no_transaction(how)
 
 
-class _Rows(ABC):
+class _Adapter(ABC):
     @abstractmethod
     async def fetch(self, query: str, /, *args: Any) -> Sequence[Any]: ...
 
@@ -107,7 +107,7 @@ class _Rows(ABC):
         await self.fetch(query, *args)
 
 
-class Blocking(_Rows):
+class BlockingAdapter(_Adapter):
     """Cursors of a blocking driver, as PEP 249 describes them, with `%s` for a value."""
 
     def __init__(self, cursor: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -119,7 +119,7 @@ class Blocking(_Rows):
             return _named(cursor, cursor.fetchall()) if cursor.description else []
 
 
-class AsyncPsycopg(_Rows):
+class AsyncPsycopgAdapter(_Adapter):
     """Cursors of an async connection of psycopg."""
 
     def __init__(self, connection: Any) -> None:
@@ -133,7 +133,7 @@ class AsyncPsycopg(_Rows):
             return _named(cursor, await cursor.fetchall()) if cursor.description else []
 
 
-class PostgresSqlAlchemyAdapter(_Rows):
+class PostgresSqlAlchemyAdapter(_Adapter):
     """A connection of SQLAlchemy, which logs these statements with its own."""
 
     def __init__(self, connection: Any) -> None:

@@ -16,7 +16,7 @@ from weakref import WeakSet
 from holdfast.stores.sqlite.database import connect
 
 
-class Opened:
+class ForkSafeConnection:
     """A connection for one operation at a time."""
 
     def __init__(self, path: str, *, writes: bool) -> None:
@@ -30,7 +30,7 @@ class Opened:
 
     @contextmanager
     def use(self) -> Iterator[sqlite3.Connection]:
-        """Lend the connection, and block forks meanwhile."""
+        """Yield the connection, and block forks meanwhile."""
         with self._lock:
             if self._connection is None:
                 self._connection = self._connect()
@@ -39,40 +39,40 @@ class Opened:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._put_away()
+            self._close_file()
 
-    def hold_still(self) -> None:
+    def close_for_fork(self) -> None:
         """Wait for the operation under way, close the file, and block further operations."""
         self._lock.acquire()
-        self._put_away()
+        self._close_file()
 
-    def go_on(self) -> None:
+    def allow_use(self) -> None:
         """Allow operations again."""
         self._lock.release()
 
-    def _put_away(self) -> None:
+    def _close_file(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
 
-_ALL: "WeakSet[Opened]" = WeakSet()
+_ALL: "WeakSet[ForkSafeConnection]" = WeakSet()
 _ALL_LOCK = threading.Lock()
-_STILL: list[Opened] = []
+_CLOSED_FOR_FORK: list[ForkSafeConnection] = []
 
 
 def _before_fork() -> None:
     _ALL_LOCK.acquire()
-    _STILL.extend(_ALL)
-    for opened in _STILL:
-        opened.hold_still()
+    _CLOSED_FOR_FORK.extend(_ALL)
+    for connection in _CLOSED_FOR_FORK:
+        connection.close_for_fork()
 
 
 def _after_fork() -> None:
     """Runs in the parent and in the child, each of which has the locks taken above."""
-    for opened in _STILL:
-        opened.go_on()
-    _STILL.clear()
+    for connection in _CLOSED_FOR_FORK:
+        connection.allow_use()
+    _CLOSED_FOR_FORK.clear()
     _ALL_LOCK.release()
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from holdfast.ports import Clock
 from holdfast.stores.sqlite.database import translated
-from holdfast.stores.sqlite.fork_safety import Opened
+from holdfast.stores.sqlite.fork_safety import ForkSafeConnection
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.times import micros, micros_of
 
@@ -15,12 +15,12 @@ class SqliteLeaseExtender:
     def __init__(self, path: str, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._opened: Opened | None = None
+        self._opened: ForkSafeConnection | None = None
 
     def extend(self, worker: str, *, lease: timedelta) -> int:
         with translated(self._path):
             if self._opened is None:
-                self._opened = Opened(self._path, writes=True)
+                self._opened = ForkSafeConnection(self._path, writes=True)
             with self._opened.use() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:

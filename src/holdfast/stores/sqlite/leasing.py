@@ -11,7 +11,7 @@ from holdfast.stores.rows import Lease
 from holdfast.stores.sqlite.deadlines import overdue_among
 from holdfast.stores.sqlite.queries import SQL
 
-Led = TypeVar("Led", bound=Sequence[Any])
+LeaseRow = TypeVar("LeaseRow", bound=Sequence[Any])
 """A row that begins with a job's id and token."""
 
 
@@ -29,14 +29,14 @@ def claim(
     claimable = {"queue": queue, "limit": limit, "now": now, "knows": knows}
     ids, found = connection.execute(SQL["claimable"], claimable).fetchone()
     if ids != "[]":
-        connection.execute(SQL["take"], {"worker": worker, "lease": lease, "now": now, "ids": ids})
+        connection.execute(SQL["claim"], {"worker": worker, "lease": lease, "now": now, "ids": ids})
     return str(found)
 
 
 def extend(connection: sqlite3.Connection, now: int, *, leases: Sequence[Lease], lease: int) -> Extension:
     """Extend those of *leases* that still hold, and return what became of the others."""
-    still_held = held(connection, leases)
-    kept = [job_id for job_id, _ in still_held]
+    kept_leases = still_leased(connection, leases)
+    kept = [job_id for job_id, _ in kept_leases]
     ids = json.dumps(kept)
     connection.execute(SQL["extend"], {"lease": lease, "now": now, "ids": ids})
     [to_cancel] = connection.execute(SQL["cancel_requested"], {"ids": ids}).fetchone()
@@ -46,7 +46,7 @@ def extend(connection: sqlite3.Connection, now: int, *, leases: Sequence[Lease],
     return Extension(
         lost=others - ended,
         cancel_requested=frozenset(json.loads(to_cancel)),
-        timed_out=overdue_among(connection, now, still_held) | ended,
+        timed_out=overdue_among(connection, now, kept_leases) | ended,
     )
 
 
@@ -57,13 +57,13 @@ def begin(connection: sqlite3.Connection, now: int, *, leases: Sequence[Lease]) 
 
 def reclaim(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str]:
     """Requeue jobs whose lease expired, and return their ids."""
-    [ids] = connection.execute(SQL["lost"], {"limit": limit, "now": now}).fetchone()
+    [ids] = connection.execute(SQL["expired_leases"], {"limit": limit, "now": now}).fetchone()
     if ids != "[]":
         lost = {"ids": ids, "now": now}
         [suspected] = connection.execute(SQL["suspected_workers"], lost).fetchone()
         if suspected != "[]":
-            connection.execute(SQL["forget_lost_workers"], {"now": now})
-            connection.execute(SQL["note_lost_workers"], lost)
+            connection.execute(SQL["delete_lost_workers"], {"now": now})
+            connection.execute(SQL["record_lost_workers"], lost)
         for statement in ("reclaim_history", "reclaim"):
             connection.execute(SQL[statement], {**lost, "suspected": suspected})
     return list(json.loads(ids))
@@ -71,7 +71,7 @@ def reclaim(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str
 
 def apply(connection: sqlite3.Connection, now: int, batch: list[list[Any]], *statements: str) -> list[Lease]:
     """Keep the rows of *batch* whose lease still holds, run *statements* on them, and return their leases."""
-    kept = held(connection, batch)
+    kept = still_leased(connection, batch)
     if kept:
         ids = json.dumps([row[0] for row in kept])
         values = {"batch": json.dumps(kept, ensure_ascii=False), "ids": ids, "now": now}
@@ -80,13 +80,13 @@ def apply(connection: sqlite3.Connection, now: int, batch: list[list[Any]], *sta
     return [(row[0], row[1]) for row in kept]
 
 
-def held(connection: sqlite3.Connection, batch: Sequence[Led]) -> Sequence[Led]:
+def still_leased(connection: sqlite3.Connection, batch: Sequence[LeaseRow]) -> Sequence[LeaseRow]:
     """Keep the rows of *batch* whose job is still leased under their token."""
     leases = {"batch": json.dumps([row[:2] for row in batch])}
-    [count] = connection.execute(SQL["count_held"], leases).fetchone()
+    [count] = connection.execute(SQL["count_still_leased"], leases).fetchone()
     if count == len(batch):
         return batch
-    [indexes] = connection.execute(SQL["held"], leases).fetchone()
+    [indexes] = connection.execute(SQL["still_leased"], leases).fetchone()
     return [batch[index] for index in json.loads(indexes)]
 
 

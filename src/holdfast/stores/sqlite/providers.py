@@ -51,7 +51,7 @@ class SqliteProviders:
         return {row["key"]: ProviderRow(row["version"], row["state"]) for row in rows}
 
     async def delete_expired_keys(self, *, limit: int) -> int:
-        return await self._writer.execute(SQL["forget_provider_keys"], {"limit": limit})
+        return await self._writer.execute(SQL["delete_expired_provider_keys"], {"limit": limit})
 
     async def names(self) -> list[str]:
         return [row["name"] for row in await self._reader.rows(SQL["provider_names"], {})]
@@ -93,5 +93,5 @@ def _swap(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
         connection.execute(SQL["write_provider_keys"], values)
     if values["events"] != "[]":
         connection.execute(SQL["provider_history"], values)
-        connection.execute(SQL["forget_provider_events"], {"name": values["name"]})
+        connection.execute(SQL["delete_provider_events"], {"name": values["name"]})
     return True

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Executor, Hint, HintKind
 from holdfast.stores.sqlite.database import run_in, translated
-from holdfast.stores.sqlite.fork_safety import Opened
+from holdfast.stores.sqlite.fork_safety import ForkSafeConnection
 from holdfast.stores.subscriptions import Subscriptions
 
 WATCH = 0.1
@@ -23,14 +23,14 @@ class Reader:
     def __init__(self, path: str, executor: Executor) -> None:
         self._path = path
         self._executor = executor
-        self._opened: Opened | None = None
+        self._opened: ForkSafeConnection | None = None
         self.subscriptions = Subscriptions()
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Open the file once."""
         if self._opened is None:
-            self._opened = await run_in(self._executor, lambda: Opened(self._path, writes=False))
+            self._opened = await run_in(self._executor, lambda: ForkSafeConnection(self._path, writes=False))
 
     async def close(self) -> None:
         """Stop watching, and close the file."""

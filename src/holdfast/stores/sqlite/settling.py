@@ -68,14 +68,14 @@ def _finish(connection: sqlite3.Connection, ends: Sequence[Finish], now: int, st
 
 def _moved(connection: sqlite3.Connection, ends: Sequence[Finish], copied: int) -> list[Lease]:
     """Delete jobs that were copied to the finished ones from the hot table; the copy checks the lease token."""
-    kept = ends if copied == len(ends) else leasing.held(connection, ends)
+    kept = ends if copied == len(ends) else leasing.still_leased(connection, ends)
     remove(connection, [end.id for end in kept])
     return [end[:2] for end in kept]
 
 
 def remove(connection: sqlite3.Connection, ended: Sequence[str]) -> None:
     """Delete ended jobs from the hot table, whose trigger records the ends for the jobs that wait for them."""
-    connection.execute(SQL["remove"], {"ids": json.dumps(list(ended))})
+    connection.execute(SQL["delete_jobs"], {"ids": json.dumps(list(ended))})
 
 
 def _keep_late(

@@ -52,7 +52,7 @@ from holdfast.stores.sqlite.rows import job_from
 from holdfast.stores.sqlite.schedules import SqliteSchedules
 from holdfast.stores.sqlite.submitting import submit
 from holdfast.stores.sqlite.times import instant, micros, micros_of
-from holdfast.stores.sqlite.within import Runs, lend
+from holdfast.stores.sqlite.within import SqliteRunner, run_within
 from holdfast.stores.sqlite.writer import Writer
 
 _ENDED = (Settled.WRITTEN, Settled.LATE, Settled.TIMED_OUT)
@@ -115,11 +115,11 @@ class SqliteStore:
     async def submit_within(
         self, connection: Any, batch: Sequence[Submission]
     ) -> list[Receipt | SubmissionRefusal]:
-        def submit_there(runs: Runs) -> list[Receipt | SubmissionRefusal]:
-            runs.execute(SQL["take_lock"])
-            return submit(runs, batch, now=micros(self._clock.now()))
+        def submit_there(runner: SqliteRunner) -> list[Receipt | SubmissionRefusal]:
+            runner.execute(SQL["take_write_lock"])
+            return submit(runner, batch, now=micros(self._clock.now()))
 
-        return await lend(connection, self._path, submit_there)
+        return await run_within(connection, self._path, submit_there)
 
     async def claim(
         self,

@@ -5,16 +5,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.errors import KeyReused, VersionRefused
-from holdfast.core.jobs.idempotency import REUSED, Earlier, admit_version, misused, stand_in
+from holdfast.core.jobs.idempotency import (
+    REUSED,
+    EarlierJob,
+    admit_version,
+    existing_receipt,
+    jobs_with_reused_keys,
+)
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.ports.store import SubmissionRefusal
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.times import micros, micros_of
-from holdfast.stores.sqlite.within import Runs
+from holdfast.stores.sqlite.within import SqliteRunner
 
 
 def submit(
-    connection: Runs, batch: Sequence[Submission], *, now: int, again: bool = False
+    connection: SqliteRunner, batch: Sequence[Submission], *, now: int, again: bool = False
 ) -> list[Receipt | SubmissionRefusal]:
     """Store *batch*: all of it in the open transaction, which the caller ends."""
     known = _known(connection, batch) if again else frozenset()
@@ -25,19 +31,19 @@ def submit(
             if answer is not None:
                 answers[item.id] = answer
     _insert(connection, [item for item in batch if item.id not in answers and item.id not in known], now)
-    wronged = misused(answers.values())
+    wronged = jobs_with_reused_keys(answers.values())
     if wronged:
-        connection.execute(SQL["warn"], {"ids": json.dumps(wronged), "meta": REUSED, "now": now})
+        connection.execute(SQL["add_warnings"], {"ids": json.dumps(wronged), "meta": REUSED, "now": now})
     return [answers.get(item.id) or Receipt(item.id) for item in batch]
 
 
-def _known(connection: Runs, batch: Sequence[Submission]) -> frozenset[str]:
+def _known(connection: SqliteRunner, batch: Sequence[Submission]) -> frozenset[str]:
     ids = json.dumps([item.id for item in batch])
     [text] = connection.execute(SQL["known_jobs"], {"ids": ids}).fetchone()
     return frozenset(json.loads(text))
 
 
-def _insert(connection: Runs, batch: Sequence[Submission], now: int) -> None:
+def _insert(connection: SqliteRunner, batch: Sequence[Submission], now: int) -> None:
     if batch:
         values = {"batch": json.dumps([_row(item) for item in batch], ensure_ascii=False), "now": now}
         connection.execute(SQL["submit"], values)
@@ -61,7 +67,7 @@ def _row(item: Submission) -> list[Any]:
     ]
 
 
-def _earlier(connection: Runs, item: Submission, now: int) -> Receipt | SubmissionRefusal | None:
+def _earlier(connection: SqliteRunner, item: Submission, now: int) -> Receipt | SubmissionRefusal | None:
     """Return the receipt of the earlier job for *item*; otherwise reserve its key and version."""
     try:
         receipt = _by_key(connection, item) or _by_version(connection, item)
@@ -70,7 +76,7 @@ def _earlier(connection: Runs, item: Submission, now: int) -> Receipt | Submissi
     if receipt is None:
         values = {**item._asdict(), "now": now}
         if item.key is not None:
-            connection.execute(SQL["take_key"], _only(values, "owner name key id fingerprint now"))
+            connection.execute(SQL["reserve_key"], _only(values, "owner name key id fingerprint now"))
         if item.subject is not None:
             connection.execute(
                 SQL["add_version"], _only(values, "owner name subject version id fingerprint now")
@@ -78,18 +84,18 @@ def _earlier(connection: Runs, item: Submission, now: int) -> Receipt | Submissi
     return receipt
 
 
-def _by_key(connection: Runs, item: Submission) -> Receipt | None:
+def _by_key(connection: SqliteRunner, item: Submission) -> Receipt | None:
     if item.key is None:
         return None
-    row = connection.execute(SQL["taken_key"], _only(item._asdict(), "owner name key")).fetchone()
-    return None if row is None else stand_in(item, Earlier(row[0], row[1]))
+    row = connection.execute(SQL["job_by_key"], _only(item._asdict(), "owner name key")).fetchone()
+    return None if row is None else existing_receipt(item, EarlierJob(row[0], row[1]))
 
 
-def _by_version(connection: Runs, item: Submission) -> Receipt | None:
+def _by_version(connection: SqliteRunner, item: Submission) -> Receipt | None:
     if item.subject is None:
         return None
     row = connection.execute(SQL["latest_version"], _only(item._asdict(), "owner name subject")).fetchone()
-    return admit_version(item, None if row is None else Earlier(row[0], row[1], row[2]))
+    return admit_version(item, None if row is None else EarlierJob(row[0], row[1], row[2]))
 
 
 def _only(values: dict[str, Any], names: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def await_jobs(
     connection: sqlite3.Connection, _: int, *, job_id: str, token: int, others: Sequence[str]
 ) -> bool:
     """Register a leased job to be woken once *others* have ended; return false if its token no longer matches."""
-    if not leasing.held(connection, [(job_id, token)]):
+    if not leasing.still_leased(connection, [(job_id, token)]):
         return False
     awaited = {"id": job_id, "children": json.dumps(list(others))}
     connection.execute(SQL["await_jobs"], awaited)
@@ -53,7 +53,7 @@ def await_jobs(
 def wake(connection: sqlite3.Connection, now: int, *, limit: int) -> int:
     """Deliver ends to the jobs that wait for them; return the number of ends."""
     [ids] = connection.execute(SQL["undelivered_ends"], {"limit": limit}).fetchone()
-    connection.execute(SQL["wake_parents"], {"ids": ids, "now": now})
-    for name in ("forget_awaited", "forget_ends"):
+    connection.execute(SQL["wake"], {"ids": ids, "now": now})
+    for name in ("delete_awaited", "delete_awaited_ends"):
         connection.execute(SQL[name], {"ids": ids})
     return len(json.loads(ids))

@@ -15,18 +15,18 @@ from holdfast.stores.sqlite.database import NO_SCHEMA, translated
 T = TypeVar("T")
 
 
-class Runs(Protocol):
-    """What a statement runs on: a connection, or a cursor for a caller with row factories of its own."""
+class SqliteRunner(Protocol):
+    """What runs a statement: a connection, or a cursor for a caller with row factories of its own."""
 
     def execute(self, sql: str, parameters: Any = ..., /) -> Any:
         """Run a statement; the returned object has its rows."""
         ...
 
 
-Work = Callable[[Runs], T]
+Work = Callable[[SqliteRunner], T]
 
 
-async def lend(connection: Any, path: str, work: Work[T]) -> T:
+async def run_within(connection: Any, path: str, work: Work[T]) -> T:
     """Run *work* on the caller's *connection* to the file *path*, in the transaction that it is in.
 
     With a blocking connection, this never waits for an event loop. Raises `WithinUnsupported`.
@@ -42,8 +42,8 @@ async def lend(connection: Any, path: str, work: Work[T]) -> T:
             case Kind.SQLITE3:
                 return work(_begun(connection, _plain_rows(connection), path))
             case Kind.AIOSQLITE:
-                return await _beside_the_loop(
-                    lambda loop: _begun(connection, ByAiosqlite(connection, loop), path), work
+                return await _run_in_thread(
+                    lambda loop: _begun(connection, AiosqliteAdapter(connection, loop), path), work
                 )
             case Kind.DJANGO if connection.vendor == "sqlite":
                 return work(_by_django(connection, path))
@@ -57,9 +57,9 @@ def _plain_rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
     return cursor
 
 
-def _begun(driver: Any, runs: Runs, path: str) -> Runs:
+def _begun(driver: Any, runner: SqliteRunner, path: str) -> SqliteRunner:
     """Ensure that the connection is to *path* and in a transaction; begin one where its driver would."""
-    _, _, found = runs.execute("PRAGMA database_list").fetchone()  # the first is the connection's own file
+    _, _, found = runner.execute("PRAGMA database_list").fetchone()  # the first is the connection's own file
     if os.path.realpath(found) != os.path.realpath(path):
         raise WithinUnsupported(
             f"within= got a connection to {found or 'a database in memory'!r}, and the jobs are in {path!r}; "
@@ -69,11 +69,11 @@ def _begun(driver: Any, runs: Runs, path: str) -> Runs:
         # Unless configured otherwise, the driver would begin a transaction before the first change.
         if driver.isolation_level is None or getattr(driver, "autocommit", None) is True:
             raise no_transaction("execute BEGIN IMMEDIATE first")
-        runs.execute("BEGIN IMMEDIATE")
-    return runs
+        runner.execute("BEGIN IMMEDIATE")
+    return runner
 
 
-def _by_django(connection: Any, path: str) -> Runs:
+def _by_django(connection: Any, path: str) -> SqliteRunner:
     if not connection.in_atomic_block and connection.get_autocommit():
         raise no_transaction("open one with `with transaction.atomic():`")
     with connection.cursor() as cursor:  # this runs Django's own checks: thread, broken transaction
@@ -91,30 +91,30 @@ class SqliteSqlAlchemyAdapter:
         return self._connection.exec_driver_sql(sql, parameters)
 
 
-def _by_sqlalchemy(kind: Kind, connection: Any, path: str) -> Runs:
+def _by_sqlalchemy(kind: Kind, connection: Any, path: str) -> SqliteRunner:
     if connection.dialect.name != "sqlite":
         raise wrong_database(kind, "SQLite")
     return _begun(connection.connection.driver_connection, SqliteSqlAlchemyAdapter(connection), path)
 
 
-class ByAiosqlite:
+class AiosqliteAdapter:
     """A connection of aiosqlite, used from a thread beside its event loop."""
 
     def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection
         self._loop = loop
 
-    def execute(self, sql: str, parameters: Any = (), /) -> "Fetched":
+    def execute(self, sql: str, parameters: Any = (), /) -> "FetchedRows":
         return asyncio.run_coroutine_threadsafe(self._fetched(sql, parameters), self._loop).result()
 
-    async def _fetched(self, sql: str, parameters: Any) -> "Fetched":
+    async def _fetched(self, sql: str, parameters: Any) -> "FetchedRows":
         async with self._connection.cursor() as cursor:
             cursor.row_factory = None
             await cursor.execute(sql, parameters)
-            return Fetched(await cursor.fetchall())
+            return FetchedRows(await cursor.fetchall())
 
 
-class Fetched:
+class FetchedRows:
     """Rows that were fetched already."""
 
     def __init__(self, rows: Any) -> None:
@@ -124,7 +124,7 @@ class Fetched:
         return next(self._rows, None)
 
 
-async def _beside_the_loop(make: Callable[[asyncio.AbstractEventLoop], Runs], work: Work[T]) -> T:
+async def _run_in_thread(make: Callable[[asyncio.AbstractEventLoop], SqliteRunner], work: Work[T]) -> T:
     """Run *work* in a thread. A cancelled caller waits for its end: a statement after a rollback would be committed."""
     loop = asyncio.get_running_loop()
     working = asyncio.ensure_future(asyncio.to_thread(lambda: work(make(loop))))

@@ -14,7 +14,7 @@ from holdfast.aio.batcher import Batcher
 from holdfast.core.errors import StoreUnavailable
 from holdfast.ports import Clock, Executor
 from holdfast.stores.sqlite.database import run_in, translated
-from holdfast.stores.sqlite.fork_safety import Opened
+from holdfast.stores.sqlite.fork_safety import ForkSafeConnection
 from holdfast.stores.sqlite.times import micros
 
 EAGER = 0.00005
@@ -49,7 +49,7 @@ class Writer:
         self._path = path
         self._executor = executor
         self._clock = clock
-        self._opened: Opened | None = None
+        self._opened: ForkSafeConnection | None = None
         self._batcher: Batcher[Operation[Any], Any] = Batcher(
             self._write_batch, name="holdfast sqlite writer"
         )
@@ -57,7 +57,7 @@ class Writer:
     async def open(self) -> None:
         """Open the file once."""
         if self._opened is None:
-            self._opened = await run_in(self._executor, lambda: Opened(self._path, writes=True))
+            self._opened = await run_in(self._executor, lambda: ForkSafeConnection(self._path, writes=True))
             sys.setswitchinterval(min(EAGER, sys.getswitchinterval()))
 
     async def close(self) -> None:

@@ -37,7 +37,7 @@ class PostgresReplayPlans:
 
     async def advance(self, row: PlanRow, plan: Plan, *, take: int = 0) -> list[str] | None:
         moved = [row.token, row.version, plan.dump(), plan.is_running]
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._connections.acquire() as connection, connection.transaction():
             if not await connection.fetch(self._sql["advance_plan"], *moved):
                 return None
             ready = await self._lock_ready(connection, row.token, take) if take > 0 else []
@@ -49,8 +49,10 @@ class PostgresReplayPlans:
     async def _lock_ready(self, connection: "Connection", token: str, take: int) -> list[str]:
         """Lock the next letters of a plan, and their jobs; return the ids of those that can be replayed."""
         turn = [row["job_id"] for row in await connection.fetch(self._sql["letters_to_replay"], token, take)]
-        failed = {row["id"] for row in await connection.fetch(self._sql["lock_failed"], turn)}
-        ready = [row["job_id"] for row in await connection.fetch(self._sql["lock_planned"], token, turn)]
+        failed = {row["id"] for row in await connection.fetch(self._sql["lock_failed_jobs"], turn)}
+        ready = [
+            row["job_id"] for row in await connection.fetch(self._sql["lock_planned_letters"], token, turn)
+        ]
         not_failed = [job_id for job_id in ready if job_id not in failed]
         if not_failed:
             await connection.execute(self._sql["close_letters"], not_failed)

@@ -13,10 +13,10 @@ from holdfast.ports.dead_letters import Seen
 from holdfast.stores.letter_rows import (
     KEY_LOST,
     Columns,
-    Kept,
+    LetterRows,
     facts_from,
-    kept_from,
     record_from,
+    rows_from_record,
 )
 from holdfast.stores.postgres.connections import LONG_ANSWER, Connections
 from holdfast.stores.postgres.dead_letters.purging import PostgresPurgeScan
@@ -53,22 +53,23 @@ class PostgresRetention:
 
     async def letter_records(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
         ids = [letter_id(job_id) for job_id in job_ids]
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._connections.acquire() as connection, connection.transaction():
             letters, jobs, *others = [
-                await connection.fetch(self._sql[f"kept_{name}"], ids, timeout=LONG_ANSWER) for name in PARTS
+                await connection.fetch(self._sql[f"archive_{name}"], ids, timeout=LONG_ANSWER)
+                for name in PARTS
             ]
         job_of = {row["id"]: row for row in jobs}
         parts = dict(zip(PARTS[2:], map(_by_job, others), strict=True))
         return [_record(letter, job_of.get(letter["job_id"]), parts) for letter in letters]
 
-    async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
-        async with self._connections.borrow() as connection, connection.transaction():
-            for locked in ("lock_plans", "lock_failed"):
+    async def delete_letters(self, seen: Sequence[Seen]) -> list[str]:
+        async with self._connections.acquire() as connection, connection.transaction():
+            for locked in ("lock_plans", "lock_failed_jobs"):
                 await connection.fetch(self._sql[locked], [job_id for job_id, _ in seen])
-            rows = await connection.fetch(self._sql["lock_seen"], *unzipped(seen))
+            rows = await connection.fetch(self._sql["lock_letters_to_delete"], *unzipped(seen))
             found = [row["job_id"] for row in rows]
             await self._keep_facts(connection, found)
-            await connection.execute(self._sql["forget_letters"], found)
+            await connection.execute(self._sql["delete_letters"], found)
         return found
 
     async def _keep_facts(self, connection: "Connection", job_ids: Sequence[str]) -> None:
@@ -76,22 +77,22 @@ class PostgresRetention:
         tickets = await connection.fetch(self._sql["lock_tickets"], job_ids)
         unnotified = sorted({row["job_id"] for row in tickets if not row["notified"]})
         if unnotified:
-            letters = await connection.fetch(self._sql["kept_letters"], unnotified)
+            letters = await connection.fetch(self._sql["archive_letters"], unnotified)
             ids, facts = [row["job_id"] for row in letters], [facts_from(row) for row in letters]
             await connection.execute(self._sql["keep_facts"], ids, facts)
 
     async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
-        return [kept.letter["job_id"] for kept in map(kept_from, records) if await self._restore(kept)]
+        return [kept.letter["job_id"] for kept in map(rows_from_record, records) if await self._restore(kept)]
 
-    async def _restore(self, kept: Kept) -> bool:
+    async def _restore(self, kept: LetterRows) -> bool:
         """Restore one letter, with its job if the record has it; return false if either exists."""
         job_id = kept.letter["job_id"]
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._connections.acquire() as connection, connection.transaction():
             if kept.job is not None:
                 if not await connection.fetch(self._sql["restore_job"], _json(kept.job)):
                     return False
                 await connection.execute(self._sql["delete_triggered_letter"], job_id)
-                await connection.execute(self._sql["forget_stub"], job_id)
+                await connection.execute(self._sql["delete_stub"], job_id)
                 await connection.execute(
                     self._sql["restore_rows"],
                     job_id,
@@ -103,7 +104,7 @@ class PostgresRetention:
             values = [_json(kept.letter), _json(kept.steps), kept.original_args]
             return bool(await connection.fetch(self._sql["restore_letter"], *values))
 
-    async def _reserve_keys(self, connection: "Connection", kept: Kept) -> None:
+    async def _reserve_keys(self, connection: "Connection", kept: LetterRows) -> None:
         """Reserve the keys of a restored job again; record it in the history if another job has one by now."""
         job_id = kept.letter["job_id"]
         taken = await connection.fetch(self._sql["restore_keys"], job_id, _json(kept.keys))
@@ -111,7 +112,7 @@ class PostgresRetention:
             await connection.execute(self._sql["lock_subject"], row["owner"], row["name"], row["subject"])
         taken += await connection.fetch(self._sql["restore_versions"], job_id, _json(kept.versions))
         if len(taken) < len(kept.keys) + len(kept.versions):
-            await connection.execute(self._sql["warn"], [job_id], KEY_LOST)
+            await connection.execute(self._sql["add_warnings"], [job_id], KEY_LOST)
 
     async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
         return await self._finished_walk.purge(self._connections, older_than, limit)
@@ -138,8 +139,8 @@ def _record(letter: Any, job: Any | None, parts: Mapping[str, Mapping[str, list[
     found = {name: rows.get(letter["job_id"], []) for name, rows in parts.items()}
     steps = found.pop("steps")
     if job is None:
-        return record_from(Kept(letter, steps, letter["original_args"]))
-    return record_from(Kept(letter, steps, letter["original_args"], job, job["args"], **found))
+        return record_from(LetterRows(letter, steps, letter["original_args"]))
+    return record_from(LetterRows(letter, steps, letter["original_args"], job, job["args"], **found))
 
 
 def _json(rows: Columns | Sequence[Columns]) -> str:

@@ -21,7 +21,7 @@ from holdfast.stores.letter_rows import (
     step_from,
     step_rows,
 )
-from holdfast.stores.sqlite.dead_letters.replaying import note_steps
+from holdfast.stores.sqlite.dead_letters.replaying import record_steps
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.rows import with_instants
@@ -138,15 +138,15 @@ def _move(
     """Apply steps to letters whose version is still the one that was read, in the open transaction."""
     states = json.dumps(sources(steps[0]))
     as_seen = {"seen": json.dumps(list(seen)), "states": states, "planned": plan is not None}
-    moved = [row["job_id"] for row in connection.execute(SQL["letters_as_seen"], as_seen)]
+    moved = [row["job_id"] for row in connection.execute(SQL["unchanged_letters"], as_seen)]
     if not moved:
         return []
     ids, update = json.dumps(moved), letter_update(steps)
     changed = {**update._asdict(), "corrected": args is not None, "ids": ids, "now": now}
     connection.execute(SQL["move_letters"], changed)
-    note_steps(connection, moved, now, step_rows(steps))
+    record_steps(connection, moved, now, step_rows(steps))
     if args is not None:
-        connection.execute(SQL["keep_args"], {"ids": ids})
+        connection.execute(SQL["keep_original_args"], {"ids": ids})
         connection.execute(SQL["correct_args"], {"ids": ids, "args": args})
     if plan is not None:
         made = {"token": update.plan, "running": plan.is_running, "state": plan.dump(), "now": now}

@@ -9,7 +9,7 @@ from holdfast.core.dead_letters.replay_plan import Plan, PlanCounts
 from holdfast.core.errors import PlanStale
 from holdfast.ports import Clock, Hint, HintKind
 from holdfast.ports.dead_letters import PlanRow
-from holdfast.stores.sqlite.dead_letters.replaying import bring_back, close_letters, note_steps
+from holdfast.stores.sqlite.dead_letters.replaying import close_letters, record_steps, requeue_failed
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.writer import Writer
@@ -54,12 +54,12 @@ def _advance(
     turn = {"token": row.token, "take": take}
     ids = [found["job_id"] for found in connection.execute(SQL["letters_to_replay"], turn)]
     details = {"plan": row.token, "actor": plan.actor}
-    queues = bring_back(
+    queues = requeue_failed(
         connection, ids, now, restart=plan.restart, same_deadline=plan.same_deadline, details=details
     )
     connection.execute(SQL["replay_letters"], {"ids": json.dumps(list(queues)), "now": now})
     meta = {"plan": row.token, **({"restart": True} if plan.restart else {})}
-    note_steps(connection, list(queues), now, [("replaying", plan.actor, "", json.dumps(meta))])
+    record_steps(connection, list(queues), now, [("replaying", plan.actor, "", json.dumps(meta))])
     # A letter in a plan has a failed job. If it has not, the plan must not wait for it forever.
     others = [job_id for job_id in ids if job_id not in queues]
     close_letters(connection, others, now, actor="holdfast", notes="its job is not failed any more")

@@ -10,7 +10,7 @@ from holdfast.stores.sqlite.queries import SQL
 NO_DETAILS: Mapping[str, Any] = {}
 
 
-def bring_back(
+def requeue_failed(
     connection: sqlite3.Connection,
     job_ids: Sequence[str],
     now: int,
@@ -30,10 +30,10 @@ def bring_back(
     if queues:
         ids = json.dumps(list(queues))
         how = {"restart": restart, "same_deadline": same_deadline, "meta": json.dumps(details)}
-        for statement in ("retry", "retry_history", "forget_stages", "forget_end"):
+        for statement in ("retry", "retry_history", "delete_stages", "delete_finished"):
             connection.execute(SQL[statement], {"ids": ids, "now": now, **how})
         if restart:
-            connection.execute(SQL["mark_restart"], {"ids": ids, "now": now})
+            connection.execute(SQL["record_restart"], {"ids": ids, "now": now})
     return queues
 
 
@@ -41,7 +41,7 @@ def retry(
     connection: sqlite3.Connection, now: int, *, job_id: str, owner: str | None, generation: int | None
 ) -> bool:
     """Retry a failed job for its owner, and close its letter; return false if it has not failed."""
-    back = bring_back(connection, [job_id], now, owner=owner, generation=generation)
+    back = requeue_failed(connection, [job_id], now, owner=owner, generation=generation)
     close_letters(connection, back, now, actor="owner", notes="retried by its owner")
     return bool(back)
 
@@ -57,10 +57,10 @@ def close_letters(
     """Close the letters of these jobs, if they have any: nothing is left to repair."""
     values = {"ids": json.dumps(list(job_ids)), "notes": notes, "now": now}
     closed = [row["job_id"] for row in connection.execute(SQL["close_letters"], values)]
-    note_steps(connection, closed, now, [("closed", actor, notes, "{}")])
+    record_steps(connection, closed, now, [("closed", actor, notes, "{}")])
 
 
-def note_steps(
+def record_steps(
     connection: sqlite3.Connection,
     job_ids: Sequence[str],
     now: int,
@@ -68,4 +68,4 @@ def note_steps(
 ) -> None:
     """Record steps of letters, in order: state, actor, reason and meta of each."""
     values = {"ids": json.dumps(list(job_ids)), "steps": json.dumps(steps), "now": now}
-    connection.execute(SQL["note_steps"], values)
+    connection.execute(SQL["record_steps"], values)

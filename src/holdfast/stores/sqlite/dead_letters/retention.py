@@ -13,11 +13,11 @@ from holdfast.ports.dead_letters import Seen
 from holdfast.stores.letter_rows import (
     KEY_LOST,
     Columns,
-    Kept,
+    LetterRows,
     facts_from,
     first_id_at,
-    kept_from,
     record_from,
+    rows_from_record,
 )
 from holdfast.stores.sqlite.dead_letters.purging import SqlitePurgeScan
 from holdfast.stores.sqlite.queries import SQL
@@ -26,8 +26,8 @@ from holdfast.stores.sqlite.rows import with_instants
 from holdfast.stores.sqlite.times import micros
 from holdfast.stores.sqlite.writer import Writer
 
-OF_A_JOB = ("forget_end", "forget_payloads", "forget_events", "forget_signals", "forget_waits")
-OF_A_LETTER = ("forget_letters", "forget_letter_steps")
+OF_A_JOB = ("delete_finished", "delete_payloads", "delete_events", "delete_signals", "delete_waits")
+OF_A_LETTER = ("delete_letters", "delete_letter_steps")
 
 WALK = 1000
 """The number of ended jobs read in one batch."""
@@ -64,16 +64,16 @@ class SqliteRetention:
 
     async def letter_records(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
         ids = [letter_id(job_id) for job_id in job_ids]
-        found = await self._reader.read(lambda connection: _kept(connection, ids))
+        found = await self._reader.read(lambda connection: _read_letters(connection, ids))
         return [record_from(kept) for kept in found]
 
-    async def forget_letters(self, seen: Sequence[Seen]) -> list[str]:
-        return await self._writer.write(lambda connection, now: _forget(connection, seen, now))
+    async def delete_letters(self, seen: Sequence[Seen]) -> list[str]:
+        return await self._writer.write(lambda connection, now: _delete_letters(connection, seen, now))
 
     async def restore_letters(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
-        kept = [kept_from(record) for record in records]
+        kept = [rows_from_record(record) for record in records]
         return await self._writer.write(
-            lambda connection, now: [one.letter["job_id"] for one in kept if _restored(connection, one, now)]
+            lambda connection, now: [one.letter["job_id"] for one in kept if _restore(connection, one, now)]
         )
 
     async def purge_finished(self, *, older_than: timedelta, limit: int) -> int:
@@ -113,33 +113,33 @@ def _stored(columns: Columns) -> dict[str, Any]:
     return {name: micros(value) if isinstance(value, datetime) else value for name, value in columns.items()}
 
 
-def _kept(connection: sqlite3.Connection, job_ids: Sequence[str]) -> list[Kept]:
+def _read_letters(connection: sqlite3.Connection, job_ids: Sequence[str]) -> list[LetterRows]:
     """Read complete letters, all as of one moment."""
     connection.execute("BEGIN")
     try:
-        found = [_kept_one(connection, job_id) for job_id in job_ids]
+        found = [_read_letter(connection, job_id) for job_id in job_ids]
     finally:
         connection.execute("ROLLBACK")
     return [kept for kept in found if kept is not None]
 
 
-def _kept_one(connection: sqlite3.Connection, job_id: str) -> Kept | None:
+def _read_letter(connection: sqlite3.Connection, job_id: str) -> LetterRows | None:
     letters = _rows(connection, "letter", job_id)
     if not letters:
         return None
-    jobs = _rows(connection, "kept_job", job_id)
+    jobs = _rows(connection, "archive_job", job_id)
     steps, original = _rows(connection, "letter_steps", job_id), _rows(connection, "original_args", job_id)
-    kept = Kept(letters[0], steps, original[0]["args"] if original else None)
+    kept = LetterRows(letters[0], steps, original[0]["args"] if original else None)
     if not jobs:
         return kept
     return kept._replace(
         job=jobs[0],
         args=jobs[0]["args"],
-        stages=_rows(connection, "kept_stages", job_id),
+        stages=_rows(connection, "archive_stages", job_id),
         events=_rows(connection, "events", job_id),
-        signals=_rows(connection, "kept_signals", job_id),
-        keys=_rows(connection, "kept_keys", job_id),
-        versions=_rows(connection, "kept_versions", job_id),
+        signals=_rows(connection, "archive_signals", job_id),
+        keys=_rows(connection, "archive_keys", job_id),
+        versions=_rows(connection, "archive_versions", job_id),
     )
 
 
@@ -149,40 +149,40 @@ def _rows(connection: sqlite3.Connection, statement: str, job_id: str) -> list[d
         return [with_instants(row) for row in rows]
 
 
-def _forget(connection: sqlite3.Connection, seen: Sequence[Seen], now: int) -> list[str]:
+def _delete_letters(connection: sqlite3.Connection, seen: Sequence[Seen], now: int) -> list[str]:
     as_seen = {"seen": json.dumps(list(seen))}
-    ids = [row["job_id"] for row in connection.execute(SQL["letters_to_forget"], as_seen)]
+    ids = [row["job_id"] for row in connection.execute(SQL["letters_to_delete"], as_seen)]
     named = {"ids": json.dumps(ids), "owner": None, "generation": None}
     failed = [row["id"] for row in connection.execute(SQL["failed_jobs"], named)]
     unnotified = [row["job_id"] for row in connection.execute(SQL["unnotified_jobs"], named)]
     for job_id in unnotified:  # they are notified without their letter
         [letter] = _rows(connection, "letter", job_id)
         connection.execute(SQL["keep_facts"], {"id": job_id, "facts": facts_from(letter)})
-    for statement in (*OF_A_LETTER, "forget_tickets", "forget_original_args"):
+    for statement in (*OF_A_LETTER, "delete_tickets", "delete_original_args"):
         connection.execute(SQL[statement], named)
-    _forget_jobs(connection, failed, now)
+    _delete_jobs(connection, failed, now)
     return ids
 
 
-def _forget_jobs(connection: sqlite3.Connection, job_ids: Sequence[str], now: int) -> None:
+def _delete_jobs(connection: sqlite3.Connection, job_ids: Sequence[str], now: int) -> None:
     """Delete ended jobs with all their rows except keys; keep a stub of those that have a key."""
     named = {"ids": json.dumps(list(job_ids)), "restart": True, "now": now}
-    connection.execute(SQL["keep_stubs"], named)
-    for statement in (*OF_A_JOB, "forget_stages"):
+    connection.execute(SQL["add_stubs"], named)
+    for statement in (*OF_A_JOB, "delete_stages"):
         connection.execute(SQL[statement], named)
 
 
-def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
+def _restore(connection: sqlite3.Connection, kept: LetterRows, now: int) -> bool:
     """Restore one letter, and its job, unless one of them exists."""
     job_id = kept.letter["job_id"]
     [is_here] = connection.execute(
-        SQL["is_kept"], {"id": job_id, "with_job": kept.job is not None}
+        SQL["is_stored"], {"id": job_id, "with_job": kept.job is not None}
     ).fetchone()
     if is_here:
         return False
     if kept.job is not None:
         _restore_job(connection, kept, kept.job)
-        connection.execute(SQL["forget_stubs"], {"ids": json.dumps([job_id])})
+        connection.execute(SQL["delete_stubs"], {"ids": json.dumps([job_id])})
         _reserve_keys(connection, kept, now)
     for statement in (
         *OF_A_LETTER,
@@ -197,7 +197,7 @@ def _restored(connection: sqlite3.Connection, kept: Kept, now: int) -> bool:
     return True
 
 
-def _restore_job(connection: sqlite3.Connection, kept: Kept, job: Columns) -> None:
+def _restore_job(connection: sqlite3.Connection, kept: LetterRows, job: Columns) -> None:
     connection.execute(SQL["restore_job"], _stored(job))
     connection.execute(SQL["restore_args"], {"id": job["id"], "args": kept.args})
     rows = {"restore_stage": kept.stages, "restore_event": kept.events, "restore_signal": kept.signals}
@@ -205,7 +205,7 @@ def _restore_job(connection: sqlite3.Connection, kept: Kept, job: Columns) -> No
         connection.executemany(SQL[statement], [{**_stored(row), "id": job["id"]} for row in found])
 
 
-def _reserve_keys(connection: sqlite3.Connection, kept: Kept, now: int) -> None:
+def _reserve_keys(connection: sqlite3.Connection, kept: LetterRows, now: int) -> None:
     """Reserve the keys of a restored job again; record it in the history if another job has one by now."""
     job_id = kept.letter["job_id"]
     taken = 0
@@ -213,7 +213,7 @@ def _reserve_keys(connection: sqlite3.Connection, kept: Kept, now: int) -> None:
         for row in rows:
             taken += connection.execute(SQL[statement], {**_stored(row), "id": job_id}).rowcount
     if taken < len(kept.keys) + len(kept.versions):
-        connection.execute(SQL["warn"], {"ids": json.dumps([job_id]), "meta": KEY_LOST, "now": now})
+        connection.execute(SQL["add_warnings"], {"ids": json.dumps([job_id]), "meta": KEY_LOST, "now": now})
 
 
 def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int, now: int) -> int:
@@ -222,7 +222,7 @@ def _purge(connection: sqlite3.Connection, found: Sequence[str], until: int, now
         SQL["still_outdated"], {"ids": json.dumps(list(found)), "until": until}
     ).fetchone()
     outdated = json.loads(ids)
-    _forget_jobs(connection, outdated, now)
+    _delete_jobs(connection, outdated, now)
     return len(outdated)
 
 
@@ -231,9 +231,9 @@ def _purge_keys(connection: sqlite3.Connection, walks: _Walks, until: int, limit
     ids = [job_id for _, job_id in walks.stubs.unneeded(connection, until, limit)]
     named = {"ids": json.dumps(ids)}
     purged = sum(
-        connection.execute(SQL[statement], named).rowcount for statement in ("forget_keys", "forget_versions")
+        connection.execute(SQL[statement], named).rowcount for statement in ("delete_keys", "delete_versions")
     )
-    for statement in ("forget_stubs", "forget_events"):
+    for statement in ("delete_stubs", "delete_events"):
         connection.execute(SQL[statement], named)
     for walk, statement in ((walks.keys, "purge_keys"), (walks.versions, "purge_versions")):
         rows = walk.unneeded(connection, until, limit - purged)

@@ -61,12 +61,12 @@ class SqliteTickets:
 def _take(connection: sqlite3.Connection, now: int, *, limit: int, lease: int) -> list[sqlite3.Row]:
     due = connection.execute(SQL["due_tickets"], {"limit": limit, "now": now}).fetchall()
     ids = json.dumps([row["id"] for row in due])
-    connection.execute(SQL["lease_tickets"], {"ids": ids, "lease": lease, "now": now})
+    connection.execute(SQL["take_tickets"], {"ids": ids, "lease": lease, "now": now})
     return due
 
 
 def _raise_alarm(connection: sqlite3.Connection, values: dict[str, Any]) -> bool:
     if not connection.execute(SQL["raise_alarm"], values).rowcount:
         return False
-    connection.execute(SQL["alarm_ticket"], values)
+    connection.execute(SQL["add_alarm_ticket"], values)
     return True

@@ -1,4 +1,4 @@
--- Copies a job that is not running to the finished ones; remove.sql deletes it from the hot table.
+-- Copies a job that is not running to the finished ones; delete_jobs.sql deletes it from the hot table.
 INSERT INTO holdfast_finished (
     id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages,
     created_at, queued_at, finished_at, started_at, last_attempt, last_attempt_at, deadline_at, timed_out_token,

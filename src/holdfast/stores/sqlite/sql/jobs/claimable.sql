@@ -1,5 +1,5 @@
 -- Reads the jobs to claim as one row of JSON, so that the interpreter's lock is taken once, not once per job. Runs in
--- the same immediate transaction as take.sql, so no other writer comes between.
+-- the same immediate transaction as claim.sql, so no other writer comes between.
 SELECT json_group_array(id),
        json_group_array(json_array(id, name, queue, owner, args, max(attempt - (excused = 1), 0) + 1, generation,
                                    lease_token + 1, max(losses - (excused = 1), 0), stages, cancel_requested, trace,

@@ -1,4 +1,4 @@
--- Copies overdue jobs to the finished ones; remove.sql deletes them from the hot table. The lease of a running job
+-- Copies overdue jobs to the finished ones; delete_jobs.sql deletes them from the hot table. The lease of a running job
 -- ends here: its token is raised and remembered, so that a result under it can only be kept as late. Each failure has
 -- the id of its job in its fingerprint, so that they do not form a group.
 INSERT INTO holdfast_finished (

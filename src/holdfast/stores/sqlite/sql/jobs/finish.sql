@@ -1,4 +1,4 @@
--- Copies jobs that end to the finished ones; remove.sql deletes them from the hot table in the same transaction. A
+-- Copies jobs that end to the finished ones; delete_jobs.sql deletes them from the hot table in the same transaction. A
 -- token that no longer matches copies nothing. For batches in which no deadline has passed, which are nearly all:
 -- finish_overdue.sql checks every row for it, which takes half as long again.
 -- [[id, token, status, result, failure, stage], ...]

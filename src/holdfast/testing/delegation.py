@@ -1,4 +1,4 @@
-"""Lends a `Holdfast`: during a test, the user's object delegates its work to a twin.
+"""Delegates the work of a `Holdfast` to a twin during a test.
 
 The twin has the same jobs, stages, settings and rules, and another runtime. In the object itself only the portal of
 the `_sync` methods is replaced, and restored afterwards.
@@ -43,12 +43,12 @@ PASSED_ON = (
 )
 """The methods that use a store, a worker or an id. Methods that declare jobs or only read a value are not replaced.
 
-The `_sync` methods are not listed: they use the `LentPortal`."""
+The `_sync` methods are not listed: they use the `TwinPortal`."""
 
 SERVICES = ("jobs", "dead_letters", "providers", "queues", "schedules", "database")
 """The services of a `Holdfast`: all their async methods touch the store."""
 
-_lending = threading.Lock()
+_delegating = threading.Lock()
 
 
 class Twin(Holdfast):
@@ -64,7 +64,7 @@ class Twin(Holdfast):
         return await super()._submit(batch)
 
 
-class LentPortal(Portal):
+class TwinPortal(Portal):
     """The portal of blocking calls during a test: to the twin, never to the user's database."""
 
     def __init__(self, hold: Holdfast, twin_here: Callable[[], Twin]) -> None:
@@ -107,14 +107,14 @@ def _blocking(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 @contextmanager
-def lent(hold: Holdfast, twin_here: Callable[[], Twin]) -> Iterator[None]:
+def delegated_to(hold: Holdfast, twin_here: Callable[[], Twin]) -> Iterator[None]:
     """Delegate the work of *hold* to the twin that *twin_here* returns, while the block runs."""
-    with _lending:
+    with _delegating:
         if "_submit" in vars(hold):
             raise ConfigError(
                 "this Holdfast is in a simulation or in inline() already; one test at a time can have it"
             )
-        own, portal = hold._portal, LentPortal(hold, twin_here)
+        own, portal = hold._portal, TwinPortal(hold, twin_here)
         passed_on = {name: _delegate(getattr(Holdfast, name), twin_here) for name in PASSED_ON}
         passed_on |= {"_new_id": portal.new_id, "_submit_here": portal.submit_here}
         vars(hold).update(passed_on, _portal=portal)

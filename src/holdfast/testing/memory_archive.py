@@ -8,7 +8,7 @@ from holdfast.engine.options import LetterOptions
 from holdfast.ports.archive import Archive
 
 
-class FleetingArchive:
+class MemoryArchive:
     """An archive in memory."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class FleetingArchive:
         return sorted(self._kept)
 
 
-def letters_here(letters: LetterOptions, archive: Archive) -> LetterOptions:
+def isolated_letter_options(letters: LetterOptions, archive: Archive) -> LetterOptions:
     """Return the options of an application without its real archive and its webhook."""
     hooks = [hook for hook in letters.hooks if not isinstance(hook, TicketWebhook)]
     return replace(letters, hooks=hooks, archive=None if letters.archive is None else archive)
