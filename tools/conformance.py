@@ -124,7 +124,7 @@ def read_run(text: str) -> list[MarkedTest]:
     ]
 
 
-def judge(guarantees: list[Guarantee], tests: list[MarkedTest], *, skips_count: bool) -> Report:
+def make_report(guarantees: list[Guarantee], tests: list[MarkedTest], *, skips_count: bool) -> Report:
     """Compare each guarantee with the tests marked with it.
 
     A machine without PostgreSQL skips tests. With *skips_count* such a gap is a broken promise, otherwise
@@ -180,7 +180,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{options.page}: {error}", file=sys.stderr)
         return 2
     tests = [test for run in options.run for test in read_run(run.read_text(encoding="utf-8"))]
-    report = judge(guarantees, tests, skips_count=os.environ.get("CI", "").lower() in {"1", "true", "yes"})
+    report = make_report(
+        guarantees, tests, skips_count=os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+    )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(as_json(report), encoding="utf-8")
     print(table(report))

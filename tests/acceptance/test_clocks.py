@@ -20,7 +20,7 @@ from tests.acceptance.harness.app import BUDGET, submit_orders
 from tests.acceptance.harness.clocks import WrongClock, forget
 from tests.acceptance.harness.databases import open_database
 from tests.acceptance.harness.polling import until
-from tests.acceptance.harness.processes import Place, Process, Service, WorkerPool
+from tests.acceptance.harness.processes import Process, Service, WorkerHost, WorkerPool
 from tests.acceptance.harness.recovery import drain
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ def test_workers_whose_clocks_are_wrong_keep_their_leases_and_leave_others_their
 ) -> None:
     ahead = WrongClock(tmp_path / "ahead", seconds=TEN_MINUTES)
     behind = WrongClock(tmp_path / "behind", seconds=-TEN_MINUTES)
-    places = tuple(Place(postgres_database.url, clock=clock) for clock in (ahead, behind, None))
+    hosts = tuple(WorkerHost(postgres_database.url, clock=clock) for clock in (ahead, behind, None))
     all_are_slow = Script.of(Rule(Slow(timedelta(seconds=0.3))))
     # The lease is short beside ten minutes, and long beside what a busy machine may do to a worker.
     options = ("--lease", "30")
     with (
         Service(tmp_path, all_are_slow) as service,
-        WorkerPool(postgres_database.url, tmp_path, service.url, options=options, places=places) as pool,
+        WorkerPool(postgres_database.url, tmp_path, service.url, options=options, hosts=hosts) as pool,
     ):
         pool.wait_until_at_work()
         assert [round(off_by(member) / TEN_MINUTES) for member in pool.members] == [1, -1, 0]
@@ -117,7 +117,7 @@ def test_a_jump_of_the_clock_that_sqlite_workers_share_loses_and_doubles_nothing
             tmp_path,
             service.url,
             options=("--lease", "30"),
-            places=(Place(database.url, clock=clock),) * 3,
+            hosts=(WorkerHost(database.url, clock=clock),) * 3,
         ) as pool,
     ):
         pool.wait_until_at_work()

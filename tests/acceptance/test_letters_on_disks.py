@@ -48,7 +48,7 @@ class DeadLetterApp:
     broken: asyncio.Event
     tickets: list[Ticket] = field(default_factory=list)
 
-    async def bury(self, count: int) -> list[str]:
+    async def fail_jobs(self, count: int) -> list[str]:
         """Have *count* jobs fail, and return their ids; a worker has to run."""
         handles = await self.note.submit_many((number,) for number in range(count))
 
@@ -121,8 +121,8 @@ async def test_the_10_001st_letter_sends_the_oldest_into_the_archive_from_where_
     async with a_dead_letter_app(database.url, tmp_path / "archive") as app:
         hold = app.hold
         async with hold.worker(slots=SLOTS):
-            [oldest] = await app.bury(1)
-            others = set(await app.bury(LIMIT))
+            [oldest] = await app.fail_jobs(1)
+            others = set(await app.fail_jobs(LIMIT))
         await make_archiving_due(hold)
         async with hold.worker(slots=SLOTS):
 
@@ -151,7 +151,7 @@ async def test_a_full_disk_deletes_no_letter_is_reported_once_and_stops_nothing_
     async with a_dead_letter_app(database.url, archive, most_letters=1, letters_a_day=None) as app:
         hold = app.hold
         async with hold.worker():
-            buried = set(await app.bury(5))
+            failed = set(await app.fail_jobs(5))
         small_disk.fill()
         await make_archiving_due(hold)
         async with hold.worker():
@@ -162,9 +162,9 @@ async def test_a_full_disk_deletes_no_letter_is_reported_once_and_stops_nothing_
             await soon(alarmed, "the ticket about the archive")
             with pytest.raises(ArchiveUnavailable, match="is full"):
                 await hold.dead_letters.archive()
-            buried |= set(await app.bury(1))
-            await soon(_all_notified(app, len(buried)), "the tickets of all letters")
-            assert await app.letters() == buried
+            failed |= set(await app.fail_jobs(1))
+            await soon(_all_notified(app, len(failed)), "the tickets of all letters")
+            assert await app.letters() == failed
             assert app.tickets_of(TicketKind.ARCHIVE) == 1
 
             app.broken.clear()
@@ -172,12 +172,12 @@ async def test_a_full_disk_deletes_no_letter_is_reported_once_and_stops_nothing_
             app.broken.set()
 
             small_disk.free()
-            assert await hold.dead_letters.archive() == len(buried) - 1
+            assert await hold.dead_letters.archive() == len(failed) - 1
             assert len(await app.letters()) == 1
-            assert await manifests_hold(hold) == buried - await app.letters()
+            assert await manifests_hold(hold) == failed - await app.letters()
 
             small_disk.fill()
-            await app.bury(1)
+            await app.fail_jobs(1)
             with pytest.raises(ArchiveUnavailable, match="is full"):
                 await hold.dead_letters.archive()
             await soon(_notified_again(app), "a second ticket: the first alarm was over")
@@ -203,20 +203,20 @@ async def test_kill_9_in_the_middle_of_archiving_loses_no_letter(database: Datab
     archive = tmp_path / "archive"
     async with a_dead_letter_app(database.url, archive) as app:
         async with app.hold.worker(slots=SLOTS):
-            buried = set(await app.bury(4 * BATCH + 1))
+            failed = set(await app.fail_jobs(4 * BATCH + 1))
         before = await invariants.read_world(database.url)
 
         for moment in (a_partial_file_exists, records_have_no_manifest, a_manifest_exists):
             await make_archiving_due(app.hold)
             await asyncio.to_thread(kill_an_archiver, database, archive, tmp_path, when=moment)
-            assert await app.letters() | await manifests_hold(app.hold) == buried
+            assert await app.letters() | await manifests_hold(app.hold) == failed
 
         await app.hold.dead_letters.archive(beyond=1)
         kept = await app.letters()
-        assert (len(kept), await manifests_hold(app.hold) >= buried - kept) == (1, True)
-        assert await restored(app.hold, sorted(buried - kept)) == buried - kept
+        assert (len(kept), await manifests_hold(app.hold) >= failed - kept) == (1, True)
+        assert await restored(app.hold, sorted(failed - kept)) == failed - kept
 
-        assert await app.letters() == buried
+        assert await app.letters() == failed
         assert rows_of(await invariants.read_world(database.url)) == rows_of(before)
 
 

@@ -26,7 +26,7 @@ from tests import invariants
 from tests.acceptance.harness.app import BUDGET, submit_orders
 from tests.acceptance.harness.fault_injector import LEASE
 from tests.acceptance.harness.polling import until
-from tests.acceptance.harness.processes import Place, Service, WorkerPool
+from tests.acceptance.harness.processes import Service, WorkerHost, WorkerPool
 from tests.acceptance.harness.proxy import Proxy
 from tests.acceptance.harness.recovery import drain
 from tests.builders import a_job
@@ -141,11 +141,11 @@ def test_a_worker_with_silent_connections_continues_without_a_restart(
     database: Database, route: Route, tmp_path: Path
 ) -> None:
     all_are_slow = Script.of(Rule(Slow(timedelta(seconds=0.3))))
-    place = Place(database.through(route), route)
+    place = WorkerHost(database.through(route), route)
     options = ("--lease", str(LEASE))
     with (
         Service(tmp_path, all_are_slow) as service,
-        WorkerPool(database.url, tmp_path, service.url, options=options, places=(place,)) as pool,
+        WorkerPool(database.url, tmp_path, service.url, options=options, hosts=(place,)) as pool,
     ):
         pool.wait_until_at_work()
         orders = submit_orders(database.url, 60)

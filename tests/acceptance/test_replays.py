@@ -62,7 +62,7 @@ def replays(lasting_database: Database, tmp_path_factory: pytest.TempPathFactory
 
 
 def _replay_prematurely(harness: ReplayHarness) -> PrematureReplay:
-    jobs = harness.bury(PREMATURE, Answer(400))
+    jobs = harness.fail_jobs(PREMATURE, Answer(400))
     before = len(harness.calls())
     token = harness.plan(LetterFilter(name="invoice", limit=PREMATURE), canary=CANARY)
     ended = harness.replay(token)

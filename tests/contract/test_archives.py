@@ -43,7 +43,7 @@ KEY = b"0123456789abcdef0123456789abcdef"
 OTHER_KEY = KEY[::-1]
 
 
-class Place(Protocol):
+class ArchiveLocation(Protocol):
     """Where an archive is."""
 
     url: str
@@ -53,7 +53,7 @@ class Place(Protocol):
         ...
 
 
-class FolderPlace:
+class FolderLocation:
     def __init__(self, folder: Path) -> None:
         self.url = str(folder)
 
@@ -61,7 +61,7 @@ class FolderPlace:
         Path(self.url, name).write_bytes(data)
 
 
-class BucketPlace:
+class BucketLocation:
     def __init__(self, server: ObjectServer) -> None:
         self.url = f"{server.new_bucket()}/letters/of production"
 
@@ -93,11 +93,11 @@ def server(objects: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServ
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """The place of an archive, once for each kind."""
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> ArchiveLocation:
+    """The location of an archive, once for each kind."""
     if request.param == "folder":
-        return FolderPlace(tmp_path / "archive")
-    return BucketPlace(request.getfixturevalue("server"))
+        return FolderLocation(tmp_path / "archive")
+    return BucketLocation(request.getfixturevalue("server"))
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ def threads() -> Iterator[Threads]:
 
 
 @pytest.fixture
-def archive(place: Place, threads: Threads) -> Archive:
-    return open_archive(place.url, executor=threads)
+def archive(location: ArchiveLocation, threads: Threads) -> Archive:
+    return open_archive(location.url, executor=threads)
 
 
 @pytest.fixture
@@ -166,11 +166,11 @@ def everything_in(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("data", [b"", b"\x00\xff\r\n", b"letters" * MEGABYTE], ids=["none", "some", "7 MB"])
 async def test_what_was_put_is_there_for_every_process_that_opens_the_archive(
-    place: Place, archive: Archive, threads: Threads, data: bytes
+    location: ArchiveLocation, archive: Archive, threads: Threads, data: bytes
 ) -> None:
     await archive.put("one", data)
 
-    assert await open_archive(place.url, executor=threads).get("one", at_most=PLENTY) == data
+    assert await open_archive(location.url, executor=threads).get("one", at_most=PLENTY) == data
 
 
 async def test_names_are_sorted(archive: Archive) -> None:
@@ -271,13 +271,13 @@ async def test_an_archive_holds_no_secret_in_the_clear(archive: Archive) -> None
 
 
 async def test_bytes_that_changed_in_the_archive_are_not_taken_for_letters(
-    place: Place, archive: Archive
+    location: ArchiveLocation, archive: Archive
 ) -> None:
     await put_letters(archive, FernetEncrypter(KEY))
     [name] = [name for name in await archive.names() if not is_manifest(name)]
     good = await archive.get(name, at_most=PLENTY)
 
-    place.overwrite(name, good[:-1])
+    location.overwrite(name, good[:-1])
 
     with pytest.raises(ArchiveDamaged, match=r"do not have the SHA-256 that its manifest names"):
         await get_letters(archive, FernetEncrypter(KEY))
@@ -298,8 +298,8 @@ async def test_a_manifest_that_another_key_signed_is_not_read(archive: Archive) 
         await get_letters(archive, FernetEncrypter(OTHER_KEY))
 
 
-async def test_a_machine_without_threads_is_an_archive_that_is_away(place: Place) -> None:
-    archive = open_archive(place.url, executor=NoThreads())
+async def test_a_machine_without_threads_is_an_archive_that_is_away(location: ArchiveLocation) -> None:
+    archive = open_archive(location.url, executor=NoThreads())
 
     with pytest.raises(ArchiveUnavailable, match="cannot be reached: can't start new thread"):
         await archive.put("one", b"x")

@@ -107,7 +107,7 @@ async def replay_behind_a_canary(story: Story) -> None:
 
 
 @scenario
-async def replay_by_itself(story: Story) -> None:
+async def replay_automatically(story: Story) -> None:
     """A job that allows it is replayed automatically, once, from where it failed."""
     story.has_letters(Lettering(poll_interval=SELDOM, replays_after=0.0), services=True)
     job = await story.submit("mailing", 1)
@@ -128,7 +128,7 @@ async def replay_by_itself(story: Story) -> None:
 
 
 @scenario
-async def tell_of_tickets(story: Story) -> None:
+async def notify_of_tickets(story: Story) -> None:
     """A ticket counts as delivered when a hook has received it, or another one of its group, and not before."""
     story.has_letters(Lettering(poll_interval=SELDOM, tickets_per="group"), services=True)
     recipient = story.world.auditor.dead_letter_oracle.recipient
@@ -147,7 +147,7 @@ async def tell_of_tickets(story: Story) -> None:
 
 
 @scenario
-async def tell_the_deaf(story: Story) -> None:
+async def notify_a_failing_hook(story: Story) -> None:
     """A ticket in a worker's log does not count as delivered, and workers that take over do not log it endlessly."""
     story.has_letters(Lettering(poll_interval=SELDOM), services=True)
     recipient = story.world.auditor.dead_letter_oracle.recipient

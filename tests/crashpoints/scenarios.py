@@ -568,7 +568,7 @@ async def stop_beyond_the_grace(story: Story) -> None:
 
 
 @scenario
-async def stop_in_a_hurry(story: Story) -> None:
+async def stop_without_waiting(story: Story) -> None:
     """A worker that is stopped twice ends at once, and releases its jobs."""
 
     def twice() -> None:

@@ -28,7 +28,7 @@ Scripts = Sequence[tuple[int, str]]
 Catalog = dict[str, list[tuple[Any, ...]]]
 
 
-class Place(Protocol):
+class Target(Protocol):
     """A database that only this test uses."""
 
     scripts: Scripts
@@ -75,7 +75,7 @@ _POSTGRES_CATALOG = {
 
 
 @dataclass
-class PostgresPlace:
+class PostgresTarget:
     """An empty PostgreSQL database."""
 
     dsn: str
@@ -103,7 +103,7 @@ class PostgresPlace:
 
 
 @dataclass
-class SqlitePlace:
+class SqliteTarget:
     """A SQLite file that does not exist yet."""
 
     path: str
@@ -134,22 +134,22 @@ def as_on_sqlite(sql: str) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     """An empty database, once for each store."""
     if request.param == "sqlite":
-        return SqlitePlace(str(tmp_path / "jobs.db"), migrations("holdfast.stores.sqlite"))
-    return PostgresPlace(request.getfixturevalue("postgres_dsn"), migrations("holdfast.stores.postgres"))
+        return SqliteTarget(str(tmp_path / "jobs.db"), migrations("holdfast.stores.sqlite"))
+    return PostgresTarget(request.getfixturevalue("postgres_dsn"), migrations("holdfast.stores.postgres"))
 
 
 @pytest.fixture
-def other_place(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> Iterator[Place]:
+def other_target(request: pytest.FixtureRequest, target: Target, tmp_path: Path) -> Iterator[Target]:
     """A second empty database of the same store."""
-    if isinstance(place, SqlitePlace):
-        yield SqlitePlace(str(tmp_path / "other.db"), place.scripts)
+    if isinstance(target, SqliteTarget):
+        yield SqliteTarget(str(tmp_path / "other.db"), target.scripts)
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
     dsn = server.create_database()
-    yield PostgresPlace(dsn, place.scripts)
+    yield PostgresTarget(dsn, target.scripts)
     server.drop_database(dsn)
 
 

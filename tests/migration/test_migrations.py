@@ -12,16 +12,16 @@ from holdfast.ports import SchemaState
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.schema_version import MIN_COMPATIBLE
 from tests.builders import a_job
-from tests.migration.conftest import Place, Release, Scripts, SqlitePlace, as_on_sqlite
+from tests.migration.conftest import Release, Scripts, SqliteTarget, Target, as_on_sqlite
 
 TIMEOUT = 30.0
 
 
-def with_next(place: Place, *statements: str) -> Scripts:
+def with_next(target: Target, *statements: str) -> Scripts:
     """The migrations of this code, and one more."""
     script = ";\n".join(statements) + ";\n"
-    version = place.scripts[-1][0] + 1
-    return [*place.scripts, (version, as_on_sqlite(script) if isinstance(place, SqlitePlace) else script)]
+    version = target.scripts[-1][0] + 1
+    return [*target.scripts, (version, as_on_sqlite(script) if isinstance(target, SqliteTarget) else script)]
 
 
 ADDITION = (
@@ -31,105 +31,105 @@ ADDITION = (
 BROKEN = (*ADDITION, "INSERT INTO holdfast.extra (id) VALUES (1), (1)")
 
 
-async def apply(place: Place) -> SchemaState:
-    store = place.new_store()
+async def apply(target: Target) -> SchemaState:
+    store = target.new_store()
     try:
         return await store.apply_schema()
     finally:
         await store.close()
 
 
-async def version(place: Place) -> int:
-    store = place.new_store()
+async def version(target: Target) -> int:
+    store = target.new_store()
     try:
         return (await store.schema_state()).found
     finally:
         await store.close()
 
 
-def test_migrations_are_numbered_without_a_gap(place: Place) -> None:
-    assert [number for number, _ in place.scripts] == list(range(1, len(place.scripts) + 1))
+def test_migrations_are_numbered_without_a_gap(target: Target) -> None:
+    assert [number for number, _ in target.scripts] == list(range(1, len(target.scripts) + 1))
 
 
 async def test_a_migrated_schema_equals_a_fresh_one(
-    place: Place, other_place: Place, release: Release
+    target: Target, other_target: Target, release: Release
 ) -> None:
-    scripts = with_next(place, *ADDITION)
+    scripts = with_next(target, *ADDITION)
 
     release(scripts)
-    await apply(other_place)
+    await apply(other_target)
     for count in range(1, len(scripts) + 1):
         release(scripts[:count])
-        assert (await apply(place)).found == count - 1
+        assert (await apply(target)).found == count - 1
 
-    assert await place.catalog() == await other_place.catalog()
-    assert await version(place) == await version(other_place) == len(scripts)
+    assert await target.catalog() == await other_target.catalog()
+    assert await version(target) == await version(other_target) == len(scripts)
 
 
-async def test_jobs_outlive_a_migration(place: Place, release: Release) -> None:
+async def test_jobs_outlive_a_migration(target: Target, release: Release) -> None:
     job = a_job()
-    await apply(place)
-    store = place.new_store()
+    await apply(target)
+    store = target.new_store()
     await store.open()
     await store.submit([job])
     await store.close()
 
-    release(with_next(place, *ADDITION))
-    await apply(place)
+    release(with_next(target, *ADDITION))
+    await apply(target)
 
-    store = place.new_store()
+    store = target.new_store()
     await store.open()
     assert (await store.get(job.id)).id == job.id
     await store.close()
 
 
-async def test_applying_twice_changes_nothing(place: Place) -> None:
-    first = await apply(place)
-    made = await place.catalog()
+async def test_applying_twice_changes_nothing(target: Target) -> None:
+    first = await apply(target)
+    made = await target.catalog()
 
-    second = await apply(place)
+    second = await apply(target)
 
-    latest = place.scripts[-1][0]
+    latest = target.scripts[-1][0]
     assert (first.found, first.current) == (0, False)
     assert second == SchemaState(latest, latest, MIN_COMPATIBLE)
-    assert await place.catalog() == made
+    assert await target.catalog() == made
 
 
-async def test_a_first_migration_that_fails_leaves_nothing_behind(place: Place, release: Release) -> None:
-    before = await place.catalog()
-    release(with_next(place, *BROKEN))
+async def test_a_first_migration_that_fails_leaves_nothing_behind(target: Target, release: Release) -> None:
+    before = await target.catalog()
+    release(with_next(target, *BROKEN))
 
     with pytest.raises((sqlite3.IntegrityError, asyncpg.UniqueViolationError)):
-        await apply(place)
+        await apply(target)
 
-    assert await place.catalog() == before
-    assert await version(place) == 0
+    assert await target.catalog() == before
+    assert await version(target) == 0
 
 
 async def test_a_later_migration_that_fails_leaves_the_schema_as_it_was(
-    place: Place, release: Release
+    target: Target, release: Release
 ) -> None:
-    await apply(place)
-    before = await place.catalog()
-    release(with_next(place, *BROKEN))
+    await apply(target)
+    before = await target.catalog()
+    release(with_next(target, *BROKEN))
 
     with pytest.raises((sqlite3.IntegrityError, asyncpg.UniqueViolationError)):
-        await apply(place)
+        await apply(target)
 
-    assert await place.catalog() == before
-    assert await version(place) == place.scripts[-1][0]
-    release(with_next(place, *ADDITION))
-    await apply(place)
-    assert await version(place) == place.scripts[-1][0] + 1
+    assert await target.catalog() == before
+    assert await version(target) == target.scripts[-1][0]
+    release(with_next(target, *ADDITION))
+    await apply(target)
+    assert await version(target) == target.scripts[-1][0] + 1
 
 
-async def test_many_may_apply_at_once(place: Place, other_place: Place) -> None:
-    found = await asyncio.gather(*(apply(place) for _ in range(4)))
+async def test_many_may_apply_at_once(target: Target, other_target: Target) -> None:
+    found = await asyncio.gather(*(apply(target) for _ in range(4)))
 
-    latest = place.scripts[-1][0]
+    latest = target.scripts[-1][0]
     assert sorted(state.found for state in found) == [0, latest, latest, latest]
-    await apply(other_place)
-    assert await place.catalog() == await other_place.catalog()
+    await apply(other_target)
+    assert await target.catalog() == await other_target.catalog()
 
 
 async def test_on_postgres_the_second_waits_for_the_first(postgres_dsn: str) -> None:
@@ -200,14 +200,14 @@ async def test_on_postgres_a_migration_may_take_longer_than_any_statement(
     await store.close()
 
 
-async def test_a_schema_error_is_raised_before_anything_is_written(place: Place, release: Release) -> None:
-    await apply(place)
-    before = await place.catalog()
-    release(with_next(place, *ADDITION))
+async def test_a_schema_error_is_raised_before_anything_is_written(target: Target, release: Release) -> None:
+    await apply(target)
+    before = await target.catalog()
+    release(with_next(target, *ADDITION))
 
-    store = place.new_store()
+    store = target.new_store()
     with pytest.raises(SchemaError):
         await store.open()
     await store.close()
 
-    assert await place.catalog() == before
+    assert await target.catalog() == before

@@ -23,7 +23,7 @@ from holdfast import Holdfast, Status
 from holdfast.core.jobs import transitions
 from holdfast.core.providers.holder import Holder
 from tests.acceptance.harness.polling import until
-from tests.migration.conftest import Place, PostgresPlace, SqlitePlace
+from tests.migration.conftest import PostgresTarget, SqliteTarget, Target
 from tests.migration.earlier_code import ROOT, NoHistoryError, code_before
 
 if TYPE_CHECKING:
@@ -215,9 +215,9 @@ def files(tmp_path: Path) -> RunFiles:
 
 
 @pytest.fixture
-def versions(place: Place, files: RunFiles, earlier: Earlier) -> Iterator[tuple[Version, Version]]:
+def versions(target: Target, files: RunFiles, earlier: Earlier) -> Iterator[tuple[Version, Version]]:
     """The earlier version and this one, on one database."""
-    url = f"sqlite:///{place.path}" if isinstance(place, SqlitePlace) else _dsn(place)
+    url = f"sqlite:///{target.path}" if isinstance(target, SqliteTarget) else _dsn(target)
     old = Version("old", earlier.source, url, files.folder)
     new = Version("new", ROOT / "src", url, files.folder)
     with ExitStack() as stack:
@@ -226,9 +226,9 @@ def versions(place: Place, files: RunFiles, earlier: Earlier) -> Iterator[tuple[
         yield old, new
 
 
-def _dsn(place: Place) -> str:
-    assert isinstance(place, PostgresPlace)
-    return place.dsn
+def _dsn(target: Target) -> str:
+    assert isinstance(target, PostgresTarget)
+    return target.dsn
 
 
 async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_database(

@@ -169,7 +169,7 @@ BUGS = (
         (Swap(Claimer, "_rest", _wait_for_a_hint),),
     ),
     Bug(
-        "worker-deaf-to-hints",
+        "worker-ignores-hints",
         "It polls every second anyway.",
         ("JOB-8",),
         (Swap(Claimer, "_rest", _sleep_until_the_poll),),

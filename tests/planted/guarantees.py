@@ -10,7 +10,7 @@ BROKEN_BY = {
     "JOB-5": "no-extension",
     "JOB-6": "drop-the-fence",
     "JOB-7": "shutdown-spends-the-attempt",
-    "JOB-8": "worker-deaf-to-hints",
+    "JOB-8": "worker-ignores-hints",
     "JOB-9": "claim-scans-the-table",
     "JOB-10": "suspects-in-company",
     "JOB-11": "requeue-without-event",

@@ -238,7 +238,7 @@ BUGS = (
         ),
     ),
     Bug(
-        "told-before-it-is-heard",
+        "notified-before-the-hook-has-it",
         "Mark it first, or another worker notifies of it as well.",
         ("DLQ-4",),
         (Swap(TicketNotifier, "run_once", _mark_then_notify),),
@@ -250,7 +250,7 @@ BUGS = (
         (Swap(JobContext, "origin", property(lambda self: self.claim.generation)),),
     ),
     Bug(
-        "told-to-the-deaf",
+        "hook-failure-counts-as-delivered",
         "The hook was called; whether it succeeded is its own affair.",
         ("DLQ-4",),
         (Swap(TicketNotifier, "_call", _ignore_its_answer),),

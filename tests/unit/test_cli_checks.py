@@ -179,7 +179,7 @@ def test_clients_that_retry_by_themselves_are_named() -> None:
 
 
 def test_a_client_that_retries_is_named_by_its_variable_with_what_to_write_instead() -> None:
-    client = Client("requests.Session", 3, "HTTPAdapter(max_retries=0)", place="shop.web.session")
+    client = Client("requests.Session", 3, "HTTPAdapter(max_retries=0)", location="shop.web.session")
 
     check = of_clients([client], attempts=2)
 

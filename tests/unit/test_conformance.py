@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tools import conformance
-from tools.conformance import MarkedTest, PageError, Report, judge, read_page
+from tools.conformance import MarkedTest, PageError, Report, make_report, read_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ EVERYTHING = [
 
 
 def report_of(tests: list[MarkedTest], *, skips_count: bool = True) -> Report:
-    return judge(read_page(PAGE), tests, skips_count=skips_count)
+    return make_report(read_page(PAGE), tests, skips_count=skips_count)
 
 
 def status(clause: str, tests: list[MarkedTest], *, skips_count: bool = True) -> str:

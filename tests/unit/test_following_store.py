@@ -7,7 +7,7 @@ import pytest
 from holdfast.contrib.django.following_store import FollowingStore
 
 
-class Place:
+class StoreAt:
     """As much of a store as knows where it is, and who is connected."""
 
     def __init__(self, url: str) -> None:
@@ -26,16 +26,16 @@ class Django:
 
     def __init__(self) -> None:
         self.url = "sqlite:///real.db"
-        self.made: list[Place] = []
+        self.made: list[StoreAt] = []
         self.store = FollowingStore(lambda: self.url, self._store_at)
 
     def _store_at(self, url: str) -> Any:
-        self.made.append(Place(url))
+        self.made.append(StoreAt(url))
         return self.made[-1]
 
     @property
     def connected(self) -> list[str]:
-        return [place.url for place in self.made if place.connected]
+        return [store.url for store in self.made if store.connected]
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def run_chaos(store: StoreName, *, seconds: float, seed: int, folder: Path) -> R
     """Run faults and checks; report which invariants held and which broke."""
     report = Report(store, seconds, seed)
     report.must(lambda: _run(report, folder))
-    report.must(lambda: _judge(report))
+    report.must(lambda: _check_report(report))
     return report
 
 
@@ -183,7 +183,7 @@ def _stop_workers(testbed: Testbed) -> None:
     assert not any(codes), f"workers ended with {codes}"
 
 
-def _judge(report: Report) -> None:
+def _check_report(report: Report) -> None:
     if in_ci():
         assert not report.left_out, f"some faults cannot be injected here: {report.left_out}"
     if report.seconds >= LONG:

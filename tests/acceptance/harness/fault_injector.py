@@ -164,7 +164,7 @@ class FaultInjector:
         return True
 
     def _move_a_clock(self) -> bool:
-        clock = self.chance.choice([place.clock for place in self.pool.places if place.clock is not None])
+        clock = self.chance.choice([host.clock for host in self.pool.hosts if host.clock is not None])
         clock.jump_to(self.chance.choice([skew for skew in SKEWS if skew != clock.seconds]))
         return True
 

@@ -103,7 +103,7 @@ def _is_event(line: str, event: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerHost:
     """A simulated machine for a worker: its route to the database, and its clock."""
 
     url: str
@@ -115,7 +115,7 @@ class Place:
 class WorkerPool:
     """Workers on one database. `replace_dead` starts successors, as a supervisor would.
 
-    Each has a place, which its successor takes over; they are all alike unless *places* says otherwise.
+    Each has a host, which its successor takes over; they are all alike unless *hosts* says otherwise.
     """
 
     url: str
@@ -123,13 +123,13 @@ class WorkerPool:
     service_url: str = "http://127.0.0.1:9"
     size: int = 4
     options: tuple[str, ...] = ()
-    places: tuple[Place, ...] = ()
+    hosts: tuple[WorkerHost, ...] = ()
     members: list[Process] = field(default_factory=list)
     former: list[Process] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        self.places = self.places or (Place(self.url),) * self.size
-        self.members = [self._worker(place) for place in self.places]
+        self.hosts = self.hosts or (WorkerHost(self.url),) * self.size
+        self.members = [self._worker(host) for host in self.hosts]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,12 +143,12 @@ class WorkerPool:
         for index, member in enumerate(self.members):
             if not member.alive:
                 self.former.append(member)
-                self.members[index] = self._worker(self.places[index])
+                self.members[index] = self._worker(self.hosts[index])
 
-    def _worker(self, place: Place) -> Process:
+    def _worker(self, host: WorkerHost) -> Process:
         log = self.folder / f"worker-{len(self.former)}-{os.urandom(3).hex()}.log"
-        where = ("--url", place.url, "--service", self.service_url)
-        environment = place.clock.environment if place.clock else None
+        where = ("--url", host.url, "--service", self.service_url)
+        environment = host.clock.environment if host.clock else None
         return Process.launch(f"{HARNESS}.worker", *where, *self.options, log=log, environment=environment)
 
     @property
@@ -166,7 +166,7 @@ class WorkerPool:
 
     def wait_until_at_work(self) -> None:
         """Return when all members have begun to claim."""
-        until(lambda: len(self.at_work()) == len(self.places), within=30, what="the workers to start")
+        until(lambda: len(self.at_work()) == len(self.hosts), within=30, what="the workers to start")
 
     def stop(self) -> list[int | None]:
         """Ask all members to stop, wait for them, and return their exit codes."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.core.providers.provider_state import ProviderState
 from tests.acceptance.harness.callers import Callers, build
 from tests.acceptance.harness.polling import throttled, until
-from tests.acceptance.harness.processes import HARNESS, Place, Process, Service, WorkerPool
+from tests.acceptance.harness.processes import HARNESS, Process, Service, WorkerHost, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,13 +43,13 @@ class CallerPool(WorkerPool):
     slots: int = SLOTS
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def _worker(self, place: Place) -> Process:
+    def _worker(self, host: WorkerHost) -> Process:
         return Process.launch(
             *("holdfast", "worker", f"{HARNESS}.callers_app:hold", "--queue", self.queue),
             *("--slots", str(self.slots), "--lease", "2s", "--log-format", "json"),
             log=self.folder / f"worker-{self.queue}-{len(self.former)}-{os.urandom(3).hex()}.log",
             environment={
-                "DATABASE_URL": place.url,
+                "DATABASE_URL": host.url,
                 "SERVICE_URL": self.service_url,
                 "HOLDFAST_WORKER_POLL_SEC": "0.2",
                 **self.environment,

@@ -28,7 +28,7 @@ from tests.acceptance.harness.databases import StoreName, open_database
 from tests.acceptance.harness.invoices import BUDGET, Invoices, build
 from tests.acceptance.harness.measurements import Measurements
 from tests.acceptance.harness.polling import throttled, until
-from tests.acceptance.harness.processes import HARNESS, Place, Process, Service, WorkerPool
+from tests.acceptance.harness.processes import HARNESS, Process, Service, WorkerHost, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,13 +58,13 @@ class InvoicePool(WorkerPool):
 
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def _worker(self, place: Place) -> Process:
+    def _worker(self, host: WorkerHost) -> Process:
         return Process.launch(
             *("holdfast", "worker", f"{HARNESS}.invoices_app:hold"),
             *("--slots", str(SLOTS), "--lease", "2s", "--log-format", "json"),
             log=self.folder / f"worker-{len(self.former)}-{os.urandom(3).hex()}.log",
             environment={
-                "DATABASE_URL": place.url,
+                "DATABASE_URL": host.url,
                 "SERVICE_URL": self.service_url,
                 "HOLDFAST_WORKER_POLL_SEC": "0.2",
                 **self.environment,
@@ -82,7 +82,7 @@ class ReplayHarness:
     invoices: Invoices
     kills: int = 0
 
-    def bury(self, count: int, fault: Answer) -> list[str]:
+    def fail_jobs(self, count: int, fault: Answer) -> list[str]:
         """Submit *count* invoices that cannot be sent; return the ids of their jobs when all have failed."""
         self.service.inject(fault, "/effects/send")
         handles = self.invoices.invoice.submit_many_sync((number,) for number in range(count))
@@ -247,8 +247,8 @@ def run(harness: ReplayHarness, *, letters: int, canary: int = CANARY, pace: flo
     """Have *letters* jobs fail, and replay them all under one plan while workers are killed."""
     began = time.monotonic()
     unreachable = max(1, round(letters * UNREACHABLE))
-    jobs = harness.bury(letters - unreachable, Answer(400)) + harness.bury(unreachable, Answer(500))
-    buried = time.monotonic()
+    jobs = harness.fail_jobs(letters - unreachable, Answer(400)) + harness.fail_jobs(unreachable, Answer(500))
+    failed = time.monotonic()
     harness.heal()
     before = len(harness.calls())
     token = harness.plan(LetterFilter(name="invoice", limit=letters), canary=canary, pace=pace)
@@ -260,7 +260,7 @@ def run(harness: ReplayHarness, *, letters: int, canary: int = CANARY, pace: flo
         before,
         canary=canary,
         phase=progress.plan.phase,
-        seconds=(buried - began, back - buried),
+        seconds=(failed - began, back - failed),
     )
 
 
@@ -294,7 +294,7 @@ def measurements(seen: Evidence) -> Measurements:
     """Compare the evidence with the bounds."""
     measured, total = Measurements(), len(seen.jobs)
     effects = seen.effects
-    buried, back = seen.seconds
+    failed, back = seen.seconds
     damage = invariants.damage(seen.world, seen.calls, seen.jobs)
     measured.exactly("jobs completed, as generation 2", len(seen.completed), total)
     measured.exactly("completed twice", damage.double_completions, 0)
@@ -305,7 +305,7 @@ def measurements(seen: Evidence) -> Measurements:
     measured.at_most("most attempts of a stage", seen.most_attempts, BUDGET)
     measured.exactly("jobs of the canary", len(seen.canaries), seen.canary)
     measured.exactly("jobs that did not wait for it", len(seen.too_early), 0)
-    measured.record("seconds until all had failed", buried)
+    measured.record("seconds until all had failed", failed)
     measured.record("seconds until all were back", back)
     measured.record("letters replayed a second", total / back)
     measured.at_least("workers killed meanwhile", seen.kills, 1)

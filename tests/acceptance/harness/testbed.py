@@ -13,7 +13,7 @@ from tests.acceptance.harness.databases import open_database
 from tests.acceptance.harness.disks import SmallDisk
 from tests.acceptance.harness.fault_injector import LEASE
 from tests.acceptance.harness.prerequisites import PrerequisiteMissingError
-from tests.acceptance.harness.processes import Place, Service, Submitter, WorkerPool
+from tests.acceptance.harness.processes import Service, Submitter, WorkerHost, WorkerPool
 from tests.acceptance.harness.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -69,18 +69,18 @@ def start_testbed(store: StoreName, folder: Path, *, seconds: float, seed: int) 
         machine = _Machine(folder, stack)
         disk = machine.disk(seconds) if store == "sqlite" else None
         database = stack.enter_context(open_database(store, folder, disk=disk))
-        places = machine.places(database)
+        hosts = machine.hosts(database)
         service = stack.enter_context(Service(folder, flaky_service(seed)))
         options = ("--lease", str(LEASE), "--ticks", str(TICK_SLOTS))
-        pool = WorkerPool(database.url, folder, service.url, options=options, places=tuple(places[:-1]))
+        pool = WorkerPool(database.url, folder, service.url, options=options, hosts=tuple(hosts[:-1]))
         stack.enter_context(pool)
         pool.wait_until_at_work()
         backlog = min(BACKLOG, round(100 * seconds))
         submitter = Submitter(
-            places[-1].url, folder, rate=ORDERS_A_SECOND, backlog=backlog, look_at=database.url
+            hosts[-1].url, folder, rate=ORDERS_A_SECOND, backlog=backlog, look_at=database.url
         )
         stack.enter_context(submitter)
-        routes = [place.route for place in places if place.route is not None]
+        routes = [host.route for host in hosts if host.route is not None]
         yield Testbed(database, service, pool, submitter, routes, machine.left_out)
 
 
@@ -101,18 +101,19 @@ class _Machine:
             self.left_out["disk_full"] = str(missing)
             return None
 
-    def places(self, database: Database) -> list[Place]:
-        """Give each worker its place, and the submitter the last one.
+    def hosts(self, database: Database) -> list[WorkerHost]:
+        """Give each worker its host, and the submitter the last one.
 
         Processes that share a SQLite file are on one machine, with one clock and no network: these faults do not apply.
         """
         if database.server is None:
-            return [Place(database.url)] * (len(OFF_BY) + 1)
+            return [WorkerHost(database.url)] * (len(OFF_BY) + 1)
         proxy = self.stack.enter_context(Proxy(*database.address))
         routes = [proxy.route() for _ in range(len(OFF_BY) + 1)]
         clocks = [*map(self._clock, OFF_BY), None]
         return [
-            Place(database.through(route), route, clock) for route, clock in zip(routes, clocks, strict=True)
+            WorkerHost(database.through(route), route, clock)
+            for route, clock in zip(routes, clocks, strict=True)
         ]
 
     def _clock(self, seconds: int | None) -> WrongClock | None:

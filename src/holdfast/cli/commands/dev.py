@@ -159,9 +159,9 @@ class Reloader:
 def python_files(folder: Path) -> dict[Path, int]:
     """Return the modification time of each Python file below *folder*; virtual environments are skipped."""
     written = {}
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if _has_code(Path(place, name))]
-        for path in (Path(place, name) for name in names if name.endswith(".py")):
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if _has_code(Path(root, name))]
+        for path in (Path(root, name) for name in names if name.endswith(".py")):
             with suppress(FileNotFoundError):  # an editor may have replaced it
                 written[path] = path.stat().st_mtime_ns
     return written

@@ -31,13 +31,13 @@ class Health(StrEnum):
 class Client(NamedTuple):
     """A client of an external service that the application created: its class, and its number of retries.
 
-    *instead* is the argument that turns retries off, *place* the variable that holds the client, if any.
+    *instead* is the argument that turns retries off, *location* the variable that holds the client, if any.
     """
 
     kind: str
     retries: int
     instead: str = "max_retries=0"
-    place: str | None = None
+    location: str | None = None
 
 
 class Check(NamedTuple):
@@ -113,7 +113,7 @@ def of_clients(clients: Sequence[Client], *, attempts: int) -> Check:
 
 
 def _describe_retries(client: Client, attempts: int) -> str:
-    name = client.kind if client.place is None else f"{client.place}, of {client.kind},"
+    name = client.kind if client.location is None else f"{client.location}, of {client.kind},"
     calls = attempts * (client.retries + 1)
     return (
         f"{name} retries {client.retries} times, so that {attempts} attempts make up to {calls} calls: "

@@ -32,14 +32,14 @@ def found() -> Iterator[Client]:
     known = {base: library for library in LIBRARIES if (base := _loaded(library)) is not None}
     if not known:
         return
-    places = _variables()
+    locations = _variables()
     for thing in gc.get_objects():
         # Not isinstance: it reads __class__, and some lazy proxies create their object then.
         base = next((base for base in known if issubclass(type(thing), base)), None)
         if base is not None and not _belongs_to_another(type(thing), known[base]):
             library, kind = known[base], type(thing)
             name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
-            yield Client(name, library.retries(thing), library.instead, places.get(id(thing)))
+            yield Client(name, library.retries(thing), library.instead, locations.get(id(thing)))
 
 
 def _loaded(library: ClientLibrary) -> type | None:

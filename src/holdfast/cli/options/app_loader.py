@@ -162,8 +162,8 @@ def _why_not_imported(module: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"cannot import {module!r}: {one_line(error, printable)}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "<frozen" not in frame.filename]
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"cannot import {module!r}: {one_line(error, printable)}{place}"
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"cannot import {module!r}: {one_line(error, printable)}{where}"
 
 
 def _attribute(module: ModuleType, name: str) -> object:
