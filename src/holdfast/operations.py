@@ -4,13 +4,10 @@ from holdfast.app import Database
 from holdfast.core.dead_letters.letter import Cause, Group, Letter, LetterFilter, LetterState, LetterStep
 from holdfast.core.dead_letters.replay_plan import PreflightCheck
 from holdfast.core.dead_letters.ticket import Ticket, TicketKind
-from holdfast.engine.dead_letters.dead_letter_service import (
-    BulkResult,
-    DeadLetterDetails,
-    DeadLetterService,
-    PlanResult,
-    Progress,
-)
+from holdfast.engine.dead_letters.dead_letter_service import DeadLetterService
+from holdfast.engine.dead_letters.letter_repair import DeadLetterDetails
+from holdfast.engine.dead_letters.letter_selection import BulkResult
+from holdfast.engine.dead_letters.replay_planner import PlanResult, Progress
 from holdfast.engine.dead_letters.restorer import Archived
 from holdfast.engine.operations.job_service import JobDetails, JobListing, JobService
 from holdfast.engine.operations.queue_service import QueueService, QueueStatus

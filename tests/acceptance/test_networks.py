@@ -141,11 +141,11 @@ def test_a_worker_with_silent_connections_continues_without_a_restart(
     database: Database, route: Route, tmp_path: Path
 ) -> None:
     all_are_slow = Script.of(Rule(Slow(timedelta(seconds=0.3))))
-    place = WorkerHost(database.through(route), route)
+    host = WorkerHost(database.through(route), route)
     options = ("--lease", str(LEASE))
     with (
         Service(tmp_path, all_are_slow) as service,
-        WorkerPool(database.url, tmp_path, service.url, options=options, hosts=(place,)) as pool,
+        WorkerPool(database.url, tmp_path, service.url, options=options, hosts=(host,)) as pool,
     ):
         pool.wait_until_at_work()
         orders = submit_orders(database.url, 60)

@@ -23,7 +23,7 @@ from tests.acceptance.harness.replays import Evidence, ReplayHarness, job_of, re
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.engine.dead_letters.dead_letter_service import Progress
+    from holdfast.engine.dead_letters.replay_planner import Progress
     from holdfast.operations import Letter
     from holdfast_simulator import Entry
     from tests.acceptance.harness.databases import Database

@@ -13,7 +13,7 @@ from holdfast import Backoff, Holdfast, JobFunction, JobHandle, Status
 from holdfast.core.dead_letters.replay_plan import Phase
 from holdfast.engine.dead_letters.archiver import EVERY, Archiver
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
-from holdfast.engine.dead_letters.dead_letter_service import Progress
+from holdfast.engine.dead_letters.replay_planner import Progress
 from holdfast.engine.dead_letters.replayer import Replayer
 from holdfast.engine.dead_letters.ticket_notifier import TicketNotifier
 from holdfast.engine.runtime import Runtime

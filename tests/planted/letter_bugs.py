@@ -17,7 +17,7 @@ from holdfast.core.dead_letters.letter import LetterFilter, LetterState
 from holdfast.core.dead_letters.replay_plan import Phase, Plan, PlanAdvance, PlanCounts, is_due, start
 from holdfast.core.errors import ArchiveUnavailable
 from holdfast.core.failures import message
-from holdfast.engine.dead_letters import archiver, auto_replayer, dead_letter_service, restorer
+from holdfast.engine.dead_letters import archiver, auto_replayer, replay_planner, restorer
 from holdfast.engine.dead_letters.archiver import Archiver
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
 from holdfast.engine.dead_letters.ticket_notifier import BATCH, LEASE, TicketNotifier
@@ -204,7 +204,7 @@ BUGS = (
         "stale-plan-accepted",
         "It was validated, so it is valid.",
         ("OPS-2",),
-        (Swap(dead_letter_service, "start", _start_anyway),),
+        (Swap(replay_planner, "start", _start_anyway),),
     ),
     Bug(
         "canary-ignored",

@@ -27,7 +27,8 @@ worker has of the limits) and exchanger (when it exchanges with the store); shar
 share), availability (which providers refuse calls), releaser (releases held jobs as fast as the provider accepts calls),
 provider_service (operations of an operator).
 
-Dead letters, `dead_letters/`: dead_letter_service (operations of an operator), preflight (can it be replayed?), replayer (carries
+Dead letters, `dead_letters/`: dead_letter_service (operations of an operator: letter_repair,
+replay_planner and archive_access, on what letter_selection reads), preflight (can it be replayed?), replayer (carries
 out replay plans), auto_replayer (plans without an operator), ticket_notifier (log and hooks), archiver (archive and
 retention), restorer (back from the archive).
 

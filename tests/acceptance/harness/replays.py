@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from holdfast.core.dead_letters.replay_plan import Phase
-    from holdfast.engine.dead_letters.dead_letter_service import Progress
+    from holdfast.engine.dead_letters.replay_planner import Progress
     from holdfast.operations import Letter
     from holdfast_simulator import Entry
     from tests.acceptance.harness.databases import Database

@@ -20,7 +20,8 @@ from holdfast.cli.views.progress import ReportProgress, progress_reporter
 from holdfast.cli.views.table import Column, Fit, show_table
 from holdfast.core.dead_letters.letter import LetterFilter
 from holdfast.core.errors import ConfigError
-from holdfast.engine.dead_letters.dead_letter_service import BulkResult, DeadLetterService
+from holdfast.engine.dead_letters.dead_letter_service import DeadLetterService
+from holdfast.engine.dead_letters.letter_selection import BulkResult
 from holdfast.engine.dead_letters.restorer import Archived
 
 MANY = 501

@@ -28,7 +28,8 @@ from holdfast.cli.views.progress import progress_reporter
 from holdfast.core.dead_letters.letter import OPEN, Cause, Letter, LetterFilter, LetterState
 from holdfast.core.errors import ConfigError, JobNotFound, LetterNotFound, PayloadInvalid, StepRefused
 from holdfast.core.strict_json import decode
-from holdfast.engine.dead_letters.dead_letter_service import BulkResult, DeadLetterService, JobIdOrFilter
+from holdfast.engine.dead_letters.dead_letter_service import DeadLetterService
+from holdfast.engine.dead_letters.letter_selection import BulkResult, JobIdOrFilter
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from holdfast.core.dead_letters.letter import LetterState
 from holdfast.core.dead_letters.replay_plan import PACE, Phase
 from holdfast.core.errors import ConfigError, LetterNotFound
 from holdfast.core.providers.limits import Rate
-from holdfast.engine.dead_letters.dead_letter_service import PlanResult, Progress
+from holdfast.engine.dead_letters.replay_planner import PlanResult, Progress
 
 LOOK = 0.5
 """Seconds between two reads of a replay's progress."""

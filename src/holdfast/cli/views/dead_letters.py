@@ -17,7 +17,7 @@ from holdfast.core.dead_letters.letter import NEXT, Group, Letter, LetterState
 from holdfast.core.errors import LetterNotFound
 from holdfast.core.failures.failure import Sent
 from holdfast.core.redaction import printable
-from holdfast.engine.dead_letters.dead_letter_service import DeadLetterDetails
+from holdfast.engine.dead_letters.letter_repair import DeadLetterDetails
 
 COLUMNS = (
     Column("id"),
