@@ -6,10 +6,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-import asyncpg
-
 from holdfast.core.durations import duration
-from holdfast.core.errors import JobNotFound, StateRefused, StoreUnavailable
+from holdfast.core.errors import JobNotFound, StateRefused
 from holdfast.core.jobs.history import StoredStage, history
 from holdfast.core.jobs.job import (
     MOST_SIGNALS,
@@ -45,6 +43,7 @@ from holdfast.stores.postgres.queues import PostgresQueues
 from holdfast.stores.postgres.schedules import PostgresSchedules
 from holdfast.stores.postgres.schema import Schema
 from holdfast.stores.postgres.settlement import Settlement
+from holdfast.stores.postgres.submitting import PostgresSubmissions
 from holdfast.stores.postgres.within import run_within
 from holdfast.stores.queries import Queries
 from holdfast.stores.rows import (
@@ -84,6 +83,7 @@ class PostgresStore:
         self._sender = Sender(partial(self._connections.fetch, self._sql["notify"]))
         self._listener = Listener(self._connections, channel=namespace.channel)
         self._settlement = Settlement(*access)
+        self._submissions = PostgresSubmissions(*access, self._sender)
         self.queues = PostgresQueues(*access)
         self.schedules = PostgresSchedules(*access)
         self.providers = PostgresProviders(*access)
@@ -114,42 +114,7 @@ class PostgresStore:
     async def submit(
         self, batch: Sequence[Submission], *, again: bool = False
     ) -> list[Receipt | SubmissionRefusal]:
-        new = await self._missing(batch) if again else batch
-        plain = [item for item in new if not item.unique]
-        unique = [item for item in new if item.unique]
-        if plain:
-            await self._submit_plain(plain)
-        if not unique:
-            return [Receipt(item.id) for item in batch]
-        answers = dict(zip((item.id for item in unique), await self._submit_unique(unique), strict=True))
-        return [answers.get(item.id, Receipt(item.id)) for item in batch]
-
-    async def _missing(self, batch: Sequence[Submission]) -> list[Submission]:
-        rows = await self._connections.fetch(self._sql["known_jobs"], [item.id for item in batch])
-        known = {row["id"] for row in rows}
-        return [item for item in batch if item.id not in known]
-
-    async def _submit_plain(self, batch: Sequence[Submission]) -> None:
-        try:
-            async with self._connections.acquire() as connection:
-                await submitting.insert(
-                    connection, self._sql, batch, self._due(batch), timeout=self._answer_timeout(batch)
-                )
-        except asyncpg.UniqueViolationError as error:
-            # Ids are new, so this is an earlier attempt whose answer was lost and which has committed only now.
-            raise StoreUnavailable("the submission was still on its way; send it again") from error
-
-    async def _submit_unique(self, batch: Sequence[Submission]) -> list[Receipt | SubmissionRefusal]:
-        async with self._connections.acquire() as connection, connection.transaction():
-            return await submitting.submit_unique(
-                connection, self._sql, batch, self._due(batch), timeout=self._answer_timeout(batch)
-            )
-
-    def _answer_timeout(self, batch: Sequence[Submission]) -> float:
-        return self._connections.answer_timeout(item.args for item in batch)
-
-    def _due(self, batch: Sequence[Submission]) -> list[str]:
-        return self._sender.due({item.queue for item in batch})
+        return await self._submissions.submit(batch, again=again)
 
     async def submit_within(
         self, connection: Any, batch: Sequence[Submission]

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from operator import attrgetter
 
-from holdfast.core.errors import KeyReused, VersionRefused
+import asyncpg
+
+from holdfast.core.errors import KeyReused, StoreUnavailable, VersionRefused
 from holdfast.core.jobs.idempotency import (
     REUSED,
     EarlierJob,
@@ -13,6 +15,8 @@ from holdfast.core.jobs.idempotency import (
 )
 from holdfast.core.jobs.job import Receipt, Submission
 from holdfast.ports.store import SubmissionRefusal
+from holdfast.stores.postgres.connections import Connections
+from holdfast.stores.postgres.notify import Sender
 from holdfast.stores.postgres.within import PostgresRunner
 from holdfast.stores.queries import Queries
 from holdfast.stores.rows import columns, shared
@@ -26,6 +30,54 @@ _RARE = [attrgetter(name) for name in ("delay", "run_at", "subject", "version", 
 _KEY = [attrgetter(name) for name in ("owner", "name", "key")]
 _MADE = [attrgetter(name) for name in ("id", "fingerprint")]
 _ALL = [*_OWN, *_ALIKE, *_RARE]  # as submit.sql and submit_one.sql read them
+
+
+class PostgresSubmissions:
+    """Stores submissions: those without a key in one statement, the others in one transaction."""
+
+    def __init__(self, connections: Connections, sql: Queries, sender: Sender) -> None:
+        self._connections = connections
+        self._sql = sql
+        self._sender = sender
+
+    async def submit(self, batch: Sequence[Submission], *, again: bool) -> list[Receipt | SubmissionRefusal]:
+        """Store *batch*; *again* says that it may have been stored already, and the answer was lost."""
+        new = await self._missing(batch) if again else batch
+        plain = [item for item in new if not item.unique]
+        unique = [item for item in new if item.unique]
+        if plain:
+            await self._submit_plain(plain)
+        if not unique:
+            return [Receipt(item.id) for item in batch]
+        answers = dict(zip((item.id for item in unique), await self._submit_unique(unique), strict=True))
+        return [answers.get(item.id, Receipt(item.id)) for item in batch]
+
+    async def _missing(self, batch: Sequence[Submission]) -> list[Submission]:
+        rows = await self._connections.fetch(self._sql["known_jobs"], [item.id for item in batch])
+        known = {row["id"] for row in rows}
+        return [item for item in batch if item.id not in known]
+
+    async def _submit_plain(self, batch: Sequence[Submission]) -> None:
+        try:
+            async with self._connections.acquire() as connection:
+                await insert(
+                    connection, self._sql, batch, self._due(batch), timeout=self._answer_timeout(batch)
+                )
+        except asyncpg.UniqueViolationError as error:
+            # Ids are new, so this is an earlier attempt whose answer was lost and which has committed only now.
+            raise StoreUnavailable("the submission was still on its way; send it again") from error
+
+    async def _submit_unique(self, batch: Sequence[Submission]) -> list[Receipt | SubmissionRefusal]:
+        async with self._connections.acquire() as connection, connection.transaction():
+            return await submit_unique(
+                connection, self._sql, batch, self._due(batch), timeout=self._answer_timeout(batch)
+            )
+
+    def _answer_timeout(self, batch: Sequence[Submission]) -> float:
+        return self._connections.answer_timeout(item.args for item in batch)
+
+    def _due(self, batch: Sequence[Submission]) -> list[str]:
+        return self._sender.due({item.queue for item in batch})
 
 
 async def insert(
