@@ -1,6 +1,7 @@
 """Reads SQL from files: one query per file, named after what it does, in a folder for its subject."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -17,19 +18,14 @@ COLUMN_LISTS = {
 
 
 class Queries:
-    """The queries of one store, read once and rewritten by *qualify* for the schema of its tables.
+    """The queries of one store, read once per process and rewritten by *qualify* for the schema of its tables.
 
     >>> Queries("holdfast.stores.postgres")["claim"].startswith("--")
     True
     """
 
     def __init__(self, package: str, qualify: Callable[[str], str] = str) -> None:
-        folders = resources.files(package).joinpath("sql").iterdir()
-        self._texts = {
-            file.name[:-4]: qualify(_with_columns(file.read_text()))
-            for folder in folders
-            for file in _sql_files(folder)
-        }
+        self._texts = {name: qualify(sql) for name, sql in _read_queries(package).items()}
 
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
@@ -43,6 +39,14 @@ def migrations(package: str) -> list[tuple[int, str]]:
     folder = resources.files(package).joinpath("migrations")
     files = sorted(_sql_files(folder), key=lambda file: file.name)
     return [(int(file.name[:4]), file.read_text()) for file in files]
+
+
+@cache
+def _read_queries(package: str) -> Mapping[str, str]:
+    folders = resources.files(package).joinpath("sql").iterdir()
+    return {
+        file.name[:-4]: _with_columns(file.read_text()) for folder in folders for file in _sql_files(folder)
+    }
 
 
 def _with_columns(sql: str) -> str:
