@@ -4,6 +4,8 @@ PYTHON ?= python3
 PY := .venv/bin/python
 BENCH_PY := .bench-venv/bin/python
 PIP := -m pip install --quiet --quiet --disable-pip-version-check
+# Python keeps what it compiled, even where the environment forbids it: the tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 # Files of tests side by side, as they come: half of them compute, the other half wait for servers and processes.
 SIDE_BY_SIDE := -n $(or $(PROCESSES),3) --dist loadfile --no-loadscope-reorder
 
@@ -23,8 +25,10 @@ help: ## List the targets
 demo: .venv/.ready ## Watch a thousand jobs survive a bad minute; exits 0 when every promise held
 	@$(PY) -m demo
 
-# The unit tests run once, with coverage; the rest of the tests after them.
-test: check coverage ## Run everything: checks, all tests with real servers, then the table of guarantees
+# The unit tests run once, with coverage, and the checks beside them; the rest of the tests after them.
+BESIDE := --no-print-directory --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync)
+test: .venv/.ready ## Run everything: checks, all tests with real servers, then the table of guarantees
+	@$(MAKE) $(BESIDE) check coverage
 	@echo "All tests, with simulated worlds from number $(FIRST_WORLD) on (FIRST_WORLD=$(FIRST_WORLD) repeats them) ..."
 	@rm -f build/clauses.json; failed=0; \
 		HOLDFAST_SIM_FIRST=$(FIRST_WORLD) $(PY) -m pytest $(SIDE_BY_SIDE) $(UNIT:%=--ignore=%) || failed=1; \
