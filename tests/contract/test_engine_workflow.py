@@ -17,6 +17,7 @@ from holdfast.core.durations import duration
 from holdfast.errors import ConfigError, StepRefused
 from holdfast.operations import Letter, LetterState
 from holdfast.ports import Store
+from holdfast.ports.dead_letters import DeadLetterStore
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import (
     ALL,
@@ -183,13 +184,24 @@ class Meeting:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.dead_letters = LettersReadTogether(store.dead_letters)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class LettersReadTogether:
+    """The dead letters of such a store."""
+
+    def __init__(self, store: DeadLetterStore) -> None:
+        self._store = store
         self._both = asyncio.Barrier(2)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def letter(self, job_id: str, *, owner: str | None = None) -> Letter:
-        found = await self._store.dead_letters.get(job_id, owner=owner)
+    async def get(self, job_id: str, *, owner: str | None = None) -> Letter:
+        found = await self._store.get(job_id, owner=owner)
         async with asyncio.timeout(TIMEOUT):
             await self._both.wait()
         return found
