@@ -147,17 +147,17 @@ class DeadLetterOracle:
         left = [letter for letter in self._files.letters.values() if letter.plan == token]
         return plan.phase is Phase.MADE and sum(one.state == "validated" for one in left) < plan.letters
 
-    def unsettled(self) -> Iterator[str]:
-        """Name what the dead letter services still have to do."""
+    def unsettled(self) -> Iterator[tuple[str, str]]:
+        """Name what the dead letter services still have to do, with a description."""
         for plan in self._files.plans.values():
             if plan.running:
-                yield f"plan {plan.token} has not ended: {plan.state}"
+                yield f"plan {plan.token}", f"plan {plan.token}: {plan.state}"
         for ticket in self._files.tickets.values():
             if ticket.told_at is None:
-                yield f"no hook has received {ticket}"
+                yield f"ticket {ticket.id}", f"no hook has received {ticket}"
         for letter in self._files.letters.values():
             if letter.state == "replaying":
-                yield f"the replay of {letter} has not ended"
+                yield f"replay {letter.job_id} {letter.plan}", f"the replay of {letter}"
 
     # What left, and what came back.
 

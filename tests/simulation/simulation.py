@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Coroutine, Iterator
 
+    from tests.simulation.auditor import Row
+
 Mode = Literal["safety", "liveness"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -211,8 +213,6 @@ class Simulation:
             process = self.world.process(role, self._faults)
             self._processes.append(process)
             self._stop[process] = asyncio.Event()
-            if self._faults.calm and role != "worker":
-                self._stop[process].set()  # people that act for ever leave something to do at any time
             self.world.note(f"{process} begins")
             main = process.start(self._life(role, process))
             while process.alive and not main.done():  # a dead process does not report that it died
@@ -336,28 +336,33 @@ class Simulation:
             await process.start(self._operators(process).repair_all())
 
     async def _everything_ends(self) -> None:
+        """Wait until nothing is left to do. People act on meanwhile, so each thing has its own time, from when it was seen."""
         timeout = ENDS_WITHIN + self.world.clock.set_back  # waits and leases are longer by as much
-        limit = self.world.loop.time() + timeout
-        while (
-            left := [row for row in self.world.auditor.jobs.values() if not row.ended]
-        ) or self._unsettled():
-            what: Any = left[0] if left else self._unsettled()
-            postponed = TICKET_DUE_WITHIN if str(what).startswith("no hook") else 0.0
-            if self.world.loop.time() > limit + postponed:
-                self.world.violate(
-                    f"{len(left)} jobs have not ended, {timeout:g} s after the last fault: {what}"
-                )
+        began, seen = self.world.loop.time(), dict[str, float]()
+        while left := self._left():
+            now = self.world.loop.time()
+            if now - began > 10 * timeout + TICKET_DUE_WITHIN:
+                self.world.violate(f"something is always left to do: {left}")
                 return
+            seen = {key: seen.get(key, now) for key in left}
+            for key, since in seen.items():
+                if now - since > timeout + TICKET_DUE_WITHIN * key.startswith("ticket"):
+                    self.world.violate(f"not ended {timeout:g} s after the last fault: {left[key]}")
+                    return
             await self._send_signals(
-                [row.id for row in left if row.name == "listener" and row.signals < SIGNALS]
+                [row.id for row in self._live_jobs() if row.name == "listener" and row.signals < SIGNALS]
             )
             await asyncio.sleep(1)
 
-    def _unsettled(self) -> str | None:
-        """Name something that the dead letter services still have to do."""
-        return (
-            next(self.world.auditor.dead_letter_oracle.unsettled(), None) if self._memory.lettered else None
-        )
+    def _left(self) -> dict[str, Any]:
+        """Return what has not ended: jobs, and what the dead letter services still have to do."""
+        left: dict[str, Any] = {f"job {row.id} {row.generation}": row for row in self._live_jobs()}
+        if self._memory.lettered:
+            left.update(self.world.auditor.dead_letter_oracle.unsettled())
+        return left
+
+    def _live_jobs(self) -> list[Row]:
+        return [row for row in self.world.auditor.jobs.values() if not row.ended]
 
     async def _send_signals(self, listeners: list[str]) -> None:
         """Send a signal to the jobs that wait for one: without it they would wait for ever, and rightly so."""
