@@ -26,6 +26,7 @@ class Exchanger:
         """Set when the exchange in flight has ended."""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
+        self._closed = False
 
     @property
     def is_scheduled(self) -> bool:
@@ -33,7 +34,9 @@ class Exchanger:
         return self._timer is not None
 
     def schedule(self, delay: float) -> None:
-        """Exchange in *delay* seconds at the latest."""
+        """Exchange in *delay* seconds at the latest; never after `close`."""
+        if self._closed:
+            return
         due = self._loop.time() + delay
         if self._timer is not None:
             if self._due <= due:  # uvloop's timers do not say when they are due
@@ -56,8 +59,9 @@ class Exchanger:
         while self._task is not None:
             await asyncio.wait([self._task])
 
-    def cancel(self) -> None:
-        """Cancel the scheduled exchange and the one in flight."""
+    def close(self) -> None:
+        """Cancel the scheduled exchange and the one in flight; none follows, whatever was due meanwhile."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:

@@ -84,7 +84,6 @@ class ProviderLink:
         self._refresh_after = REFRESH_AFTER
         self._trials: set[str] = set()
         self._trials_taken = 0
-        self._closed = False
 
     @property
     def name(self) -> str:
@@ -240,8 +239,7 @@ class ProviderLink:
             if self._outcomes.has_reports or self.limits.has_lent_keys or has_share:
                 await self._exchanger.exchange_or_join()
         finally:
-            self._closed = True
-            self._exchanger.cancel()
+            self._exchanger.close()
             self._outcomes.flush(self.limits.waited)
 
     def _log_event(self, entry: HistoryEntry) -> None:
@@ -260,8 +258,8 @@ class ProviderLink:
         self._runtime.logger.error("provider link failed", provider=self.name, message=type(error).__name__)
 
     def _retry_exchange(self) -> None:
-        """Schedule another exchange for calls that wait for it, unless the link is closed."""
-        if not self._closed and (self.limits.needs_exchange or self._has_leases()):
+        """Schedule another exchange for calls that wait for it."""
+        if self.limits.needs_exchange or self._has_leases():
             self._exchanger.schedule(self._runtime.store_retry.pause(1))
 
     async def _exchange(self) -> None:
