@@ -14,7 +14,7 @@ from holdfast.config import Settings
 from holdfast.core.dead_letters.letter import GRAPH, NEXT, LetterState, by_hand, mermaid
 from holdfast.core.dead_letters.ticket import TicketKind
 from holdfast.core.failures.escalation import DEFAULT_TABLE, LEVELS
-from holdfast.core.secret_patterns import PATTERNS
+from holdfast.core.secret_patterns import library_patterns
 from tests.pages import DOCS, read, table, words
 
 API = DOCS / "reference/api.md"
@@ -112,7 +112,7 @@ def test_what_is_kept_how_long_is_documented_with_its_setting() -> None:
 def test_every_tag_of_the_redactor_is_explained() -> None:
     documented = {tag for row in table(KEEPING, "What is redacted") for tag in words(row[1])}
 
-    assert documented == {pattern.kind for pattern in PATTERNS}
+    assert documented == {pattern.kind for pattern in library_patterns()}
 
 
 @pytest.mark.parametrize("kind", PUBLIC)

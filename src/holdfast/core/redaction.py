@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.core.secret_patterns import PATTERNS, Pattern
+from holdfast.core.secret_patterns import Pattern, library_patterns
 
 __all__ = ["FAILED", "LEFT_OUT", "LONGEST", "Pattern", "Redact", "RedactionCache", "Redactor", "printable"]
 
@@ -93,7 +93,7 @@ class Redactor:
         self, key: bytes = b"", patterns: Iterable[Pattern] = (), allowed: Iterable[str] = ()
     ) -> None:
         self._key = key
-        self._patterns = (*patterns, *PATTERNS)
+        self._patterns = tuple(patterns)
         self._allowed = frozenset(allowed)
 
     def rekey(self, key: bytes) -> None:
@@ -160,7 +160,7 @@ class Redactor:
         """List what the patterns see in *text*; what one has seen is blank to the next."""
         seen: list[tuple[int, int, str]] = []
         text = _TAG.sub(lambda tag: _HIDDEN * len(tag[0]), text)
-        for pattern in self._patterns:
+        for pattern in (*self._patterns, *library_patterns()):
 
             def hide(match: re.Match[str], pattern: Pattern = pattern) -> str:
                 group = pattern.group

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import ip_address
 from itertools import pairwise
 
@@ -262,107 +263,116 @@ _VENDORS = (
     r"|pscale_[a-z]{2,8}_[\w.-]{16,}+|PMAK-[\w-]{16,}+|tskey-[\w-]{16,}+|AGE-SECRET-KEY-1\w{16,}+|HRKU-[\w-]{16,}+|rnd_\w{16,}+|re_\w{16,}+"
 )
 
-PATTERNS = (
-    _shape(
-        "key",
-        r"-----BEGIN [A-Z0-9 ]{1,64}+-----(?:[A-Za-z0-9+/=\s\\:,%.]|-(?!----END))*+(?:-----END [A-Z0-9 ]{1,64}+-----)?+",
-    ),
-    _shape(
-        "authorization",
-        rf"(?i:authorization{_BOUND}{_OPEN}(?:[a-z][\w-]{{2,19}}[ \t]{{1,3}})?)(?P<value>{_PARAMETERS}|[^\s\"',;]++)",
-    ),
-    _shape(
-        "authorization",
-        rf"(?i:{_EDGE}(?:bearer|negotiate|basic|digest|apikey)[ \t]{{1,3}}+)(?P<value>[\w.~+/=-]{{8,}}+)",
-        _encoded,
-    ),
-    _shape("cookie", rf"(?i:{_EDGE}(?:set-)?cookie2?{_BOUND}){_TO_LINE_END}", _not_an_escape),
-    _shape("cookie", r"<Cookie (?P<value>[^\s=]{1,256}+=\S*+)"),
-    _shape(
-        "row",
-        r"(?:\)=\(|[Rr]ow contains \(|\[parameters: |\binput_value=|Duplicate entry |dup key: )(?P<value>[^\n]++)",
-    ),
-    _shape("webhook", r"(?<=://)hooks\.slack\.com/(?P<value>[\w/-]++)"),
-    _shape("webhook", r"(?<=/api/webhooks/)(?P<value>[\w/-]++)"),
-    _shape("token", rf"{_EDGE}(?:{_VENDORS})", _no_name),
-    _shape("token", r"(?<![0-9])[0-9]{8,10}:AA[\w-]{32,}+"),
-    _shape("jwt", r"eyJ[\w-]{16,}+(?:\.[\w-]*+)*+"),
-    _shape(
-        "login",
-        r"(?<=://)(?P<value>[^\s/@?#\"'<>]{1,512}+(?:@[^\s/@?#\"'<>]{1,512}+)*?)(?=@[^\s/@?#\"'<>]*+(?!@))",
-    ),
-    _shape(
-        "login",
-        r"(?<=[a-z0-9])(?<!http)(?<!https)://(?P<value>[^\s:@\"'<>]{0,256}+:[^\s@\"'<>]{1,256}+)(?=@)",
-    ),
-    _shape(
-        "login", rf"(?i:auth|credentials?)(?P<value>(?=\({_GAP}b?[\"'][^\n\"']{{0,256}}+[\"']{_GAP},){_LIST})"
-    ),
-    _shape("login", rf"(?<![\w-])(?:-u|--(?:proxy-)?user){_ARGUMENT}(?={_LOGIN}){_VALUE}"),
-    _shape("secret", rf"(?<![\w-])sshpass{_ARGUMENT}[\"']?-p{_ARGUMENT}{_VALUE}"),
-    _shape("secret", r"(?<![\w-])(?:mysql|mariadb)[^\n]{0,256}?[\s\"']-p(?P<value>[^\s\"']++)"),
-    _shape("secret", rf"(?<![\w-]){_COMMANDS}[\"']?[, \t]{{1,4}}+[\"']?(?P<value>[^\s\"']++)"),
-    _shape(
-        "secret",
-        rf"(?i:{_SPOKEN}|identified(?: with [\w\"']{{1,64}}+)? by) {{1,4}}+(?P<quote>[\"'])(?P<value>{_QUOTED})",
-    ),
-    _shape(
-        "secret",
-        rf"(?i:{_SPOKEN}(?: {{1,4}}+(?:is|was))?+|identified(?: with [\w\"']{{1,64}}+)? by) {{1,4}}+(?P<value>[^\s\"'<>,;]++)",
-        _no_prose,
-    ),
-    _shape(
-        "secret",
-        r"(?<![\w-])(?:AUTH(?: PLAIN| LOGIN)?|PASS|LOGIN \S{1,64}+) (?P<value>[^\s/\"':.]{4,}+)(?![/:.])",
-        _no_prose,
-    ),
-    _shape(
-        "secret",
-        r"\$(?:2[abxy]?|[156y]|apr1|argon2(?:id|i|d)|scrypt|pbkdf2[\w-]{0,16}+)\$(?P<value>[^\s:\"',;]{8,}+)",
-    ),
-    _shape(
-        "secret",
-        r"(?<![\w.:-])[\w.*-]{1,64}+:(?:54\d\d|6432|\*):[\w.*-]{1,64}+:[\w.*-]{1,64}+:(?P<value>[^\s:\"']++)",
-    ),
-    _shape("value", r"(?<=[?&])[\w.~%\[\]$-]{1,64}+=(?P<value>[^\s&#\"'<>)\\]++)"),
-    _shape("secret", rf"(?i:{_NAME}{_BOUND}){_VALUE}", _not_an_escape),
-    _shape("secret", rf"(?i:(?<![\w-])--?[\w-]{{0,32}}?{_NAME}[ \t]{{1,40}}+)(?!-){_VALUE}"),
-    _shape(
-        "login",
-        rf"(?<![\w.+/@:-])(?!{_MAIL_LABEL})(?P<value>[\w.+-]{{1,64}}+:[^\s:/@\"'<>,]{{1,128}}+)(?=@(?!sha\d)[\w\[\ue000])",
-    ),
-    _shape("email", r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++", _mailbox),
-    _shape(
-        "login",
-        r"(?<![\w./@-])[\w$#]{1,64}+/(?P<value>[^\s/@\"'<>]{1,128}+)@(?!v?\d|sha\d|(?:main|master|latest|next|HEAD)\b)(?=[\w/(])",
-    ),
-    _shape(
-        "iban",
-        rf"{_EDGE}[A-Za-z]{{2}}\d{{2}}(?:(?: [A-Za-z0-9]{{4}}){{2,7}}+(?: [A-Za-z0-9]{{1,3}})?|[A-Za-z0-9]{{11,30}}+)",
-        iban,
-    ),
-    _shape(
-        "card",
-        r"(?<![\d.])(?<!\d-)(?<![0-9a-f]{2})[2-6](?:\d{12,18}+|\d{3}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{3}[ -]\d{6}[ -]\d{5})(?!\d)",
-        luhn,
-    ),
-    _shape("phone", rf"(?i:{_PHONE}{_BOUND}){_OPEN}(?P<value>\+?+[\d(][\d ().\-/]{{5,24}}+)", _six_digits),
-    _shape("phone", r"(?<![\w+])(?:\+|00(?=[1-9]))\d(?:[ ().\-/]{0,2}+\d){7,13}+(?!\w)", _long_enough),
-    _shape("phone", r"(?<![\w+.-])\(?0\d{1,4}+\)?+[ /-](?:[ -]?\d){5,11}+(?!\w)", _long_enough),
-    _shape("phone", r"(?<![\w+.-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])"),
-    _shape("ip", r"(?<![\w.])\d{1,3}+(?:\.\d{1,3}+){3}(?!\.?\w)", _address),
-    _shape("mac", r"(?<![\w:-])[0-9A-Fa-f]{2}(?:([:-])[0-9A-Fa-f]{2})(?:\1[0-9A-Fa-f]{2}){4}(?![\w:-])"),
-    _shape(
-        "ip",
-        r"(?<![\w:.])[0-9A-Fa-f]{0,4}+(?::[0-9A-Fa-f]{0,4}+){2,7}+(?:(?<=:\d)|(?<=:\d\d)|(?<=:\d\d\d))?(?:\.\d{1,3}+){0,3}+(?![\w:])",
-        _address,
-    ),
-    _shape("opaque", rf"(?<![\w+/-])[\w+/-]{{{_LONG},}}+={{0,2}}+", _random),
-    # 32 are a UUID, a trace or a digest, and 40 a commit: operators need those. More are a key, unless called a digest.
-    _shape(
-        "opaque",
-        r"(?i:(?<![\w+/-])(?<!sha\d{3}[:=])(?<!sha\d{3}: )[0-9a-f]{41,}+(?![\w+/-]))",
-        _letters_and_digits,
-    ),
-)
-"""What is looked for, in this order: what one has seen, the next does not see."""
+
+@cache
+def library_patterns() -> tuple[Pattern, ...]:
+    """Return what is looked for, in this order: what one has seen, the next does not see.
+
+    The first call compiles them, which takes tens of milliseconds: a process that redacts nothing does without.
+    """
+    return (
+        _shape(
+            "key",
+            r"-----BEGIN [A-Z0-9 ]{1,64}+-----(?:[A-Za-z0-9+/=\s\\:,%.]|-(?!----END))*+(?:-----END [A-Z0-9 ]{1,64}+-----)?+",
+        ),
+        _shape(
+            "authorization",
+            rf"(?i:authorization{_BOUND}{_OPEN}(?:[a-z][\w-]{{2,19}}[ \t]{{1,3}})?)(?P<value>{_PARAMETERS}|[^\s\"',;]++)",
+        ),
+        _shape(
+            "authorization",
+            rf"(?i:{_EDGE}(?:bearer|negotiate|basic|digest|apikey)[ \t]{{1,3}}+)(?P<value>[\w.~+/=-]{{8,}}+)",
+            _encoded,
+        ),
+        _shape("cookie", rf"(?i:{_EDGE}(?:set-)?cookie2?{_BOUND}){_TO_LINE_END}", _not_an_escape),
+        _shape("cookie", r"<Cookie (?P<value>[^\s=]{1,256}+=\S*+)"),
+        _shape(
+            "row",
+            r"(?:\)=\(|[Rr]ow contains \(|\[parameters: |\binput_value=|Duplicate entry |dup key: )(?P<value>[^\n]++)",
+        ),
+        _shape("webhook", r"(?<=://)hooks\.slack\.com/(?P<value>[\w/-]++)"),
+        _shape("webhook", r"(?<=/api/webhooks/)(?P<value>[\w/-]++)"),
+        _shape("token", rf"{_EDGE}(?:{_VENDORS})", _no_name),
+        _shape("token", r"(?<![0-9])[0-9]{8,10}:AA[\w-]{32,}+"),
+        _shape("jwt", r"eyJ[\w-]{16,}+(?:\.[\w-]*+)*+"),
+        _shape(
+            "login",
+            r"(?<=://)(?P<value>[^\s/@?#\"'<>]{1,512}+(?:@[^\s/@?#\"'<>]{1,512}+)*?)(?=@[^\s/@?#\"'<>]*+(?!@))",
+        ),
+        _shape(
+            "login",
+            r"(?<=[a-z0-9])(?<!http)(?<!https)://(?P<value>[^\s:@\"'<>]{0,256}+:[^\s@\"'<>]{1,256}+)(?=@)",
+        ),
+        _shape(
+            "login",
+            rf"(?i:auth|credentials?)(?P<value>(?=\({_GAP}b?[\"'][^\n\"']{{0,256}}+[\"']{_GAP},){_LIST})",
+        ),
+        _shape("login", rf"(?<![\w-])(?:-u|--(?:proxy-)?user){_ARGUMENT}(?={_LOGIN}){_VALUE}"),
+        _shape("secret", rf"(?<![\w-])sshpass{_ARGUMENT}[\"']?-p{_ARGUMENT}{_VALUE}"),
+        _shape("secret", r"(?<![\w-])(?:mysql|mariadb)[^\n]{0,256}?[\s\"']-p(?P<value>[^\s\"']++)"),
+        _shape("secret", rf"(?<![\w-]){_COMMANDS}[\"']?[, \t]{{1,4}}+[\"']?(?P<value>[^\s\"']++)"),
+        _shape(
+            "secret",
+            rf"(?i:{_SPOKEN}|identified(?: with [\w\"']{{1,64}}+)? by) {{1,4}}+(?P<quote>[\"'])(?P<value>{_QUOTED})",
+        ),
+        _shape(
+            "secret",
+            rf"(?i:{_SPOKEN}(?: {{1,4}}+(?:is|was))?+|identified(?: with [\w\"']{{1,64}}+)? by) {{1,4}}+(?P<value>[^\s\"'<>,;]++)",
+            _no_prose,
+        ),
+        _shape(
+            "secret",
+            r"(?<![\w-])(?:AUTH(?: PLAIN| LOGIN)?|PASS|LOGIN \S{1,64}+) (?P<value>[^\s/\"':.]{4,}+)(?![/:.])",
+            _no_prose,
+        ),
+        _shape(
+            "secret",
+            r"\$(?:2[abxy]?|[156y]|apr1|argon2(?:id|i|d)|scrypt|pbkdf2[\w-]{0,16}+)\$(?P<value>[^\s:\"',;]{8,}+)",
+        ),
+        _shape(
+            "secret",
+            r"(?<![\w.:-])[\w.*-]{1,64}+:(?:54\d\d|6432|\*):[\w.*-]{1,64}+:[\w.*-]{1,64}+:(?P<value>[^\s:\"']++)",
+        ),
+        _shape("value", r"(?<=[?&])[\w.~%\[\]$-]{1,64}+=(?P<value>[^\s&#\"'<>)\\]++)"),
+        _shape("secret", rf"(?i:{_NAME}{_BOUND}){_VALUE}", _not_an_escape),
+        _shape("secret", rf"(?i:(?<![\w-])--?[\w-]{{0,32}}?{_NAME}[ \t]{{1,40}}+)(?!-){_VALUE}"),
+        _shape(
+            "login",
+            rf"(?<![\w.+/@:-])(?!{_MAIL_LABEL})(?P<value>[\w.+-]{{1,64}}+:[^\s:/@\"'<>,]{{1,128}}+)(?=@(?!sha\d)[\w\[\ue000])",
+        ),
+        _shape("email", r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++", _mailbox),
+        _shape(
+            "login",
+            r"(?<![\w./@-])[\w$#]{1,64}+/(?P<value>[^\s/@\"'<>]{1,128}+)@(?!v?\d|sha\d|(?:main|master|latest|next|HEAD)\b)(?=[\w/(])",
+        ),
+        _shape(
+            "iban",
+            rf"{_EDGE}[A-Za-z]{{2}}\d{{2}}(?:(?: [A-Za-z0-9]{{4}}){{2,7}}+(?: [A-Za-z0-9]{{1,3}})?|[A-Za-z0-9]{{11,30}}+)",
+            iban,
+        ),
+        _shape(
+            "card",
+            r"(?<![\d.])(?<!\d-)(?<![0-9a-f]{2})[2-6](?:\d{12,18}+|\d{3}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{3}[ -]\d{6}[ -]\d{5})(?!\d)",
+            luhn,
+        ),
+        _shape(
+            "phone", rf"(?i:{_PHONE}{_BOUND}){_OPEN}(?P<value>\+?+[\d(][\d ().\-/]{{5,24}}+)", _six_digits
+        ),
+        _shape("phone", r"(?<![\w+])(?:\+|00(?=[1-9]))\d(?:[ ().\-/]{0,2}+\d){7,13}+(?!\w)", _long_enough),
+        _shape("phone", r"(?<![\w+.-])\(?0\d{1,4}+\)?+[ /-](?:[ -]?\d){5,11}+(?!\w)", _long_enough),
+        _shape("phone", r"(?<![\w+.-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])"),
+        _shape("ip", r"(?<![\w.])\d{1,3}+(?:\.\d{1,3}+){3}(?!\.?\w)", _address),
+        _shape("mac", r"(?<![\w:-])[0-9A-Fa-f]{2}(?:([:-])[0-9A-Fa-f]{2})(?:\1[0-9A-Fa-f]{2}){4}(?![\w:-])"),
+        _shape(
+            "ip",
+            r"(?<![\w:.])[0-9A-Fa-f]{0,4}+(?::[0-9A-Fa-f]{0,4}+){2,7}+(?:(?<=:\d)|(?<=:\d\d)|(?<=:\d\d\d))?(?:\.\d{1,3}+){0,3}+(?![\w:])",
+            _address,
+        ),
+        _shape("opaque", rf"(?<![\w+/-])[\w+/-]{{{_LONG},}}+={{0,2}}+", _random),
+        # 32 are a UUID, a trace or a digest, and 40 a commit: operators need those. More are a key, unless called a digest.
+        _shape(
+            "opaque",
+            r"(?i:(?<![\w+/-])(?<!sha\d{3}[:=])(?<!sha\d{3}: )[0-9a-f]{41,}+(?![\w+/-]))",
+            _letters_and_digits,
+        ),
+    )
