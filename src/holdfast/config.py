@@ -5,12 +5,12 @@ In the environment each setting is `HOLDFAST_` and its name. Settings with commo
 A name without the prefix may belong to another program: its invalid value raises an error only when it is used.
 """
 
+import os
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from holdfast.core.dead_letters.retention import Retention
 from holdfast.core.errors import ConfigError
@@ -48,39 +48,34 @@ def variables_of(name: str) -> list[str]:
     return [own, name.upper()] if name in GENERIC else [own]
 
 
-class _Environment(EnvSettingsSource):
-    """Reads the environment variables of `variables_of`, ignoring case."""
+def read_environment(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return the variable and its value for each of *names* that the environment sets; case is ignored."""
+    environment = {name.upper(): value for name, value in os.environ.items()}  # noqa: TID251 - settings come in here
+    return {
+        name: (variable, environment[variable])
+        for name in names
+        for variable in reversed(variables_of(name))  # the first one replaces the others
+        if variable in environment
+    }
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        variable = self.variable(field_name)
-        return None if variable is None else self.env_vars[variable.lower()], field_name, False
 
-    def variable(self, name: str) -> str | None:
-        """Return the variable that sets *name*, if there is one."""
-        return next((each for each in variables_of(name) if each.lower() in self.env_vars), None)
-
-
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """The settings of Holdfast."""
 
-    model_config = SettingsConfigDict(case_sensitive=False, extra="ignore")
+    model_config = ConfigDict(extra="ignore", validate_default=True)
 
     _variables: dict[str, str] = PrivateAttr(default_factory=dict)
     """The environment variable that each setting came from."""
     _unusable: dict[str, str] = PrivateAttr(default_factory=dict)
     """Errors in values of generic names. These settings have their default until they are used."""
 
+    @model_validator(mode="before")
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Give arguments precedence over the environment."""
-        return init_settings, _Environment(settings_cls)
+    def _add_environment(cls, given: Any) -> Any:
+        """Read from the environment what is not among the arguments."""
+        if not isinstance(given, dict):
+            return given  # an instance, which has read it already
+        return {name: value for name, (_, value) in read_environment(cls.model_fields).items()} | given
 
     def source_of(self, name: str) -> str:
         """Return where a setting came from: its environment variable, or the name of the argument."""
@@ -236,12 +231,8 @@ def load_settings(**arguments: Any) -> Settings:
     raised by `ensure_usable`.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
-    environment, unusable = _Environment(Settings), dict[str, str]()
-    variables = {
-        name: variable
-        for name in Settings.model_fields
-        if name not in given and (variable := environment.variable(name)) is not None
-    }
+    found, unusable = read_environment(Settings.model_fields.keys() - given.keys()), dict[str, str]()
+    variables = {name: variable for name, (variable, _) in found.items()}
     try:
         settings = Settings(**given)
     except ValidationError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import BaseModel
 
 from holdfast import Holdfast, Job
 from holdfast.config import GENERIC, Settings, load_settings, variables_of
@@ -61,6 +62,27 @@ def test_the_name_with_the_prefix_goes_before_the_plain_one(monkeypatch: pytest.
 
     settings.ensure_usable()
     assert settings.retry_max_attempts == 5
+
+
+@pytest.mark.parametrize("variable", ["holdfast_log_level", "Holdfast_Log_Level"])
+def test_the_case_of_a_variable_is_ignored(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "debug")
+
+    settings = load_settings()
+
+    assert settings.log_level == "debug"
+    assert settings.source_of("log_level") == "HOLDFAST_LOG_LEVEL"
+
+
+def test_settings_within_a_model_keep_the_values_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Configuration(BaseModel):
+        holdfast: Settings
+
+    settings = Settings(log_level="error")
+    monkeypatch.setenv("HOLDFAST_LOG_LEVEL", "debug")
+
+    assert Configuration(holdfast=settings).holdfast.log_level == "error"
+    assert Configuration.model_validate({"holdfast": {}}).holdfast.log_level == "debug"
 
 
 @pytest.mark.parametrize("name", sorted(Settings.model_fields.keys() - GENERIC))

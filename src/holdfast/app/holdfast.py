@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.aio.coroutines import run_here
 from holdfast.app.current import ensure_going_on
@@ -42,10 +42,12 @@ from holdfast.engine.result_waiter import ResultWaiter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.store_retry import StoreRetry
 from holdfast.engine.submitter import Submitter
-from holdfast.engine.worker.worker import Worker
 from holdfast.ports import Codec, Logger, Metrics, SchemaState
 from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.wiring.assemble import assemble
+
+if TYPE_CHECKING:
+    from holdfast.engine.worker.worker import Worker
 
 T = TypeVar("T")
 
@@ -223,8 +225,10 @@ class Holdfast(Declarations):
         lease: Duration | None = None,
         grace: Duration | None = None,
         poll: Duration | None = None,
-    ) -> AsyncIterator[Worker]:
+    ) -> "AsyncIterator[Worker]":
         """Run a worker while the block runs; at its end the worker finishes its running jobs, within *grace*."""
+        from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - what only submits jobs loads no worker
+
         self.settings.ensure_usable()
         self._registry.ensure_backups()
         await self.open()

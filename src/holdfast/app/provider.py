@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from holdfast.core.errors import ConfigError
 from holdfast.core.providers.provider import ProviderSpec, checked_key
 from holdfast.engine.execution.context import CALLING, CURRENT
-from holdfast.engine.execution.job_context import JobContext
-from holdfast.engine.execution.provider_calls import ProviderCall
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from contextvars import Token
     from types import TracebackType
+
+    from holdfast.engine.execution.job_context import JobContext
+    from holdfast.engine.execution.provider_calls import ProviderCall
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ class PermitBlock:
             )
         self._used = True
 
-    async def _entered(self, job: JobContext) -> ProviderCall:
+    async def _entered(self, job: "JobContext") -> "ProviderCall":
         self._calling = job.calling(self._spec, self._key)
         return await self._calling.__aenter__()
 
@@ -125,7 +126,7 @@ class PermitBlock:
             CALLING.reset(self._outer)
             self._outer = None
 
-    def _on_loop(self, job: JobContext, work: Coroutine[Any, Any, T]) -> T:
+    def _on_loop(self, job: "JobContext", work: Coroutine[Any, Any, T]) -> T:
         """Run *work* on the worker's loop, from the thread of a plain function."""
         try:
             asyncio.get_running_loop()

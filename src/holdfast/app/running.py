@@ -1,14 +1,17 @@
 """Runs a worker in parallel to other code."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from holdfast.engine.worker.worker import Worker
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.engine.worker.worker import Worker
 
 
 @asynccontextmanager
-async def running(worker: Worker) -> AsyncIterator[Worker]:
+async def running(worker: "Worker") -> "AsyncIterator[Worker]":
     """Run *worker* while the block runs, then stop it and wait until it has finished its jobs.
 
     An error of the worker ends the block, so that an application does not go on without its worker.
@@ -30,7 +33,7 @@ async def running(worker: Worker) -> AsyncIterator[Worker]:
         raise
 
 
-async def _run(worker: Worker, stopped: asyncio.Event) -> None:
+async def _run(worker: "Worker", stopped: asyncio.Event) -> None:
     try:
         await worker.run()
     except asyncio.CancelledError:

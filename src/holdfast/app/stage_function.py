@@ -8,11 +8,12 @@ from holdfast.aio.coroutines import mark_async
 from holdfast.core.errors import PayloadInvalid
 from holdfast.core.names import LONGEST_NAME, is_name
 from holdfast.engine.execution.context import CURRENT
-from holdfast.engine.execution.job_context import JobContext
 from holdfast.engine.registry import StageSpec
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+    from holdfast.engine.execution.job_context import JobContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,7 +78,7 @@ class StageFunction(Generic[P, R]):
             return cast("T", asyncio.run(self.spec.function(*args, **kwargs)))
         return cast("T", self._from_thread(job, args, kwargs))
 
-    def _from_thread(self, job: JobContext, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _from_thread(self, job: "JobContext", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _running_loop() is job.loop:
             raise TypeError(
                 f"stage {self.spec.name!r} is a plain function and its job is async; "

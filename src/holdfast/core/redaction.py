@@ -170,7 +170,7 @@ class Redactor:
                 whole, at = match[0], match.start()
                 return whole[: start - at] + _HIDDEN * (end - start) + whole[end - at :]
 
-            text = pattern.shape.sub(hide, text)
+            text = pattern.expression.sub(hide, text)
         return seen
 
     def _scalar(self, value: Any) -> Any:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import ip_address
 from itertools import pairwise
 
@@ -21,22 +22,28 @@ class Pattern:
 
     If the shape has a group `value`, only that is replaced: what stands around it says what it was.
 
-    >>> Pattern("student", re.compile("matriculation (?P<value>[0-9]+)")).group
+    >>> Pattern("student", "matriculation (?P<value>[0-9]+)").group
     'value'
     """
 
     kind: str
-    shape: re.Pattern[str]
+    shape: str | re.Pattern[str]
     holds: Callable[[str], bool] = bool
+
+    @property
+    def expression(self) -> re.Pattern[str]:
+        """The shape, compiled when it is first looked for: a process that redacts nothing compiles nothing."""
+        return _compiled(self.shape)
 
     @property
     def group(self) -> int | str:
         """What of the shape is replaced."""
-        return "value" if "value" in self.shape.groupindex else 0
+        return "value" if "value" in self.expression.groupindex else 0
 
 
-def _shape(kind: str, shape: str, holds: Callable[[str], bool] = bool) -> Pattern:
-    return Pattern(kind, re.compile(shape), holds)
+@cache
+def _compiled(shape: str | re.Pattern[str]) -> re.Pattern[str]:
+    return re.compile(shape)
 
 
 def luhn(text: str) -> bool:
@@ -263,103 +270,103 @@ _VENDORS = (
 )
 
 PATTERNS = (
-    _shape(
+    Pattern(
         "key",
         r"-----BEGIN [A-Z0-9 ]{1,64}+-----(?:[A-Za-z0-9+/=\s\\:,%.]|-(?!----END))*+(?:-----END [A-Z0-9 ]{1,64}+-----)?+",
     ),
-    _shape(
+    Pattern(
         "authorization",
         rf"(?i:authorization{_BOUND}{_OPEN}(?:[a-z][\w-]{{2,19}}[ \t]{{1,3}})?)(?P<value>{_PARAMETERS}|[^\s\"',;]++)",
     ),
-    _shape(
+    Pattern(
         "authorization",
         rf"(?i:{_EDGE}(?:bearer|negotiate|basic|digest|apikey)[ \t]{{1,3}}+)(?P<value>[\w.~+/=-]{{8,}}+)",
         _encoded,
     ),
-    _shape("cookie", rf"(?i:{_EDGE}(?:set-)?cookie2?{_BOUND}){_TO_LINE_END}", _not_an_escape),
-    _shape("cookie", r"<Cookie (?P<value>[^\s=]{1,256}+=\S*+)"),
-    _shape(
+    Pattern("cookie", rf"(?i:{_EDGE}(?:set-)?cookie2?{_BOUND}){_TO_LINE_END}", _not_an_escape),
+    Pattern("cookie", r"<Cookie (?P<value>[^\s=]{1,256}+=\S*+)"),
+    Pattern(
         "row",
         r"(?:\)=\(|[Rr]ow contains \(|\[parameters: |\binput_value=|Duplicate entry |dup key: )(?P<value>[^\n]++)",
     ),
-    _shape("webhook", r"(?<=://)hooks\.slack\.com/(?P<value>[\w/-]++)"),
-    _shape("webhook", r"(?<=/api/webhooks/)(?P<value>[\w/-]++)"),
-    _shape("token", rf"{_EDGE}(?:{_VENDORS})", _no_name),
-    _shape("token", r"(?<![0-9])[0-9]{8,10}:AA[\w-]{32,}+"),
-    _shape("jwt", r"eyJ[\w-]{16,}+(?:\.[\w-]*+)*+"),
-    _shape(
+    Pattern("webhook", r"(?<=://)hooks\.slack\.com/(?P<value>[\w/-]++)"),
+    Pattern("webhook", r"(?<=/api/webhooks/)(?P<value>[\w/-]++)"),
+    Pattern("token", rf"{_EDGE}(?:{_VENDORS})", _no_name),
+    Pattern("token", r"(?<![0-9])[0-9]{8,10}:AA[\w-]{32,}+"),
+    Pattern("jwt", r"eyJ[\w-]{16,}+(?:\.[\w-]*+)*+"),
+    Pattern(
         "login",
         r"(?<=://)(?P<value>[^\s/@?#\"'<>]{1,512}+(?:@[^\s/@?#\"'<>]{1,512}+)*?)(?=@[^\s/@?#\"'<>]*+(?!@))",
     ),
-    _shape(
+    Pattern(
         "login",
         r"(?<=[a-z0-9])(?<!http)(?<!https)://(?P<value>[^\s:@\"'<>]{0,256}+:[^\s@\"'<>]{1,256}+)(?=@)",
     ),
-    _shape(
+    Pattern(
         "login", rf"(?i:auth|credentials?)(?P<value>(?=\({_GAP}b?[\"'][^\n\"']{{0,256}}+[\"']{_GAP},){_LIST})"
     ),
-    _shape("login", rf"(?<![\w-])(?:-u|--(?:proxy-)?user){_ARGUMENT}(?={_LOGIN}){_VALUE}"),
-    _shape("secret", rf"(?<![\w-])sshpass{_ARGUMENT}[\"']?-p{_ARGUMENT}{_VALUE}"),
-    _shape("secret", r"(?<![\w-])(?:mysql|mariadb)[^\n]{0,256}?[\s\"']-p(?P<value>[^\s\"']++)"),
-    _shape("secret", rf"(?<![\w-]){_COMMANDS}[\"']?[, \t]{{1,4}}+[\"']?(?P<value>[^\s\"']++)"),
-    _shape(
+    Pattern("login", rf"(?<![\w-])(?:-u|--(?:proxy-)?user){_ARGUMENT}(?={_LOGIN}){_VALUE}"),
+    Pattern("secret", rf"(?<![\w-])sshpass{_ARGUMENT}[\"']?-p{_ARGUMENT}{_VALUE}"),
+    Pattern("secret", r"(?<![\w-])(?:mysql|mariadb)[^\n]{0,256}?[\s\"']-p(?P<value>[^\s\"']++)"),
+    Pattern("secret", rf"(?<![\w-]){_COMMANDS}[\"']?[, \t]{{1,4}}+[\"']?(?P<value>[^\s\"']++)"),
+    Pattern(
         "secret",
         rf"(?i:{_SPOKEN}|identified(?: with [\w\"']{{1,64}}+)? by) {{1,4}}+(?P<quote>[\"'])(?P<value>{_QUOTED})",
     ),
-    _shape(
+    Pattern(
         "secret",
         rf"(?i:{_SPOKEN}(?: {{1,4}}+(?:is|was))?+|identified(?: with [\w\"']{{1,64}}+)? by) {{1,4}}+(?P<value>[^\s\"'<>,;]++)",
         _no_prose,
     ),
-    _shape(
+    Pattern(
         "secret",
         r"(?<![\w-])(?:AUTH(?: PLAIN| LOGIN)?|PASS|LOGIN \S{1,64}+) (?P<value>[^\s/\"':.]{4,}+)(?![/:.])",
         _no_prose,
     ),
-    _shape(
+    Pattern(
         "secret",
         r"\$(?:2[abxy]?|[156y]|apr1|argon2(?:id|i|d)|scrypt|pbkdf2[\w-]{0,16}+)\$(?P<value>[^\s:\"',;]{8,}+)",
     ),
-    _shape(
+    Pattern(
         "secret",
         r"(?<![\w.:-])[\w.*-]{1,64}+:(?:54\d\d|6432|\*):[\w.*-]{1,64}+:[\w.*-]{1,64}+:(?P<value>[^\s:\"']++)",
     ),
-    _shape("value", r"(?<=[?&])[\w.~%\[\]$-]{1,64}+=(?P<value>[^\s&#\"'<>)\\]++)"),
-    _shape("secret", rf"(?i:{_NAME}{_BOUND}){_VALUE}", _not_an_escape),
-    _shape("secret", rf"(?i:(?<![\w-])--?[\w-]{{0,32}}?{_NAME}[ \t]{{1,40}}+)(?!-){_VALUE}"),
-    _shape(
+    Pattern("value", r"(?<=[?&])[\w.~%\[\]$-]{1,64}+=(?P<value>[^\s&#\"'<>)\\]++)"),
+    Pattern("secret", rf"(?i:{_NAME}{_BOUND}){_VALUE}", _not_an_escape),
+    Pattern("secret", rf"(?i:(?<![\w-])--?[\w-]{{0,32}}?{_NAME}[ \t]{{1,40}}+)(?!-){_VALUE}"),
+    Pattern(
         "login",
         rf"(?<![\w.+/@:-])(?!{_MAIL_LABEL})(?P<value>[\w.+-]{{1,64}}+:[^\s:/@\"'<>,]{{1,128}}+)(?=@(?!sha\d)[\w\[\ue000])",
     ),
-    _shape("email", r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++", _mailbox),
-    _shape(
+    Pattern("email", r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++", _mailbox),
+    Pattern(
         "login",
         r"(?<![\w./@-])[\w$#]{1,64}+/(?P<value>[^\s/@\"'<>]{1,128}+)@(?!v?\d|sha\d|(?:main|master|latest|next|HEAD)\b)(?=[\w/(])",
     ),
-    _shape(
+    Pattern(
         "iban",
         rf"{_EDGE}[A-Za-z]{{2}}\d{{2}}(?:(?: [A-Za-z0-9]{{4}}){{2,7}}+(?: [A-Za-z0-9]{{1,3}})?|[A-Za-z0-9]{{11,30}}+)",
         iban,
     ),
-    _shape(
+    Pattern(
         "card",
         r"(?<![\d.])(?<!\d-)(?<![0-9a-f]{2})[2-6](?:\d{12,18}+|\d{3}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{3}[ -]\d{6}[ -]\d{5})(?!\d)",
         luhn,
     ),
-    _shape("phone", rf"(?i:{_PHONE}{_BOUND}){_OPEN}(?P<value>\+?+[\d(][\d ().\-/]{{5,24}}+)", _six_digits),
-    _shape("phone", r"(?<![\w+])(?:\+|00(?=[1-9]))\d(?:[ ().\-/]{0,2}+\d){7,13}+(?!\w)", _long_enough),
-    _shape("phone", r"(?<![\w+.-])\(?0\d{1,4}+\)?+[ /-](?:[ -]?\d){5,11}+(?!\w)", _long_enough),
-    _shape("phone", r"(?<![\w+.-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])"),
-    _shape("ip", r"(?<![\w.])\d{1,3}+(?:\.\d{1,3}+){3}(?!\.?\w)", _address),
-    _shape("mac", r"(?<![\w:-])[0-9A-Fa-f]{2}(?:([:-])[0-9A-Fa-f]{2})(?:\1[0-9A-Fa-f]{2}){4}(?![\w:-])"),
-    _shape(
+    Pattern("phone", rf"(?i:{_PHONE}{_BOUND}){_OPEN}(?P<value>\+?+[\d(][\d ().\-/]{{5,24}}+)", _six_digits),
+    Pattern("phone", r"(?<![\w+])(?:\+|00(?=[1-9]))\d(?:[ ().\-/]{0,2}+\d){7,13}+(?!\w)", _long_enough),
+    Pattern("phone", r"(?<![\w+.-])\(?0\d{1,4}+\)?+[ /-](?:[ -]?\d){5,11}+(?!\w)", _long_enough),
+    Pattern("phone", r"(?<![\w+.-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])"),
+    Pattern("ip", r"(?<![\w.])\d{1,3}+(?:\.\d{1,3}+){3}(?!\.?\w)", _address),
+    Pattern("mac", r"(?<![\w:-])[0-9A-Fa-f]{2}(?:([:-])[0-9A-Fa-f]{2})(?:\1[0-9A-Fa-f]{2}){4}(?![\w:-])"),
+    Pattern(
         "ip",
         r"(?<![\w:.])[0-9A-Fa-f]{0,4}+(?::[0-9A-Fa-f]{0,4}+){2,7}+(?:(?<=:\d)|(?<=:\d\d)|(?<=:\d\d\d))?(?:\.\d{1,3}+){0,3}+(?![\w:])",
         _address,
     ),
-    _shape("opaque", rf"(?<![\w+/-])[\w+/-]{{{_LONG},}}+={{0,2}}+", _random),
+    Pattern("opaque", rf"(?<![\w+/-])[\w+/-]{{{_LONG},}}+={{0,2}}+", _random),
     # 32 are a UUID, a trace or a digest, and 40 a commit: operators need those. More are a key, unless called a digest.
-    _shape(
+    Pattern(
         "opaque",
         r"(?i:(?<![\w+/-])(?<!sha\d{3}[:=])(?<!sha\d{3}: )[0-9a-f]{41,}+(?![\w+/-]))",
         _letters_and_digits,

@@ -2,17 +2,18 @@
 
 Every line has `event` and what applies of `job_id`, `name`, `queue`, `status`, `attempt`, `duration_ms`,
 `gateway_status`, `error_class`, `error_code` and `breaker`. Routine changes are DEBUG.
+
+Structlog is imported where the first line is written or the first job runs: it loads rich, which most processes that
+submit jobs, and most commands, do not need.
 """
 
 import logging
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
+from functools import cache
 from typing import Any, TextIO
-
-import structlog
-from structlog.contextvars import bind_contextvars, get_contextvars
 
 from holdfast.core.jobs.job import Claim
 
@@ -23,10 +24,16 @@ JOB_FIELDS = ("job_id", "job_name", "job_queue")
 """The fields that are bound in structlog's context variables while the function of a job runs."""
 
 
-# Structlog's own variables of these names, set directly: every job binds them, and `bind_contextvars` takes several times as long.
-_JOB_ID, _JOB_NAME, _JOB_QUEUE = (
-    token.var for token in copy_context().run(bind_contextvars, **dict.fromkeys(JOB_FIELDS, "")).values()
-)
+@cache
+def _job_variables() -> tuple[ContextVar[str], ...]:
+    """Return structlog's own variables of `JOB_FIELDS`, in their order.
+
+    They are set directly: every job binds them, and `bind_contextvars` takes several times as long.
+    """
+    from structlog.contextvars import bind_contextvars  # noqa: PLC0415 - see the top of the module
+
+    tokens = copy_context().run(bind_contextvars, **dict.fromkeys(JOB_FIELDS, ""))
+    return tuple(tokens[name].var for name in JOB_FIELDS)
 
 
 def bind_job(claim: Claim) -> None:
@@ -35,11 +42,12 @@ def bind_job(claim: Claim) -> None:
     Setting a variable costs far more than reading it: a value that is already bound, for an earlier job of that name
     and queue in a copied context, is not set again.
     """
-    _JOB_ID.set(claim.id)
-    if _JOB_NAME.get("") != claim.name:
-        _JOB_NAME.set(claim.name)
-    if _JOB_QUEUE.get("") != claim.queue:
-        _JOB_QUEUE.set(claim.queue)
+    job_id, name, queue = _job_variables()
+    job_id.set(claim.id)
+    if name.get("") != claim.name:
+        name.set(claim.name)
+    if queue.get("") != claim.queue:
+        queue.set(claim.queue)
 
 
 class JobContextFilter(logging.Filter):
@@ -48,9 +56,15 @@ class JobContextFilter(logging.Filter):
     Add it to a handler, not to a logger: a handler's filter sees the records of all loggers below it.
     """
 
+    def __init__(self, name: str = "") -> None:
+        from structlog.contextvars import get_contextvars  # noqa: PLC0415 - see the top of the module
+
+        super().__init__(name)
+        self._bound = get_contextvars
+
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the fields, unless the record already has them, and accept the record."""
-        bound = get_contextvars()
+        bound = self._bound()
         for name in JOB_FIELDS:
             if not hasattr(record, name):
                 setattr(record, name, bound.get(name, ""))
@@ -120,6 +134,8 @@ class StructuredLogger:
 
 
 def _own_log(stream: TextIO, level: int, *, as_json: bool) -> Any:
+    import structlog  # noqa: PLC0415 - see the top of the module
+
     return structlog.wrap_logger(
         structlog.WriteLogger(_LossyStream(stream)),  # type: ignore[arg-type]  # it only writes and flushes
         processors=[

@@ -8,8 +8,6 @@ from functools import partial
 from typing import NoReturn, cast
 from urllib.parse import unquote
 
-from holdfast.archives import FernetEncrypter, open_archive
-from holdfast.channels import TicketWebhook
 from holdfast.config import Settings
 from holdfast.core.dead_letters.retention import Retention
 from holdfast.core.errors import ConfigError
@@ -21,7 +19,7 @@ from holdfast.engine.options import Hook, LetterOptions
 from holdfast.engine.registry import Registry
 from holdfast.engine.runtime import Runtime
 from holdfast.ports import Clock, Codec, Executor, Logger, Metrics, SchemaState, Store
-from holdfast.ports.archive import Encrypter
+from holdfast.ports.archive import Archive, Encrypter
 from holdfast.stores.encoded_store import EncodedStore
 from holdfast.telemetry.logs import StructuredLogger, bind_job
 from holdfast.telemetry.metric_registry import MetricRegistry
@@ -79,16 +77,22 @@ def _letter_options(
         retention=settings.retention if retention is None else retention,
         tickets_per=settings.tickets_per,
         hooks=hooks,
-        archive=None
-        if settings.archive_url is None
-        else open_archive(settings.archive_url, executor=executor),
+        archive=None if settings.archive_url is None else _open_archive(settings.archive_url, executor),
         encrypter_of=partial(_encrypter, settings.archive_key),
     )
+
+
+def _open_archive(url: str, executor: Executor) -> Archive:
+    from holdfast.archives import open_archive  # noqa: PLC0415 - only what is used is loaded
+
+    return open_archive(url, executor=executor)
 
 
 def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[Hook]:
     """Add the webhook of *settings* to *hooks*, in place and once: `on_ticket` appends to the same list later."""
     if settings.ticket_webhook_url is not None:
+        from holdfast.channels import TicketWebhook  # noqa: PLC0415 - only what is used is loaded
+
         webhook = TicketWebhook(
             settings.ticket_webhook_url,
             secrets=_split_commas(settings.ticket_webhook_secret),
@@ -102,6 +106,8 @@ def _with_webhook(settings: Settings, hooks: list[Hook], clock: Clock) -> list[H
 
 def _encrypter(given: str | None, stores_own: bytes) -> Encrypter:
     """Encrypt with the first of the given keys; decrypt with any of them, and with the store's own."""
+    from holdfast.archives import FernetEncrypter  # noqa: PLC0415 - only what is used is loaded
+
     return FernetEncrypter(*(key.encode() for key in _split_commas(given)), stores_own)
 
 
