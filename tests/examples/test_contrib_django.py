@@ -117,7 +117,7 @@ class Project:
             text=True,
         )
         try:
-            yield Running(process)
+            yield Running.of(process)
         finally:
             process.kill()
             process.wait()
