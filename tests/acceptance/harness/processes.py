@@ -179,7 +179,7 @@ class WorkerPool:
 
     def wait_until_at_work(self) -> None:
         """Return when all members have begun to claim."""
-        until(lambda: len(self.at_work()) == len(self.places), within=30, what="the workers to start")
+        until(lambda: len(self.at_work()) == len(self.places), within=120, what="the workers to start")
 
     def stop(self) -> list[int | None]:
         """Ask all members to stop, wait for them, and return their exit codes."""
