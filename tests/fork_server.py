@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 LINE = 1 << 16
 """Bytes that are read at once."""
 
-OF_A_COMMAND = ("asyncpg", "holdfast.cli", "holdfast.stores.postgres", "holdfast.stores.sqlite")
+OF_A_COMMAND = (
+    "holdfast.cli",
+    "holdfast.engine.worker.worker",
+    "holdfast.stores.postgres.store",
+    "holdfast.stores.sqlite.store",
+)
 """What a command of either store imports when it runs."""
 
 
