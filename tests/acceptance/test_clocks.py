@@ -17,9 +17,9 @@ import pytest
 from holdfast_simulator import Rule, Script, Slow
 from tests import invariants
 from tests.acceptance.harness.app import BUDGET, submit_orders
-from tests.acceptance.harness.clocks import WrongClock, forget
+from tests.acceptance.harness.clocks import FOLLOWED_WITHIN, WrongClock, forget
 from tests.acceptance.harness.databases import open_database
-from tests.acceptance.harness.polling import until
+from tests.acceptance.harness.polling import throttled, ticks, until
 from tests.acceptance.harness.processes import Process, Service, WorkerHost, WorkerPool
 from tests.acceptance.harness.recovery import drain
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.acceptance.harness.databases import Database
 
 TEN_MINUTES = 600
+IN_PROGRESS = 30
 CLOSE = 60
 """Seconds within which two clocks say the same, on a machine that may be busy."""
 
@@ -85,11 +86,11 @@ def test_workers_whose_clocks_are_wrong_keep_their_leases_and_leave_others_their
         pool.wait_until_at_work()
         assert [round(off_by(member) / TEN_MINUTES) for member in pool.members] == [1, -1, 0]
         orders = submit_orders(postgres_database.url, 150)
-        until(lambda: len(service.calls()) >= 30, within=10, what="calls in flight")
+        until(lambda: len(service.calls()) >= 30, within=60, what="calls in flight")
         ahead.jump_to(-TEN_MINUTES)
         behind.jump_to(TEN_MINUTES)
 
-        drain(postgres_database, pool, within=60)
+        drain(postgres_database, pool, within=120)
         codes = pool.stop()
 
     world = postgres_database.world()
@@ -108,30 +109,50 @@ def test_a_jump_of_the_clock_that_sqlite_workers_share_loses_and_doubles_nothing
     tmp_path: Path, seconds: int
 ) -> None:
     clock = WrongClock(tmp_path / "clock", seconds=0)
-    all_are_slow = Script.of(Rule(Slow(timedelta(seconds=0.5))))
+    # The first calls outlast the pause, so that jobs are in progress at the jump; a client waits 5 seconds.
+    slow = Script.of(
+        Rule(Slow(timedelta(seconds=FOLLOWED_WITHIN + 2)), times=IN_PROGRESS),
+        Rule(Slow(timedelta(seconds=0.3))),
+    )
     with (
         open_database("sqlite", tmp_path) as database,
-        Service(tmp_path, all_are_slow) as service,
+        Service(tmp_path, slow) as service,
         WorkerPool(
             database.url,
             tmp_path,
             service.url,
-            options=("--lease", "30"),
+            options=("--lease", "30", "--slots", str(IN_PROGRESS // 3)),
             hosts=(WorkerHost(database.url, clock=clock),) * 3,
         ) as pool,
     ):
         pool.wait_until_at_work()
         orders = submit_orders(database.url, 80)
-        until(lambda: len(service.calls()) >= 30, within=10, what="calls in flight")
-        clock.jump_to(seconds)
+        until(lambda: len(service.calls()) >= IN_PROGRESS, within=60, what="calls in flight")
+        jump_at_once(clock, pool, seconds)
+        if seconds < 0:
+            # A job that waited for its next attempt is due ten minutes later now, and no other is.
+            untouched = throttled(lambda: database.completed("default") >= len(orders) - IN_PROGRESS)
+            until(untouched, within=120, what="all jobs that were not in progress at the jump")
+            jump_at_once(clock, pool, 0)
 
-        drain(database, pool, within=60)
+        drain(database, pool, within=120)
         codes = pool.stop()
         world = database.world()
 
     assert codes == [0, 0, 0]
     assert seconds < 0 or pool.lines("jobs reclaimed"), "no lease ended early, so the clock did not jump"
     assert invariants.damage(world, service.calls(), orders) == (0, 0, 0)
+
+
+def jump_at_once(clock: WrongClock, pool: WorkerPool, seconds: int) -> None:
+    """Let the clock jump for all workers at the same instant, as the clock of one machine does."""
+    for member in pool.members:
+        member.pause()
+    clock.jump_to(seconds)
+    for _ in ticks(FOLLOWED_WITHIN):
+        pass
+    for member in pool.members:
+        member.resume()
 
 
 def off_by(worker: Process) -> float:

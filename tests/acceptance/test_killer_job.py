@@ -12,8 +12,8 @@ import pytest
 from holdfast import Status
 from tests import invariants
 from tests.acceptance.harness.app import KILLER_BUDGET, App, Weapon, build
-from tests.acceptance.harness.polling import until
 from tests.acceptance.harness.processes import WorkerPool
+from tests.acceptance.harness.recovery import drain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -46,15 +46,8 @@ def supervised_worker(database: Database, folder: Path, *, slots: int) -> Iterat
 
 def run_to_the_end(database: Database, pool: WorkerPool, *, within: float) -> World:
     """Let the supervisor do its work until no job is live."""
-
-    def world_at_rest() -> World | None:
-        pool.replace_dead()
-        world = database.world()
-        return None if world.live else world
-
-    world = until(world_at_rest, within=within, what="all jobs to end")
-    assert world is not None
-    return world
+    drain(database, pool, within=within)
+    return database.world()
 
 
 def failures(world: World) -> dict[str, str]:

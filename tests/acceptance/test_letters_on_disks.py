@@ -8,16 +8,19 @@ import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast import Holdfast, Permanent, Retention, Status
 from holdfast.core.dead_letters.archive_format import RECORDS, is_manifest, manifest_name, unpack
+from holdfast.core.jobs.transitions import Finish
 from holdfast.engine.dead_letters.archiver import BATCH, EVERY, SCHEDULE
 from holdfast.engine.dead_letters.restorer import Restorer
 from holdfast.errors import ArchiveUnavailable, JobNotFound
 from holdfast.operations import LetterFilter, LetterState, TicketKind
+from holdfast.ports.store import Settled
 from tests import invariants
 from tests.acceptance.harness.replays import InvoicePool
 
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
 LIMIT = 10_000
 """How many letters are kept by default."""
 
-SLOTS = 200
 AT_ONCE = 8
 ALL = LetterFilter(limit=2 * LIMIT)
 
@@ -57,6 +59,21 @@ class DeadLetterApp:
 
         await soon(none_is_live, f"{count} jobs to fail", within=120)
         return [handle.id for handle in handles]
+
+    async def fail_many(self, count: int) -> list[str]:
+        """Write the failures of *count* jobs as a worker does, many at once, and return their ids."""
+        async with self.hold.worker():
+            [example] = await self.fail_jobs(1)
+        store, failure = self.hold.runtime.store, (await self.hold.dead_letters.show(example)).letter.failure
+        handles = await self.note.submit_many((number,) for number in range(1, count))
+        while claims := await store.claim("many", "default", limit=BATCH, lease=timedelta(minutes=5)):
+            ends = [Finish(claim.id, claim.token, Status.FAILED, failure=failure) for claim in claims]
+            assert await store.settle("many", ends) == [Settled.WRITTEN] * len(ends)
+        return [example, *(handle.id for handle in handles)]
+
+    async def has_letter(self, job_id: str) -> bool:
+        """Return whether a job has a letter, without reading all of them."""
+        return bool(await self.hold.dead_letters.list(LetterFilter(job_ids=(job_id,), limit=1)))
 
     async def letters(self) -> set[str]:
         """Return the ids of the jobs that have a letter."""
@@ -120,14 +137,13 @@ async def test_the_10_001st_letter_sends_the_oldest_into_the_archive_from_where_
 ) -> None:
     async with a_dead_letter_app(database.url, tmp_path / "archive") as app:
         hold = app.hold
-        async with hold.worker(slots=SLOTS):
-            [oldest] = await app.fail_jobs(1)
-            others = set(await app.fail_jobs(LIMIT))
+        oldest, *rest = await app.fail_many(1 + LIMIT)
+        others = set(rest)
         await make_archiving_due(hold)
-        async with hold.worker(slots=SLOTS):
+        async with hold.worker():
 
             async def archived() -> bool:
-                return oldest not in await app.letters()
+                return not await app.has_letter(oldest)
 
             await soon(archived, "the archiver to run")
             assert await app.letters() == others
@@ -202,8 +218,7 @@ def _notified_again(app: DeadLetterApp) -> Callable[[], Any]:
 async def test_kill_9_in_the_middle_of_archiving_loses_no_letter(database: Database, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     async with a_dead_letter_app(database.url, archive) as app:
-        async with app.hold.worker(slots=SLOTS):
-            failed = set(await app.fail_jobs(4 * BATCH + 1))
+        failed = set(await app.fail_many(4 * BATCH + 1))
         before = await invariants.read_world(database.url)
 
         for moment in (a_partial_file_exists, records_have_no_manifest, a_manifest_exists):

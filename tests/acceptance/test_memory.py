@@ -73,7 +73,7 @@ async def test_an_idle_worker_is_small(
     database: Database, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     an_application(tmp_path, APPLICATION)
-    with a_worker(cwd=tmp_path, settings={"DATABASE_URL": database.url}) as worker:
+    with a_worker(cwd=tmp_path, settings={"DATABASE_URL": database.url}, anew=True) as worker:
         async with Holdfast(database.url) as hold:
             job = await hold.job("nothing")(nothing).submit(1)
             assert await job.result(timeout=TIMEOUT) == 1  # by now it has loaded all that it needs
@@ -91,7 +91,8 @@ async def test_a_worker_that_drains_a_long_queue_stays_small(
     async with Holdfast(database.url) as hold:
         await hold.job("nothing")(nothing).submit_many([(number,) for number in range(JOBS)])
 
-        with a_worker("--slots", str(SLOTS), cwd=tmp_path, settings={"DATABASE_URL": database.url}) as worker:
+        settings = {"DATABASE_URL": database.url}
+        with a_worker("--slots", str(SLOTS), cwd=tmp_path, settings=settings, anew=True) as worker:
             await drained(hold, JOBS)
             most, now = megabytes(worker, "VmHWM"), megabytes(worker, "VmRSS")
 

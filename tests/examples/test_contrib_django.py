@@ -16,6 +16,7 @@ from holdfast.stores.sqlite.schema import EXPECTED
 from tests.examples.conftest import Installed, run
 from tests.integration.cli_process import Running
 from tests.pages import ROOT
+from tests.servers import Prepare
 
 MIGRATIONS = ROOT / "src/holdfast/contrib/django/migrations"
 
@@ -117,35 +118,59 @@ class Project:
             text=True,
         )
         try:
-            yield Running(process)
+            yield Running.of(process)
         finally:
             process.kill()
             process.wait()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, str]:
-    if request.param == "sqlite":
-        return {"SHOP_FILE": str(tmp_path / "a shop.db")}
-    dsn = urlsplit(request.getfixturevalue("postgres_dsn"))
-    return {
-        "SHOP_DATABASE": dsn.path.lstrip("/"),
-        "PGHOST": dsn.hostname or "",
-        "PGPORT": str(dsn.port or ""),
-        "PGUSER": dsn.username or "",
-        "PGPASSWORD": dsn.password or "",
-    }
 
 
 def copied(folder: Path, installed: Installed, database: Mapping[str, str]) -> Project:
     return Project(shutil.copytree(ROOT / "examples/django", folder / "shop"), installed, database)
 
 
+def settings_of(dsn: str) -> dict[str, str]:
+    """Name a PostgreSQL database as the settings of the example do."""
+    parts = urlsplit(dsn)
+    return {
+        "SHOP_DATABASE": parts.path.lstrip("/"),
+        "PGHOST": parts.hostname or "",
+        "PGPORT": str(parts.port or ""),
+        "PGUSER": parts.username or "",
+        "PGPASSWORD": parts.password or "",
+    }
+
+
+@pytest.fixture(scope="session")
+def prepare_postgres(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Prepare:
+    """Migrate once, in the template of all databases."""
+
+    def migrate(dsn: str) -> None:
+        copied(tmp_path_factory.mktemp("migrating"), installed, settings_of(dsn)).manage("migrate")
+
+    return migrate
+
+
+@pytest.fixture(scope="session")
+def migrated_file(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Migrate once, in the file that all tests copy."""
+    folder = tmp_path_factory.mktemp("migrating")
+    copied(folder, installed, {"SHOP_FILE": str(folder / "shop.db")}).manage("migrate")
+    assert not (folder / "shop.db-wal").exists(), "a part of the database is in another file"
+    return folder / "shop.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, str]:
+    """A database that was migrated."""
+    if request.param == "postgres":
+        return settings_of(request.getfixturevalue("postgres_dsn"))
+    copy = shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "a shop.db")
+    return {"SHOP_FILE": str(copy)}
+
+
 @pytest.fixture
 def project(tmp_path: Path, installed: Installed, database: Mapping[str, str]) -> Project:
-    project = copied(tmp_path, installed, database)
-    project.manage("migrate")
-    return project
+    return copied(tmp_path, installed, database)
 
 
 def test_migrate_makes_the_tables_and_may_be_run_again(project: Project) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from holdfast import Holdfast, Job
-from tests.integration.fork_server import ForkServer
+from tests.fork_server import OF_A_COMMAND, ForkedProcess, ForkServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ T = TypeVar("T")
 TIMEOUT = 120.0
 """Seconds to wait for a process before a test gives up."""
 
-STARTED_ANEW = [("worker",), ("dev",)]
-"""Commands that run an interpreter of their own: they start processes, which begin like their parent."""
+STARTERS = ("dev", "--processes")
+"""What starts processes, which begin like their parent: these commands run an interpreter of their own."""
 
 OURS = ("HOLDFAST_", "RETRY_", "WORKER_", "CIRCUIT_", "GATEWAY_", "DATABASE_URL", "PG")
 
@@ -112,8 +112,8 @@ def holdfast(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, perhaps *through* another program that starts it."""
     environment = _environment(settings or {})
-    if not through and words[:1] not in STARTED_ANEW and "LD_PRELOAD" not in environment:
-        return _fork_server().run(words, cwd=cwd, env=environment, timeout=TIMEOUT * 2)
+    if not through and _can_be_forked(words, environment):
+        return _fork_server().run(["holdfast", *words], cwd=cwd, env=environment, timeout=TIMEOUT * 2)
     return subprocess.run(
         [*through, *_command(words)],
         cwd=cwd,
@@ -141,22 +141,27 @@ def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 class Running:
     """A command that runs, whose lines are read as they come."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    def __init__(self, process: subprocess.Popen[str] | ForkedProcess, *streams: IO[str]) -> None:
         self.process = process
         self._said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._lines: list[str] = []
         self._readers = [
-            threading.Thread(target=self._read, args=(stream,), daemon=True)
-            for stream in (process.stdout, process.stderr)
+            threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in streams
         ]
         for reader in self._readers:
             reader.start()
 
+    @classmethod
+    def of(cls, process: subprocess.Popen[str]) -> Running:
+        """Read the pipes of *process*."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        return cls(process, process.stdout, process.stderr)
+
     def _read(self, stream: IO[str]) -> None:
-        for line in stream:
-            self._said.put(line)
+        with stream:
+            for line in stream:
+                self._said.put(line)
         self._said.put(None)
 
     def wait_for(self, text: str) -> str:
@@ -205,31 +210,55 @@ def _heeds_ctrl_c() -> None:
 
 
 @contextmanager
-def a_process(*words: str, cwd: Path, settings: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """Run a command while the block runs."""
+def a_process(
+    *words: str, cwd: Path, settings: Mapping[str, str] | None = None, anew: bool = False
+) -> Iterator[Running]:
+    """Run a command while the block runs, *anew* in an interpreter that has imported nothing else."""
+    environment = _environment(settings or {})
+    forked = not anew and _can_be_forked(words, environment)
+    running = _forked(words, cwd, environment) if forked else _started_anew(words, cwd, environment)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+        running.process.wait(TIMEOUT)
+
+
+def _can_be_forked(words: tuple[str, ...], environment: Mapping[str, str]) -> bool:
+    return not set(words).intersection(STARTERS) and "LD_PRELOAD" not in environment
+
+
+def _forked(words: tuple[str, ...], cwd: Path, environment: Mapping[str, str]) -> Running:
+    out, output = os.pipe()
+    err, errors = os.pipe()
+    try:
+        process = _fork_server().start(["holdfast", *words], cwd=cwd, env=environment, out=output, err=errors)
+    finally:
+        os.close(output)
+        os.close(errors)
+    return Running(process, open(out, encoding="utf-8"), open(err, encoding="utf-8"))
+
+
+def _started_anew(words: tuple[str, ...], cwd: Path, environment: Mapping[str, str]) -> Running:
     process = subprocess.Popen(
         _command(words),
         cwd=cwd,
-        env=_environment(settings or {}),
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=_heeds_ctrl_c,  # noqa: PLW1509 - it does nothing that a lock could be needed for
     )
-    try:
-        yield Running(process)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait(TIMEOUT)
+    return Running.of(process)
 
 
 @contextmanager
 def a_worker(
-    *words: str, cwd: Path, settings: Mapping[str, str], application: str = "app:hold"
+    *words: str, cwd: Path, settings: Mapping[str, str], application: str = "app:hold", anew: bool = False
 ) -> Iterator[Running]:
     """Run `holdfast worker` while the block runs; it has begun to claim when the block begins."""
-    with a_process("worker", application, *words, cwd=cwd, settings=settings) as running:
+    with a_process("worker", application, *words, cwd=cwd, settings=settings, anew=anew) as running:
         running.wait_for("worker started")
         yield running
 
@@ -281,7 +310,7 @@ def _stand_in(hold: Holdfast, name: str) -> Any:
 
 @cache
 def _fork_server() -> ForkServer:
-    return ForkServer()
+    return ForkServer(*OF_A_COMMAND)
 
 
 def _command(words: tuple[str, ...]) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from holdfast import Holdfast, Status
 from holdfast.operations import LetterFilter, LetterState
 from tests.integration.cli_process import (
+    TIMEOUT,
     a_process,
     a_worker,
     an_application,
@@ -98,25 +99,20 @@ class Scene:
 
     async def failed(self, name: str, *numbers: int) -> list[str]:
         """Submit jobs and have a worker fail them; give their ids, the newest first."""
-        ids = [await self._submit(name, number) for number in numbers]
-        with a_worker(cwd=self.folder, settings=self.settings):
-            for job_id in ids:
-                assert (await wait(self.url, job_id)).status is Status.FAILED
-        return ids[::-1]
-
-    async def _submit(self, name: str, number: int) -> str:
         async with Holdfast(self.url) as hold:
-            if name == "charge":
 
-                @hold.job("charge")
-                async def charge(amount: int) -> None: ...
-
-                return (await charge.submit(number)).id
+            @hold.job("charge")
+            async def charge(amount: int) -> None: ...
 
             @hold.job("grade")
             async def grade(number: int) -> None: ...
 
-            return (await grade.submit(number)).id
+            submit_many = charge.submit_many if name == "charge" else grade.submit_many
+            ids = [job.id for job in await submit_many((number,) for number in numbers)]
+            with a_worker(cwd=self.folder, settings=self.settings):
+                for job_id in ids:
+                    assert (await hold.wait(job_id, timeout=TIMEOUT)).status is Status.FAILED
+        return ids[::-1]
 
     async def states(self) -> dict[str, LetterState]:
         async with Holdfast(self.url) as hold:

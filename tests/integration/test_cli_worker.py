@@ -153,7 +153,7 @@ async def stubborn() -> None:
 async def test_an_idle_worker_is_small(url: str, folder: Path) -> None:
     done = await submit(url, "sum", 1)
 
-    with a_worker(cwd=folder, settings={"DATABASE_URL": url}) as worker:
+    with a_worker(cwd=folder, settings={"DATABASE_URL": url}, anew=True) as worker:
         await wait(url, done)
         megabytes = worker.resident_mb
 

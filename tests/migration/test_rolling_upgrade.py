@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from compileall import compile_dir
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +24,7 @@ from holdfast import Holdfast, Status
 from holdfast.core.jobs import transitions
 from holdfast.core.providers.holder import Holder
 from tests.acceptance.harness.polling import until
+from tests.fork_server import OF_A_COMMAND, ForkServer
 from tests.migration.conftest import PostgresTarget, SqliteTarget, Target
 from tests.migration.earlier_code import ROOT, NoHistoryError, code_before
 
@@ -31,6 +33,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast import Job
+    from tests.fork_server import ForkedProcess
+
+FIRST = int(os.environ.get("HOLDFAST_SIM_FIRST", "1"))
+RUNS = [
+    *((schema, store) for schema in (1, 4) for store in ("sqlite", "postgres")),
+    (3, ("sqlite", "postgres")[FIRST % 2]),
+]
+"""The oldest schema and the last one on both stores; the one between them on the store that the number of this run decides."""
 
 TIMEOUT = 120.0
 FEW = 15
@@ -98,7 +108,7 @@ async def main():
             job = await order.options(key=f"{WHO}-{number}").submit(number)
             with (HERE / "acknowledged").open("ab", buffering=0) as file:
                 file.write(f"{WHO} {job.id}\\n".encode())
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
 
 
 asyncio.run(main())
@@ -113,12 +123,16 @@ class Version:
     source: Path
     url: str
     folder: Path
-    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    forks: ForkServer | None = None
+    """Has imported this version, and saves each process that."""
+    running: list[subprocess.Popen[bytes] | ForkedProcess] = field(default_factory=list)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+        """Run a module to its end."""
+        if self.forks is not None:
+            return self.forks.run(words, cwd=self.folder, env=self._environment, timeout=TIMEOUT)
         return subprocess.run(
-            [sys.executable, *words],
+            [sys.executable, "-m", *words],
             cwd=self.folder,
             env=self._environment,
             capture_output=True,
@@ -127,19 +141,25 @@ class Version:
             check=False,
         )
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start a process, whose output goes to a file of its own."""
+    def start(self, *words: str) -> subprocess.Popen[bytes] | ForkedProcess:
+        """Start a module, whose output goes to a file of its own."""
+        process: subprocess.Popen[bytes] | ForkedProcess
         with (self.folder / f"{self.who}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, *words], cwd=self.folder, env=self._environment, stdout=log, stderr=log
-            )
+            file = log.fileno()
+            if self.forks is not None:
+                process = self.forks.start(words, cwd=self.folder, env=self._environment, out=file, err=file)
+            else:
+                command = [sys.executable, "-m", *words]
+                process = subprocess.Popen(
+                    command, cwd=self.folder, env=self._environment, stdout=log, stderr=log
+                )
         self.running.append(process)
         return process
 
-    def work(self, *queues: str) -> subprocess.Popen[bytes]:
+    def work(self, *queues: str) -> subprocess.Popen[bytes] | ForkedProcess:
         """Start a worker."""
         named = [word for queue in queues for word in ("--queue", queue)]
-        return self.start("-m", "holdfast", "worker", "app:hold", "--slots", "4", *named)
+        return self.start("holdfast", "worker", "app:hold", "--slots", "4", *named)
 
     def output(self) -> str:
         return (self.folder / f"{self.who}.log").read_text(errors="replace")
@@ -195,14 +215,23 @@ class Earlier(NamedTuple):
     source: Path
 
 
-@pytest.fixture(scope="session", params=[1, 3, 4], ids="from schema {}".format)
+@pytest.fixture(scope="module")
+def forks() -> ForkServer:
+    """A server whose forks run the code of this version."""
+    return ForkServer(*OF_A_COMMAND)
+
+
+@pytest.fixture(scope="session")
 def earlier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Earlier:
     """The last version that uses this schema."""
     schema: int = request.param
     try:
-        return Earlier(schema, code_before(f"{schema + 1:04}", tmp_path_factory.mktemp("earlier")))
+        source = code_before(f"{schema + 1:04}", tmp_path_factory.mktemp("earlier"))
     except NoHistoryError as missing:
         pytest.skip(str(missing))
+    # Once here, so that not each of its processes has to.
+    assert compile_dir(source, quiet=1)
+    return Earlier(schema, source)
 
 
 @pytest.fixture
@@ -215,11 +244,13 @@ def files(tmp_path: Path) -> RunFiles:
 
 
 @pytest.fixture
-def versions(target: Target, files: RunFiles, earlier: Earlier) -> Iterator[tuple[Version, Version]]:
+def versions(
+    target: Target, files: RunFiles, earlier: Earlier, forks: ForkServer
+) -> Iterator[tuple[Version, Version]]:
     """The earlier version and this one, on one database."""
     url = f"sqlite:///{target.path}" if isinstance(target, SqliteTarget) else _dsn(target)
     old = Version("old", earlier.source, url, files.folder)
-    new = Version("new", ROOT / "src", url, files.folder)
+    new = Version("new", ROOT / "src", url, files.folder, forks)
     with ExitStack() as stack:
         stack.callback(old.end)
         stack.callback(new.end)
@@ -231,21 +262,27 @@ def _dsn(target: Target) -> str:
     return target.dsn
 
 
+@pytest.mark.parametrize(
+    ("earlier", "target"),
+    RUNS,
+    indirect=True,
+    ids=lambda value: value if isinstance(value, str) else f"from schema {value}",
+)
 async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_database(
     versions: tuple[Version, Version], earlier: Earlier, files: RunFiles
 ) -> None:
     old, new = versions
     assert schema_of(old) == {"found": 0, "expected": earlier.schema}
-    assert old.run("-m", "holdfast", "schema", "apply").returncode == 0
+    assert old.run("holdfast", "schema", "apply").returncode == 0
     old_workers = [old.work("default"), old.work("default", "old")]
-    submitters = [old.start("submitting.py")]
+    submitters = [old.start("submitting")]
     until(lambda: files.done_by("old") > FEW, within=TIMEOUT, what="work of the earlier version")
 
-    refused = new.run("-m", "holdfast", "worker", "app:hold")
+    refused = new.run("holdfast", "worker", "app:hold")
     assert refused.returncode == 2
     assert "run `holdfast schema apply`" in refused.stderr
 
-    applied = new.run("-m", "holdfast", "schema", "apply", "--json")
+    applied = new.run("holdfast", "schema", "apply", "--json")
     assert json.loads(applied.stdout)["before"] == earlier.schema, applied.stderr
     held = await a_held_order(new.url)
     before = files.done_by("old")
@@ -255,7 +292,7 @@ async def test_no_job_is_lost_or_done_twice_while_old_and_new_workers_share_a_da
     assert await left_by_old_workers(new.url) == "not this one"
     before = files.done_by("old")
     new_worker = new.work("default", "new")
-    submitters.append(new.start("submitting.py"))
+    submitters.append(new.start("submitting"))
     parent = await families(new.url)
     until(
         lambda: min(files.done_by("old") - before, files.done_by("new")) > FEW,
@@ -294,7 +331,7 @@ HELD = 40_000
 
 def schema_of(version: Version) -> dict[str, int]:
     """Read the database's schema version, and the one that this version of the code needs."""
-    status = json.loads(version.run("-m", "holdfast", "schema", "status", "--json").stdout)
+    status = json.loads(version.run("holdfast", "schema", "status", "--json").stdout)
     return {"found": status["found"], "expected": status.get("expected", status.get("wanted"))}
 
 

@@ -13,6 +13,9 @@ from tests.acceptance.harness.prerequisites import PrerequisiteMissingError, ins
 PACKAGE = "libfaketime"
 _SHARED = Path("/dev/shm")
 
+_TRUSTS = 1
+"""Whole seconds for which a process trusts the time that it has read."""
+
 
 def faketime_library() -> Path:
     """Find the library, in the variant for programs with threads; install it where permitted."""
@@ -29,8 +32,12 @@ def _installed() -> Path | None:
     return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
 
+FOLLOWED_WITHIN = _TRUSTS + 1.1
+"""Seconds after which a process reads the clock again, whenever in a second it did before."""
+
+
 class WrongClock:
-    """The clock of one machine. A process that runs under it follows each jump within a second."""
+    """The clock of one machine. A process that runs under it follows each jump within `FOLLOWED_WITHIN`."""
 
     def __init__(self, file: Path, *, seconds: int) -> None:
         self._library = faketime_library()
@@ -51,7 +58,7 @@ class WrongClock:
         return {
             "LD_PRELOAD": str(self._library),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_CACHE_DURATION": str(_TRUSTS),
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 from urllib.parse import urlsplit, urlunsplit
@@ -84,15 +84,31 @@ def pid_of(worker: str) -> int:
 
 
 @contextmanager
-def open_database(store: StoreName, folder: Path, *, disk: SmallDisk | None = None) -> Iterator[Database]:
-    """Open a database of its own: a file, on *disk* if there is one, or a private server with fsync on."""
-    if store == "sqlite":
-        where = folder if disk is None else disk.folder
-        yield _with_schema(Database(store, f"sqlite:///{where / 'jobs.db'}", disk=disk))
-        return
+def open_server() -> Iterator[PrivatePostgres]:
+    """Open a private server with fsync on, which loses all that it was not asked to flush when it is killed."""
     with PrivatePostgres(fsync=True) as server:
         asyncio.run(_set(server, _FLUSH_NOTHING_UNASKED | _RECOVER_QUICKLY))
-        yield _with_schema(Database(store, server.create_database(), server))
+        yield server
+
+
+@contextmanager
+def open_database(
+    store: StoreName, folder: Path, *, disk: SmallDisk | None = None, server: PrivatePostgres | None = None
+) -> Iterator[Database]:
+    """Open a database of its own: a file, on *disk* if there is one, or one on *server*, by default a server of its own."""
+    if store == "sqlite":
+        where = folder if disk is None else disk.folder
+        url = f"sqlite:///{where / 'jobs.db'}"
+        asyncio.run(apply_schema(url))
+        yield Database(store, url, disk=disk)
+        return
+    with nullcontext(server) if server else open_server() as opened:
+        url = opened.create_database(apply_schema)
+        try:
+            yield Database(store, url, opened)
+        finally:
+            opened.start()  # the next test finds it running, though this one may have stopped it
+            opened.drop_database(url)
 
 
 async def _set(server: PrivatePostgres, settings: dict[str, str]) -> None:
@@ -107,11 +123,10 @@ async def _set(server: PrivatePostgres, settings: dict[str, str]) -> None:
         await connection.close()
 
 
-def _with_schema(database: Database) -> Database:
-    async def apply() -> None:
-        hold = Holdfast(database.url)
+async def apply_schema(url: str) -> None:
+    """Give an empty database the schema."""
+    hold = Holdfast(url)
+    try:
         await hold.apply_schema()
+    finally:
         await hold.close()
-
-    asyncio.run(apply())
-    return database

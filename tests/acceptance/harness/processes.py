@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +19,7 @@ from holdfast_simulator.codec import to_json
 from tests.acceptance.harness import clocks
 from tests.acceptance.harness.polling import until
 from tests.acceptance.harness.worker import STORE_AWAY
+from tests.fork_server import OF_A_COMMAND, ForkServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast_simulator import Entry, Fault
     from tests.acceptance.harness.clocks import WrongClock
     from tests.acceptance.harness.proxy import Route
+    from tests.fork_server import ForkedProcess
 
 ROOT = Path(__file__).parents[3]
 HARNESS = "tests.acceptance.harness"
@@ -32,9 +35,9 @@ HARNESS = "tests.acceptance.harness"
 
 @dataclass
 class Process:
-    """A child process, whose standard output and error go to one file."""
+    """A process of its own, whose standard output and error go to one file."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     log: Path
     paused: bool = False
     expected_to_die: bool = False
@@ -44,12 +47,17 @@ class Process:
         cls, module: str, *options: str, log: Path, environment: Mapping[str, str] | None = None
     ) -> Self:
         """Start `python -m module`; it ends with this process at the latest."""
-        command = [sys.executable, "-X", "faulthandler", "-m", f"{HARNESS}.run_with_parent", module, *options]
+        words = ["tests.run_with_parent", module, *options]
+        env = os.environ | dict(environment or {})
         with log.open("ab") as output:
+            if "LD_PRELOAD" not in env:
+                file = output.fileno()
+                return cls(_fork_server().start(words, cwd=ROOT, env=env, out=file, err=file), log)
+            # Only a new interpreter loads other libraries.
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", *words],
                 cwd=ROOT,
-                env=os.environ | dict(environment or {}),
+                env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -96,6 +104,11 @@ class Process:
         """End it now, if it has not ended."""
         if self.alive:
             self.kill()
+
+
+@cache
+def _fork_server() -> ForkServer:
+    return ForkServer(*OF_A_COMMAND, f"{HARNESS}.app", "holdfast_simulator")
 
 
 def _is_event(line: str, event: str) -> bool:
@@ -166,7 +179,7 @@ class WorkerPool:
 
     def wait_until_at_work(self) -> None:
         """Return when all members have begun to claim."""
-        until(lambda: len(self.at_work()) == len(self.hosts), within=30, what="the workers to start")
+        until(lambda: len(self.at_work()) == len(self.hosts), within=120, what="the workers to start")
 
     def stop(self) -> list[int | None]:
         """Ask all members to stop, wait for them, and return their exit codes."""
