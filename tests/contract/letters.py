@@ -137,7 +137,7 @@ async def move_plans(hold: Holdfast) -> None:
 
 
 async def replayed(hold: Holdfast, clock: DatabaseClock, token: str, *, actor: str = "ann") -> Progress:
-    """Replay a plan, with a worker that runs beside it, until it is done or stopped."""
+    """Replay a plan, with a worker that runs beside it, until it is done or stopped and the replays in flight have ended."""
     await hold.dead_letters.replay(token, actor=actor)
     return await until_over(hold, clock, token)
 
@@ -147,7 +147,8 @@ async def until_over(hold: Holdfast, clock: DatabaseClock, token: str) -> Progre
         while True:
             await move_plans(hold)
             progress = await hold.dead_letters.progress(token)
-            if progress.plan.phase in (Phase.DONE, Phase.STOPPED):
+            ended = progress.plan.phase in (Phase.DONE, Phase.STOPPED)
+            if ended and LetterState.REPLAYING not in progress.counts.states:
                 return progress
             await clock.advance(SECOND)
             await asyncio.sleep(0.01)
