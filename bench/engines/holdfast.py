@@ -77,6 +77,9 @@ class Bench:
     async def connect(self) -> None:
         # Checks the schema, and so opens the connections.
         await self._hold.apply_schema()
+        # Loads the code of the worker, which a process that only submits does not need.
+        async with self._hold.worker():
+            pass
         if self._case.store == "postgres":
             self._monitor = await asyncpg.connect(self._case.url)
 
