@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 import asyncpg
+import structlog  # noqa: F401 - loaded with the first log line otherwise, while the clock runs
 
+import holdfast.engine.worker.worker  # noqa: F401 - loaded with the first worker otherwise
 from holdfast import Holdfast
 
 if TYPE_CHECKING:
@@ -77,9 +79,6 @@ class Bench:
     async def connect(self) -> None:
         # Checks the schema, and so opens the connections.
         await self._hold.apply_schema()
-        # Loads the code of the worker, which a process that only submits does not need.
-        async with self._hold.worker():
-            pass
         if self._case.store == "postgres":
             self._monitor = await asyncpg.connect(self._case.url)
 
