@@ -17,7 +17,7 @@ FIRST_WORLD := $(or $(FIRST_WORLD),$(if $(CI),$(shell expr $(CODE_NUMBER) % 1000
 UNIT := tests/unit src/holdfast/core
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit check conformance sim crashpoints sim-selfcheck chaos outage rates replay model coverage mutants bench docs format clean
+.PHONY: help demo test quiet-checks server-tests unit check lint types conformance sim crashpoints sim-selfcheck chaos outage rates replay relay-chaos fleet-chaos model coverage mutants bench docs format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -25,23 +25,34 @@ help: ## List the targets
 demo: .venv/.ready ## Watch a thousand jobs survive a bad minute; exits 0 when every promise held
 	@$(PY) -m demo
 
-# The unit tests run once, with coverage, and the checks beside them; the rest of the tests after them.
-BESIDE := --no-print-directory --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync)
+# Types and unit tests (once, with coverage) use the time in which the other tests wait: those come first, since some of
+# them measure time. What takes seconds is checked before all that.
 test: .venv/.ready ## Run everything: checks, all tests with real servers, then the table of guarantees
-	@$(MAKE) $(BESIDE) check coverage
-	@echo "All tests, with simulated worlds from number $(FIRST_WORLD) on (FIRST_WORLD=$(FIRST_WORLD) repeats them) ..."
-	@rm -f build/clauses.json; failed=0; \
-		HOLDFAST_SIM_FIRST=$(FIRST_WORLD) $(PY) -m pytest $(SIDE_BY_SIDE) $(UNIT:%=--ignore=%) || failed=1; \
+	@$(MAKE) --no-print-directory lint
+	@rm -f build/clauses.json build/unit-clauses.json; failed=0; \
+		$(MAKE) --no-print-directory --jobs 2 --keep-going quiet-checks server-tests || failed=1; \
 		$(PY) -m tools.conformance --run build/clauses.json build/unit-clauses.json || failed=1; exit $$failed
+
+quiet-checks: .venv/.ready ## Check types and coverage at low priority, and print the outcome at the end
+	@mkdir -p build; nice $(MAKE) --no-print-directory types coverage > build/quiet-checks.log 2>&1; \
+		code=$$?; echo; cat build/quiet-checks.log; exit $$code
+
+server-tests: .venv/.ready ## Run all tests but the unit tests, with real servers
+	@echo "All tests, with simulated worlds from number $(FIRST_WORLD) on (FIRST_WORLD=$(FIRST_WORLD) repeats them) ..."
+	@HOLDFAST_SIM_FIRST=$(FIRST_WORLD) $(PY) -m pytest $(SIDE_BY_SIDE) $(UNIT:%=--ignore=%)
 
 unit: .venv/.ready ## Run the tests that need no server; takes seconds
 	@$(PY) -m pytest tests/unit
 
-check: .venv/.ready ## Check format, lint, types and the direction of imports
+check: lint types ## Check format, lint, types and the direction of imports
+
+lint: .venv/.ready ## Check format, lint and the direction of imports; takes seconds
 	@echo "Format ..." && $(PY) -m ruff format --check --quiet . || { echo "Run 'make format'."; exit 1; }
 	@echo "Lint ..." && $(PY) -m ruff check --quiet .
-	@echo "Types ..." && $(PY) -m mypy --no-error-summary
 	@echo "Imports ..." && { out=$$(.venv/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }; }
+
+types: .venv/.ready ## Check types
+	@echo "Types ..." && $(PY) -m mypy --no-error-summary
 
 conformance: .venv/.ready ## Run the tests that show a guarantee, and print which guarantees hold
 	@rm -f build/clauses.json; failed=0; $(PY) -m pytest -q -m clause $(SIDE_BY_SIDE) || failed=1; $(PY) -m tools.conformance || failed=1; exit $$failed
@@ -54,6 +65,7 @@ crashpoints: .venv/.ready ## Crash, pause, fail and cancel at every call to the 
 
 sim-selfcheck: .venv/.ready ## Plant protocol bugs one by one, and show that each is found
 	@$(PY) -m tests.planted
+	@HOLDFAST_SAME_LIFE=10 $(PY) -m pytest -q tests/planted -k same_each_time
 
 chaos: .venv/.ready ## Kill, pause and cut off real processes for MINUTES=5, on STORE=postgres or sqlite
 	@$(PY) -m tests.acceptance.harness.chaos --minutes $(or $(MINUTES),5) --store $(or $(STORE),postgres)
@@ -66,6 +78,12 @@ rates: .venv/.ready ## Call 50 times a second from four processes and kill one, 
 
 replay: .venv/.ready ## Replay LETTERS=10000 dead letters in bulk while workers are killed, on STORE=postgres or sqlite
 	@$(PY) -m tests.acceptance.harness.replays --store $(or $(STORE),postgres) --letters $(or $(LETTERS),10000)
+
+relay-chaos: .venv/.ready ## Relay and consume MESSAGES=20000 messages while relays and workers are killed and RabbitMQ restarts
+	@$(PY) -m tests.acceptance.harness.relay_chaos --messages $(or $(MESSAGES),20000)
+
+fleet-chaos: .venv/.ready ## Run JOBS=5000 jobs on arq and Celery workers that are killed, on STORE=postgres or sqlite
+	@$(PY) -m tests.acceptance.harness.fleet_chaos --store $(or $(STORE),postgres) --jobs $(or $(JOBS),5000)
 
 model: .venv/.ready ## Check the model of leases and effects in every reachable state
 	@$(PY) -m model

@@ -27,12 +27,17 @@ class RabbitMQ:
     def __init__(self, folder: Path, identity: Mapping[str, object]) -> None:
         self._folder = folder
         self._identity = identity
-        self._port, self._between_nodes, self._names = _free_ports(3)
+        self._port, self._between_nodes, self._names = free_ports(3)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def address(self, queue: str) -> str:
         """Give the address of a queue."""
         return f"amqp://guest:guest@127.0.0.1:{self._port}/#{queue}"
+
+    @property
+    def pid(self) -> int:
+        """The process of the node."""
+        return self._processes[-1].pid
 
     def start(self) -> None:
         (self._folder / "plugins").write_text("[].")
@@ -94,7 +99,7 @@ def version() -> str:
     return folder.name.partition("-")[2]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [taken.getsockname()[1] for taken in sockets]
     for taken in sockets:

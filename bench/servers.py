@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from bench import rabbitmq
+from bench import rabbitmq, redis_server
 from tools.debian import NotInstalledError, install
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Databases:
         self._count = 0
         self._server: subprocess.Popen[bytes] | None = None
         self._rabbitmq: rabbitmq.RabbitMQ | None = None
+        self._redis: redis_server.Redis | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
         self._account = _unprivileged() if os.getuid() == 0 else None
 
@@ -57,8 +58,12 @@ class Databases:
             self._start_postgres()
         if "rabbitmq" in self._stores:
             self._start_rabbitmq()
+        if "redis" in self._stores:
+            self._start_redis()
 
     def __exit__(self, *_: object) -> None:
+        if self._redis is not None:
+            self._redis.stop()
         if self._rabbitmq is not None:
             self._rabbitmq.stop()
         if self._server is not None:
@@ -78,6 +83,9 @@ class Databases:
         if self._rabbitmq is not None and store == "rabbitmq":
             yield self._rabbitmq.address(name)  # it goes away with the server
             return
+        if self._redis is not None and store == "redis":
+            yield self._redis.emptied()
+            return
         if store == "sqlite":
             yield f"sqlite:///{self._folder}/{name}.db"
             for file in self._folder.glob(f"{name}.db*"):
@@ -96,6 +104,12 @@ class Databases:
         """The process of PostgreSQL that started all others of it."""
         return None if self._server is None else self._server.pid
 
+    @property
+    def server_pids(self) -> list[int]:
+        """The processes that started all others of PostgreSQL and of the brokers."""
+        brokers = [each.pid for each in (self._rabbitmq, self._redis) if each is not None]
+        return brokers + ([] if self._server is None else [self._server.pid])
+
     def version(self) -> str:
         return self._sql("SHOW server_version").strip()
 
@@ -104,6 +118,12 @@ class Databases:
             install("rabbitmq-server")
         self._rabbitmq = rabbitmq.RabbitMQ(self._folder, self._identity())
         self._rabbitmq.start()
+
+    def _start_redis(self) -> None:
+        if not redis_server.is_installed():
+            install("redis-server")
+        self._redis = redis_server.Redis(self._folder, self._identity())
+        self._redis.start()
 
     def _start_postgres(self) -> None:
         data = self._folder / "data"

@@ -10,6 +10,7 @@ ends, the server does too, and with it all forks.
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -208,6 +209,9 @@ def _report(connection: socket.socket, pid: int) -> None:
 if __name__ == "__main__":
     for module in sys.argv[2:]:
         import_module(module)
+    # A fork whose collector visits what was imported here copies that memory, page by page, which takes most of its time.
+    gc.collect()
+    gc.freeze()
     words = serve(sys.argv[1])
     sys.argv = words
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)

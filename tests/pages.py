@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PROJECTS = [DOCS / f"guides/{name}.md" for name in ("django", "fastapi", "flask", "starting-a-project")]
 """Guides that build a project: tests run their files and commands as a whole, in a folder of its own."""
+FLEETS = [DOCS / "guides/keep-your-celery-workers.md"]
+"""Guides that build a project on workers of another library: the tests of these workers run them."""
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 AS_A_PROJECT = "not run: as a project of its own"

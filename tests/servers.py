@@ -120,11 +120,11 @@ class PrivatePostgres(PostgresServer):
     def __init__(self, binaries: Path | None = None, *, fsync: bool = True) -> None:
         self._binaries = binaries or postgres_binaries()
         self._fsync = fsync
-        self._account = _plain_account()
-        self._port = _free_port()
+        self._account = plain_account()
+        self._port = free_port()
         self._password = uuid.uuid4().hex
         self._process: subprocess.Popen[str] | None = None
-        self._log: _Log | None = None
+        self._log: ServerLog | None = None
         self._folder = self._make_folder()
         self._watcher = self._watch()
         super().__init__(f"postgresql://postgres:{self._password}@127.0.0.1:{self._port}/postgres")
@@ -164,7 +164,7 @@ class PrivatePostgres(PostgresServer):
             self._make_cluster()
         self._process = self._spawn()
         assert self._process.stderr is not None
-        self._log = _Log(self._process.stderr)
+        self._log = ServerLog(self._process.stderr)
         if not self._log.wait_until_ready(START_TIMEOUT):
             self.kill()
             raise ServerFailedError(f"PostgreSQL did not start:\n{self._log.tail()}")
@@ -204,7 +204,7 @@ class PrivatePostgres(PostgresServer):
 
     def _make_folder(self) -> Path:
         # A unix socket's path has room for about 100 characters, and a plain user must reach it.
-        parent = Path("/tmp") if self._fsync else _fastest_parent()
+        parent = Path("/tmp") if self._fsync else fastest_parent()
         folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=parent))
         if self._account is not None:
             os.chown(folder, self._account.pw_uid, self._account.pw_gid)
@@ -265,9 +265,9 @@ class PrivatePostgres(PostgresServer):
             **self._as_plain_user(cwd="/"),
         )
 
-    def _as_plain_user(self, cwd: str | None = None) -> _Launch:
+    def _as_plain_user(self, cwd: str | None = None) -> Launch:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        launch = _Launch(cwd=cwd or str(self._folder), env=environment | {"LC_ALL": "C"})
+        launch = Launch(cwd=cwd or str(self._folder), env=environment | {"LC_ALL": "C"})
         if self._account is not None:
             launch["user"] = self._account.pw_uid
             launch["group"] = self._account.pw_gid
@@ -287,7 +287,7 @@ class PrivatePostgres(PostgresServer):
             raise ServerFailedError(f"PostgreSQL's backends did not end:\n{self._log.tail()}")
 
 
-class _Launch(TypedDict, total=False):
+class Launch(TypedDict, total=False):
     """How a program is started: in which folder, with which environment, as which user."""
 
     cwd: str
@@ -297,15 +297,16 @@ class _Launch(TypedDict, total=False):
     extra_groups: Iterable[int]
 
 
-class _Log:
+class ServerLog:
     """Reads a server's log as it is written: says when the server is ready, and keeps the last lines."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], ready: str = READY) -> None:
         self._stream = stream
+        self._ready_line = ready
         self._lines: deque[str] = deque(maxlen=40)
         self._settled = threading.Event()
         self._ready = False
-        self._reader = threading.Thread(target=self._read, name="postgres-log", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="server-log", daemon=True)
         self._reader.start()
 
     def wait_until_ready(self, timeout: float) -> bool:
@@ -325,7 +326,7 @@ class _Log:
         with self._stream:
             for line in self._stream:
                 self._lines.append(line)
-                if READY in line:
+                if self._ready_line in line:
                     self._ready = True
                     self._settled.set()
         self._settled.set()
@@ -393,22 +394,23 @@ def _install_postgres() -> None:
         raise ServerMissingError(f"{error} {HOW_TO_GET_POSTGRES}") from error
 
 
-def _plain_account() -> pwd.struct_passwd | None:
-    """Return the user to run PostgreSQL as, which refuses root; None means the current user."""
+def plain_account() -> pwd.struct_passwd | None:
+    """Return the user to run servers as: PostgreSQL refuses root; None means the current user."""
     if os.geteuid() != 0:
         return None
     known = {account.pw_name: account for account in pwd.getpwall()}
     return known.get("postgres") or known["nobody"]
 
 
-def _fastest_parent() -> Path:
+def fastest_parent() -> Path:
     """Return where data that may be lost is kept: in memory where that has room for it."""
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED:
         return MEMORY
     return Path("/tmp")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

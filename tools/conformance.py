@@ -20,7 +20,7 @@ Status = Literal["shown", "partial", "open", "failing"]
 
 STORES = ("sqlite", "postgres")
 
-ON_EVERY_STORE = ("JOB", "STG", "IDM", "BRK", "DLQ", "OPS", "FAIL-3", "FAIL-4", "RET-7")
+ON_EVERY_STORE = ("JOB", "STG", "IDM", "OUT", "BRK", "DLQ", "OPS", "FAIL-3", "FAIL-4", "RET-7")
 """The groups, and single promises, that hold on each store, and must be shown on each."""
 
 ROW = re.compile(r"^\|\s*(?P<id>[A-Z]+-\d+)\s*\|(?P<promise>.*)\|\s*(?P<state>[^|]*?)\s*\|\s*$")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tests.servers import PrivatePostgres
 
+collect_ignore = ["harness/essays_app.py"]  # a Celery app, for the processes of a fleet only
+
 
 @pytest.fixture(params=STORES)
 def store_name(request: pytest.FixtureRequest) -> StoreName:

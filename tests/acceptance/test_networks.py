@@ -123,7 +123,7 @@ async def test_a_listener_whose_connection_fell_silent_listens_again(
     hints: asyncio.Queue[Hint] = asyncio.Queue()
     connections = Connections(database.through(route), size=1, timeout=10, answer=SHORT)
     listener = Listener(connections, heartbeat=SHORT)
-    listener.add(hints.put_nowait, tuple(HintKind))
+    listener.add(hints.put_nowait, (HintKind.READY,))
     async with asyncio.timeout(FOREVER):
         await hints.get()  # a listener reports that it listens
         assert route.half_open() == 1

@@ -19,12 +19,13 @@ import django.db
 import psycopg
 import psycopg2
 from django.db import transaction
+from pydantic import BaseModel
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from holdfast import JobFunction, JobHandle
+from holdfast import Holdfast, JobFunction, JobHandle
 
 INSERT = "INSERT INTO orders VALUES ({})"
 SAVEPOINT, RELEASE, ROLLBACK_TO = "SAVEPOINT here", "RELEASE SAVEPOINT here", "ROLLBACK TO SAVEPOINT here"
@@ -73,6 +74,9 @@ class Caller(ABC):
 
     async def submit_many(self, job: JobFunction[..., Any], calls: list[Any]) -> list[JobHandle[Any]]:
         return await job.options(within=self.within).submit_many(calls)
+
+    async def publish(self, hold: Holdfast, message: BaseModel) -> str:
+        return await hold.publish(message, within=self.within)
 
 
 class Plain(ABC):
@@ -161,6 +165,10 @@ class InThread(Caller):
         made: list[JobHandle[Any]] = await self._do(
             job.options(within=self.plain.within).submit_many_sync, calls
         )
+        return made
+
+    async def publish(self, hold: Holdfast, message: BaseModel) -> str:
+        made: str = await self._do(lambda: hold.publish_sync(message, within=self.plain.within))
         return made
 
 

@@ -190,9 +190,10 @@ BEGIN
         EXECUTE 'DROP TABLE ' || found;
     END LOOP;
     FOR found IN SELECT oid FROM pg_class WHERE relkind = 'r' AND relnamespace = 'holdfast'::regnamespace
-                    AND relname <> 'meta' LOOP
+                    AND relname NOT IN ('meta', 'outbox_partitions') LOOP
         EXECUTE 'DELETE FROM ' || found;
     END LOOP;
+    UPDATE holdfast.outbox_partitions SET leased_by = NULL, lease_expires_at = NULL WHERE leased_by IS NOT NULL;
 END $$;
 """
 

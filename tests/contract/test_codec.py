@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from pydantic import BaseModel
 
 from holdfast import Backoff, Holdfast, JobFailed, Status
 from holdfast.core.dead_letters.letter import Cause, triage
@@ -21,6 +22,7 @@ from holdfast.core.strict_json import fingerprint
 from holdfast.errors import PayloadEncrypted
 from holdfast.ports import Store
 from holdfast.stores.encoded_store import EncodedStore
+from holdfast.types import JobCall
 from tests.builders import a_job
 from tests.contract.conftest import Database, DatabaseClock, Logger, SqliteFile
 from tests.contract.steps import TIMEOUT, eventually
@@ -296,3 +298,38 @@ async def test_letters_leave_and_come_back_as_they_are_stored(store: Store) -> N
 
     assert SECRET not in json.dumps(records)
     assert await plain.get(job_id) == before
+
+
+class Request(BaseModel):
+    """A message of another system."""
+
+    id: str
+    text: str
+
+
+async def test_what_is_stored_of_a_message_is_encoded(database: Database, store: Store) -> None:
+    hold = locked(database, "one")
+    hold.broker("local", lambda _: None)
+    hold.message("request", identity="id")(Request)
+
+    @hold.job("keep")
+    async def keep(text: str) -> str:
+        return text
+
+    @hold.consumer(Request, queue="requests")
+    def take(request: Request) -> JobCall[str]:
+        return keep.call(request.text)
+
+    async with hold:
+        made = await hold.feed(Request, {"id": "r-1", "text": SECRET})
+        again = await hold.feed(Request, {"id": "r-1", "text": SECRET})
+        refused = await hold.feed(Request, {"id": "r-2", "text": [SECRET]})
+        stored = await everything(database)
+        letter = await hold.read(refused.job_id or "")
+        async with hold.worker(poll=0.05):
+            job = await hold.wait(made.job_id or "", timeout=TIMEOUT)
+
+    assert SECRET not in stored
+    assert SECRET in letter.args
+    assert again.job_id == made.job_id
+    assert hold.load_result(job) == SECRET

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from holdfast import Backoff, Breaker, Holdfast, JobFailed, Retention, Status, current
 from holdfast.core.jobs.job import EventKind
@@ -34,6 +35,7 @@ from holdfast.ports import Store
 from holdfast.telemetry.logs import StructuredLogger
 from holdfast.telemetry.metric_catalog import COUNTERS, HISTOGRAMS, OUTCOMES, PROVIDER
 from holdfast.telemetry.metric_registry import Key, MetricRegistry
+from holdfast.types import Announcement
 from holdfast.wiring.system import SystemClock, SystemRandom
 from tests.builders import a_failure, a_job
 from tests.contract import letters
@@ -87,6 +89,8 @@ OF_LETTERS = {
     "letters_restored",
     "tickets",
 }
+OF_MESSAGES = {name for name in METRICS if name.startswith(("message", "announcement"))}
+OF_FLEETS = {name for name in METRICS if name.startswith("dispatch")}
 SERIES: set[Key] = {
     (name, labels) for name, metric in METRICS.items() for labels in metric.series(["llm", "main", "spare"])
 }
@@ -265,8 +269,37 @@ async def test_everything_that_is_listed_is_counted(
 
     assert metrics.value("jobs_timed_out") == len(due)
     assert metrics.value("jobs_reclaimed") == len([lost, lost_too])
-    assert {name for name, _ in metrics.all()} == {*METRICS} - OF_PROVIDERS - OF_LETTERS | {"jobs_held"}
+    others = OF_PROVIDERS | OF_LETTERS | OF_MESSAGES | OF_FLEETS
+    assert {name for name, _ in metrics.all()} == {*METRICS} - others | {"jobs_held"}
     assert {outcome for outcome in OUTCOMES if metrics.lengths(outcome)} == set(OUTCOMES)
+
+
+class Counted(BaseModel):
+    """A message about a job."""
+
+    number: int
+
+
+@pytest.mark.clause("OBS-2")
+async def test_announcements_are_counted(database: Database, logger: Logger, metrics: Counting) -> None:
+    def render(announcement: Announcement) -> Counted:
+        if announcement.args["number"]:
+            raise RuntimeError("it cannot be rendered")
+        return Counted(number=0)
+
+    async with letters.opened(database, logger, metrics=metrics) as hold:
+        hold.broker("local", lambda _: None)
+        hold.message("counted")(Counted)
+
+        @hold.job("count", announce={"completed": render})
+        async def count(number: int) -> None: ...
+
+        await count.submit_many([(0,), (1,)])
+        async with asyncio.timeout(TIMEOUT), hold.worker(poll=0.05):
+            while not (metrics.value("announcements_rendered") and metrics.value("announcements_failed")):
+                await asyncio.sleep(0.01)
+
+    assert metrics.value("announcements_rendered") == 1
 
 
 @pytest.mark.clause("OBS-2")

@@ -7,6 +7,7 @@ import pytest
 from holdfast import JobFilter, Permanent, Retention, Status
 from tests.contract.conftest import Database, DatabaseClock, Logger
 from tests.contract.letters import ALL, failed, opened, run_archiver
+from tests.contract.messages import GradingRequest, declare_request
 from tests.contract.steps import TIMEOUT, eventually
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -142,3 +143,23 @@ async def test_the_keys_of_what_a_job_has_submitted_go_when_it_has_ended(
             "it was deleted without a request"
         )
     assert [line["count"] for line in logger.lines("records purged") if line["what"] == "keys"] == [1]
+
+
+@pytest.mark.clause("OUT-3")
+async def test_skipped_messages_are_deleted_a_week_later(
+    database: Database, logger: Logger, clock: DatabaseClock
+) -> None:
+    async with opened(database, logger) as hold:
+        declare_request(hold)
+        await hold.publish(GradingRequest(requestId="r1"))
+        [message] = await hold.outbox.list()
+        await hold.outbox.skip([message.id], actor="kim")
+        await run_archiver(hold, clock)
+        assert len(await hold.outbox.list()) == 1
+
+        await clock.advance(7 * DAY)
+        await run_archiver(hold, clock)
+
+        assert await hold.outbox.list() == []
+    [line] = [line for line in logger.lines("records purged") if line["what"] == "messages"]
+    assert line["count"] == 1

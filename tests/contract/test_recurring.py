@@ -70,6 +70,43 @@ async def test_a_recurring_job_runs_without_a_submission(hold: Holdfast) -> None
         await ran.wait()
 
 
+async def test_a_recurring_job_gets_the_arguments_of_its_schedule(hold: Holdfast) -> None:
+    got: list[tuple[str, int]] = []
+    both = asyncio.Event()
+
+    async def collect(table: str, days: int = 1) -> None:
+        got.append((table, days))
+        if len(set(got)) == 2:
+            both.set()
+
+    job = hold.job("collect")(collect)
+    hold.every("1s", args=("orders",), name="orders")(job)
+    hold.cron("* * * * * *", kwargs={"table": "mails", "days": 7}, name="mails")(job)
+
+    async with hold.worker(poll=0.05), asyncio.timeout(TIMEOUT):
+        await both.wait()
+
+    assert set(got) == {("orders", 1), ("mails", 7)}
+
+
+async def test_arguments_that_the_function_does_not_accept_are_refused_with_the_schedule(
+    hold: Holdfast,
+) -> None:
+    @hold.job("collect")
+    async def collect(table: str, days: int = 1) -> None: ...
+
+    for schedule, why in [
+        (hold.every("1h", args=("orders", "soon")), "argument days"),
+        (hold.every("1h", args=("orders", 1, 2)), "too many positional arguments"),
+        (hold.cron("0 9 * * *", kwargs={"day": 1}), "missing a required argument: 'table'"),
+    ]:
+        with pytest.raises(ConfigError, match=why):
+            schedule(collect)
+    with pytest.raises(ConfigError, match="must be a tuple"):
+        hold.every("1h", args="orders")
+    assert hold._registry.recurring == []
+
+
 async def test_a_schedule_that_cannot_be_kept_is_refused(hold: Holdfast) -> None:
     @hold.job("greet")
     async def greet(name: str) -> None: ...
@@ -86,7 +123,7 @@ async def test_a_schedule_that_cannot_be_kept_is_refused(hold: Holdfast) -> None
     with pytest.raises(ConfigError, match="no time zone"):
         hold.cron("0 9 * * *", tz="Middle/Earth")
     with pytest.raises(ConfigError, match="missed="):
-        hold.every("1h", missed="never")  # type: ignore[arg-type]
+        hold.every("1h", missed="never")  # type: ignore[call-overload]
     with pytest.raises(Exception, match="name"):
         hold.every("1h")(greet)  # type: ignore[arg-type]
     hold.every("1h")(beat)

@@ -100,8 +100,8 @@ async def test_a_failed_job_leaves_its_letter_in_its_own_schema(holds: tuple[Hol
 async def test_hints_reach_their_own_application_only(postgres_dsn: str, other_schema: str) -> None:
     first, second = PostgresStore(postgres_dsn), PostgresStore(postgres_dsn, schema=other_schema)
     received: dict[str, asyncio.Queue[Hint]] = {"first": asyncio.Queue(), "second": asyncio.Queue()}
-    first.listen(received["first"].put_nowait)
-    second.listen(received["second"].put_nowait)
+    first.listen(received["first"].put_nowait, (HintKind.READY,))
+    second.listen(received["second"].put_nowait, (HintKind.READY,))
     async with asyncio.timeout(TIMEOUT):
         for queue in received.values():
             assert (await queue.get()).subject == ""  # it listens from now on

@@ -2,7 +2,8 @@
 
     python -m tests.crashpoints                        the whole walk; one line of JSON last
     python -m tests.crashpoints --turn 1               an eighth of it: one fault at each call, the kinds in rotation
-    python -m tests.crashpoints --turn 1 --third 0     of that, every third call
+    python -m tests.crashpoints --turn 1 --every 9 --offset 4
+                                                       of that, every ninth call of each scenario, from the fifth on
     python -m tests.crashpoints --scenario stages      one scenario; --call, --fault and --moment narrow it further
     python -m tests.crashpoints --scenario stages --call 17 --fault crash --moment before --trace
 
@@ -65,8 +66,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fault", choices=FAULTS)
     parser.add_argument("--moment", choices=list(Moment))
     parser.add_argument("--turn", type=int, choices=range(1, 1 + TURNS))
+    parser.add_argument("--every", type=int, default=1, help="of the faults of each scenario, one in so many")
     parser.add_argument(
-        "--third", type=int, choices=range(3), help="of the calls of each scenario, one in three"
+        "--offset", type=int, default=0, help="how many faults come before the first of these"
     )
     parser.add_argument("--trace", action="store_true", help="show all that happened")
     return parser.parse_args()
@@ -82,8 +84,7 @@ def _batches(calm: Outcome, options: argparse.Namespace) -> Iterator[Batch]:
         and options.fault in (None, planned.fault)
         and options.moment in (None, planned.spot.moment)
     ]
-    if options.third is not None:
-        selected = selected[options.third :: 3]
+    selected = selected[options.offset :: options.every]
     for start in range(0, len(selected), TOGETHER):
         yield Batch(calm.scenario, selected[start : start + TOGETHER], options.trace)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
+from tests.simulation.jobs import SIDE
+from tests.simulation.message_jobs import QUEUE
 from tests.simulation.processes import Fault, InjectedFault, Moment, Process
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
@@ -20,8 +22,22 @@ FAULTS = (Fault.CRASH, Fault.PAUSE, Fault.ERROR, Fault.CANCEL)
 WATCHER = "holdfast sqlite watcher"
 """The task that looks at the file ten times a second, whatever happens."""
 
-LETTER_SERVICES = (" replayer", " automatic replayer", " notifier", " ticket hook", " archiver")
-"""Suffixes of the names of the tasks that look after dead letters."""
+
+class Subject(StrEnum):
+    """What a story is about: only the victim's calls for it are numbered, the others have their own stories."""
+
+    JOBS = "jobs"
+    LETTERS = "letters"
+    MESSAGES = "messages"
+    FLEETS = "fleets"
+
+
+SERVICES = {
+    Subject.LETTERS: (" replayer", " automatic replayer", " notifier", " ticket hook", " archiver"),
+    Subject.MESSAGES: (" relay", " announcer", f" consumer {QUEUE}"),
+    Subject.FLEETS: (f" dispatcher of {SIDE}",),
+}
+"""Suffixes of the names of the tasks that look after dead letters, exchange messages, and dispatch jobs."""
 
 
 class Spot(NamedTuple):
@@ -46,49 +62,39 @@ class Victim(Process):
     """A process whose calls are numbered.
 
     Of the watcher's looks that follow each other, with no other call between, only the first has a
-    number: the others find the process just as it was. Calls of its dead letter services have numbers only in a story
-    about them, where no other call has one: the others have their own stories.
+    number: the others find the process just as it was. Calls of the services for dead letters and messages have numbers
+    only in a story about them, where no other call has one: the others have their own stories.
     """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._numbers = count(1)
         self._just_looked = False
-        self._files: list[sqlite3.Connection] = []
-        self.about_letter_services = False
-        """Whether its dead letter services are what the story is about."""
-        self._letter_tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self.subject = Subject.JOBS
+        self._subjects: WeakKeyDictionary[asyncio.Task[Any], Subject] = WeakKeyDictionary()
 
     async def call(self, point: str, operation: Callable[[], Awaitable[T]], *, error: type[Exception]) -> T:
         """Make a call, under its number."""
         return await super().call(self._numbered(point), operation, error=error)
 
     def owns(self, task: asyncio.Task[Any]) -> None:
-        """Remember a task; one that a dead letter service starts belongs to that service."""
+        """Remember a task; one that a service starts belongs to that service."""
         super().owns(task)
-        if self._serves_letters(asyncio.current_task()):
-            self._letter_tasks.add(task)
-
-    def owns_file(self, file: sqlite3.Connection) -> None:
-        """Remember a connection that the victim itself has opened."""
-        self._files.append(file)
-
-    def crash(self) -> None:
-        """Die; the machine closes what was open."""
-        super().crash()
-        for file in self._files:
-            file.close()
+        self._subjects[task] = self._subject_of(asyncio.current_task())
 
     def _numbered(self, point: str) -> str:
         task = asyncio.current_task()
-        if self._serves_letters(task) != self.about_letter_services:
+        if self._subject_of(task) is not self.subject:
             return point
         looks = task is not None and task.get_name() == WATCHER
         again, self._just_looked = looks and self._just_looked, looks
         return point if again else f"#{next(self._numbers)} {point}"
 
-    def _serves_letters(self, task: asyncio.Task[Any] | None) -> bool:
-        return task is not None and (task in self._letter_tasks or task.get_name().endswith(LETTER_SERVICES))
+    def _subject_of(self, task: asyncio.Task[Any] | None) -> Subject:
+        if task is None:
+            return Subject.JOBS
+        named = (subject for subject, names in SERVICES.items() if task.get_name().endswith(names))
+        return next(named, self._subjects.get(task, Subject.JOBS))
 
 
 class OneFault:
@@ -100,7 +106,8 @@ class OneFault:
         self.injected = False
         self.lost_answer: str | None = None
         """The point at which the next answer gets lost, in addition to the planned fault."""
-        self._seconds = seconds
+        self.seconds = seconds
+        """How long a paused process sleeps."""
 
     def inject(self, process: Process, point: str, moment: Moment) -> InjectedFault | None:
         """Inject the planned fault if this is its spot."""
@@ -112,7 +119,7 @@ class OneFault:
         if self.planned is None or spot != self.planned.spot:
             return self._lose_answer(spot)
         self.injected = True
-        return InjectedFault(self.planned.fault, self._seconds)
+        return InjectedFault(self.planned.fault, self.seconds)
 
     def _lose_answer(self, spot: Spot) -> InjectedFault | None:
         if spot.moment is Moment.AFTER and spot.point == self.lost_answer:

@@ -48,6 +48,18 @@ async def open_and_try(story: Story) -> None:
     assert_called(story, MODEL, 3)
 
 
+@scenario
+async def try_with_concurrent_calls(story: Story) -> None:
+    """Of a job's concurrent calls one becomes the trial; that the others are refused does not stop it."""
+    story.has_providers(TOUCHY, {SHARED: ["500"]})
+    job = await story.submit("crowd", 1)
+
+    await story.worker()
+    await story.play_out()
+
+    assert_completed(story, job)
+
+
 # Held jobs.
 
 

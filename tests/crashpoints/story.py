@@ -13,13 +13,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import JobFailed
+from holdfast.engine.messages.relays.partition_leases import LEASE as RELAY_LEASE
+from holdfast.engine.options import WorkerOptions
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.sqlite.times import micros
 from tests import invariants
-from tests.crashpoints.planned_fault import NoFaults, OneFault, Victim
+from tests.crashpoints.planned_fault import NoFaults, OneFault, Subject, Victim
 from tests.simulation.auditor import Commit
+from tests.simulation.message_jobs import Messaging
 from tests.simulation.people import Memory
 from tests.simulation.processes import Fault, Injected
+from tests.simulation.simulated_fleet import FleetShape, serving
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -34,12 +38,20 @@ if TYPE_CHECKING:
     from tests.simulation.letter_jobs import Lettering
     from tests.simulation.processes import Process
     from tests.simulation.provided_jobs import Providing
+    from tests.simulation.simulated_broker import SimulatedBroker
+    from tests.simulation.simulated_fleet import SimulatedFleet
 
 LEASE = 3.3
 """A third of it is a little more than a poll: a worker looks for cancellations between two extensions."""
 
 ASLEEP = 1.7 * LEASE
 """Seconds that a paused process sleeps: its leases expire, and another worker takes its jobs."""
+
+ASLEEP_AS_A_RELAY = 1.2 * RELAY_LEASE.total_seconds()
+"""The same where messages are exchanged: its partitions are leased by another relay, too."""
+
+RESEND = 2.0
+"""Seconds after which a dispatch that has not arrived is sent again."""
 
 TIMEOUT = 120.0
 """Virtual seconds within which a condition that is waited for must hold."""
@@ -71,6 +83,7 @@ class Story:
 
     def __init__(self, folder: Path, planned: PlannedFault | None, *, seed: int) -> None:
         self.world = World(seed, folder)
+        self.world.strikes_within = True
         self.memory = Memory()
         self.injector = OneFault(planned, seconds=ASLEEP)
         self.victim = Victim("victim:0:p", self.world.loop, self.injector, self.world.note)
@@ -84,7 +97,7 @@ class Story:
         self._stop = asyncio.Event()
         self._worker: Worker | None = None
         self._cancelled = False
-        self._lettered = False
+        self._lettered = self._messaged = False
 
     @property
     def calm(self) -> bool:
@@ -122,8 +135,47 @@ class Story:
     def has_letters(self, lettering: Lettering, *, services: bool = False) -> None:
         """Have dead letters looked after; with *services*, the story is about the victim's services for them."""
         self.world.has_letters(lettering, random.Random(1))
-        self.victim.about_letter_services, self._lettered = services, True
+        self._lettered = True
+        if services:
+            self.victim.subject = Subject.LETTERS
         self._people = self._application(self.world.process("people", NoFaults()))
+
+    def has_messages(self, *script: str | None, services: bool = True) -> None:
+        """Have all processes declare a broker and messages; it follows its script of failures, and is well after that.
+
+        With *services*, the story is about the victim's relay, announcer and consumer.
+        """
+        if services:
+            self.victim.subject = Subject.MESSAGES
+        self.injector.seconds = ASLEEP_AS_A_RELAY
+        self.world.has_messages(Messaging(), random.Random(1))
+        self.broker.follows(*script)
+        self.broker.queue.calm = self._messaged = True
+        self._people = self._application(self.world.process("people", NoFaults()))
+
+    def has_fleet(self, *script: str | None, slots: int = 2, dispatches: bool = False) -> None:
+        """Have a fleet run the jobs of one queue; its broker follows its script of failures, and is well after that.
+
+        With *dispatches*, the story is about the victim's dispatcher.
+        """
+        if dispatches:
+            self.victim.subject = Subject.FLEETS
+        self.world.has_fleet(FleetShape(slots=slots, resend=RESEND), random.Random(1))
+        self.fleet.follows(*script)
+        self._people = self._application(self.world.process("people", NoFaults()))
+
+    @property
+    def fleet(self) -> SimulatedFleet:
+        """The fleet, with the broker of its dispatches."""
+        assert self.world.fleet is not None
+        return self.world.fleet
+
+    @property
+    def broker(self) -> SimulatedBroker:
+        """The broker that all processes publish to."""
+        broker = self.world.auditor.message_oracle.broker
+        assert broker is not None
+        return broker
 
     def look(self) -> None:
         """Have a commit audited that was none of the engine's."""
@@ -152,7 +204,7 @@ class Story:
         """Submit a job, and give its id."""
         await self.begin()
         jobs = self._people.jobs
-        [place] = [part for part in (jobs, jobs.timed, jobs.provided) if hasattr(part, job)]
+        [place] = [part for part in (jobs, jobs.timed, jobs.provided, jobs.messages) if hasattr(part, job)]
         handle = await getattr(place, job).options(**options).submit(*args)
         self.acknowledged(handle)
         return str(handle.id)
@@ -188,6 +240,8 @@ class Story:
     def _everything_ended(self) -> bool:
         if self._lettered and any(self.world.auditor.dead_letter_oracle.unsettled()):
             return False
+        if self._messaged and any(self.world.auditor.message_oracle.unsettled()):
+            return False
         return not self.victim.asleep and all(row.ended for row in self.world.auditor.jobs.values())
 
     # Other workers.
@@ -196,6 +250,12 @@ class Story:
         """Start a healthy worker beside the victim."""
         process, stop = self.world.process("worker", NoFaults()), asyncio.Event()
         self._others.append(_Other(process, process.start(self._work(process, stop)), stop))
+        return process
+
+    def other_fleet(self) -> Process:
+        """Start a healthy process of the fleet beside the victim."""
+        process, stop = self.world.process("fleet", NoFaults()), asyncio.Event()
+        self._others.append(_Other(process, process.start(self._run_dispatched(process, stop)), stop))
         return process
 
     async def _others_stop(self) -> None:
@@ -209,10 +269,19 @@ class Story:
     async def _take_over(self) -> None:
         """Keep one healthy worker while the victim cannot work: there are jobs that take theirs down."""
         while True:
-            able = [other for other in self._others if other.process.alive and not other.process.asleep]
-            if not able and (self.victim.asleep or self._victim_is_gone()):
-                self.other_worker()
+            if self.victim.asleep or self._victim_is_gone():
+                if not self._has("worker"):
+                    self.other_worker()
+                if self.world.fleet is not None and not self._has("fleet"):
+                    self.other_fleet()
             await asyncio.sleep(STEP)
+
+    def _has(self, role: str) -> bool:
+        """Whether there is a healthy process of this kind."""
+        return any(
+            process.alive and not process.asleep and process.name.startswith(role)
+            for process, _, _ in self._others
+        )
 
     # The victim.
 
@@ -227,6 +296,11 @@ class Story:
         """Let the victim be a worker, until it is stopped."""
         await self.begin()
         self._start(self._work(self.victim, self._stop, slots=slots, grace=grace))
+
+    async def runs_dispatched(self, *, grace: float = 30.0) -> None:
+        """Let the victim be a process of the fleet, until it is stopped."""
+        await self.begin()
+        self._start(self._run_dispatched(self.victim, self._stop, grace=grace))
 
     async def works(self) -> None:
         """Wait until the victim is a worker and awake, or gone."""
@@ -296,6 +370,13 @@ class Story:
             process.begins_work(lambda: worker.stopping or stop.is_set())
             if process is self.victim:
                 self._worker = worker
+            await stop.wait()
+
+    async def _run_dispatched(self, process: Process, stop: asyncio.Event, *, grace: float = 30.0) -> None:
+        hold, _ = self._application(process)
+        options = WorkerOptions(slots=self.fleet.shape.slots, lease=LEASE, grace=grace)
+        async with hold, serving(self.fleet, hold, process, options, is_dead=self.world.is_dead):
+            process.begins_work(stop.is_set)
             await stop.wait()
 
     def _application(self, process: Process) -> App:

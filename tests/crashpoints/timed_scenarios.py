@@ -20,7 +20,7 @@ from tests.crashpoints.claims import (
     status_of,
     unless_refused,
 )
-from tests.simulation.people import SIDE
+from tests.simulation.jobs import SIDE
 from tests.simulation.timed_jobs import GO
 from tests.simulation.timing_oracle import EVERY, SECOND, TICK
 

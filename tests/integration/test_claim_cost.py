@@ -149,7 +149,7 @@ async def claim(dsn: str) -> Plan:
     """Claim a batch, as the store does, and give it back."""
     connection = await connect(dsn)
     try:
-        plan = await carry_out(connection, "claim", "worker", "default", BATCH, "90 s", ["work"])
+        plan = await carry_out(connection, "claim", "worker", "90 s", ["work"], "default", BATCH)
     finally:
         await connection.close()
     assert plan.root["Actual Rows"] == BATCH

@@ -20,6 +20,7 @@ from tests.servers import in_ci
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.brokers import BrokerServer
     from tests.servers import PostgresServer, PrivatePostgres
 
 TABLES = ["writable", "paused queues", "backlog", "dead letters"]
@@ -347,3 +348,28 @@ def test_people_read_one_line_for_each_check(tmp_path: Path) -> None:
         ["database", "warn"],
         ["uvloop", "ok"],
     ]
+
+
+def test_each_declared_broker_is_checked_and_a_missing_one_is_one_clear_line(
+    tmp_path: Path, rabbitmq_server: BrokerServer, redis_server: BrokerServer
+) -> None:
+    an_application(
+        tmp_path,
+        "from holdfast import Holdfast\n"
+        "hold = Holdfast()\n"
+        f"hold.broker('rabbitmq', {rabbitmq_server.url!r})\n"
+        f"hold.broker('streams', {redis_server.url!r})\n"
+        "hold.broker('away', 'amqp://guest:hunter2@127.0.0.1:1/')\n"
+        "hold.broker('local', print)\n",
+    )
+
+    code, checks = examined(f"sqlite:///{tmp_path}/jobs.db", tmp_path, "--app", "app:hold")
+
+    assert code == 1
+    assert checks["broker rabbitmq"][0] == "ok"
+    assert checks["broker rabbitmq"][1].startswith("RabbitMQ ")
+    assert checks["broker streams"][0] == "ok"
+    assert checks["broker streams"][1].startswith("Redis 7")
+    assert checks["broker local"][0] == "ok"
+    assert checks["broker away"][0] == "fail"
+    assert checks["broker away"][1].startswith("RabbitMQ at 127.0.0.1:1 cannot be reached")

@@ -157,7 +157,7 @@ async def test_how_a_provider_stands_is_there_for_prometheus(url: str, tmp_path:
 
 @pytest.mark.clause("OBS-2")
 def test_the_page_has_every_series_of_the_reference_and_no_other(url: str, tmp_path: Path) -> None:
-    folder = an_application(tmp_path, APPLICATION + CALLING)
+    folder = an_application(tmp_path, APPLICATION + CALLING + 'hold.broker("local", print)\n')
 
     with a_worker(*ANY_PORT, cwd=folder, settings={"DATABASE_URL": url}) as worker:
         samples = Health(worker).samples()

@@ -17,20 +17,24 @@ if TYPE_CHECKING:
     from tests.servers import Prepare
 
 CALLING = """
+import asyncio
 from pathlib import Path
 
 from holdfast import Backoff, Breaker, Holdfast
 
+HERE = Path(__file__).parent
 hold = Holdfast(backoff=Backoff.none())
 spare = hold.provider("spare")
-llm = hold.provider("llm", breaker=Breaker(window=2, minimum=2, trials=1), concurrency=4, rate="50/s")
+llm = hold.provider("llm", breaker=Breaker(window=2, minimum=2, trials=1, cooldown="1h"), concurrency=4, rate="50/s")
 speech = hold.provider("speech", backup=spare)
 
 
 @hold.stage(provider=llm)
 async def ask() -> str:
-    if not (Path(__file__).parent / "up").exists():
+    if not (HERE / "up").exists():
         raise ConnectionRefusedError
+    while (HERE / "slow").exists():
+        await asyncio.sleep(0.01)
     return "answered"
 
 
@@ -95,15 +99,19 @@ async def test_a_broken_provider_is_shown_with_why_it_opened_and_a_probe_brings_
         worker.wait_for('"event": "job held"')
         people = holdfast("providers", "show", "llm", "--app", "app:hold", cwd=folder, settings=settings)
         machine = holdfast("providers", "show", "llm", "--json", cwd=folder, settings=settings)
+        (
+            folder / "slow"
+        ).touch()  # the command shows the state after its request: the trial must not end before
         (folder / "up").touch()
         probed = holdfast("providers", "probe", "llm", "--actor", "ada", cwd=folder, settings=settings)
+        (folder / "slow").unlink()
         ended = await wait(url, job_id)
 
     fields = dict(line.split("\t", 1) for line in people.stdout.split("\n\n")[0].splitlines())
     assert (fields["state"], fields["failures"], fields["held"]) == ("open", "2 of 2 calls", "1")
     assert (fields["concurrency"], fields["rate"]) == ("4", "50/s")
     assert "held jobs\nllm\t1\n" in people.stdout
-    assert people.stdout.splitlines()[-1].endswith("opened\t2 of 2 calls failed; trials after 30s")
+    assert people.stdout.splitlines()[-1].endswith("opened\t2 of 2 calls failed; trials after 1h")
     shown = json.loads(machine.stdout)
     assert (shown["state"], shown["held_by"], shown["declaration"]) == ("open", {"llm": 1}, None)
     [opened] = shown["events"]

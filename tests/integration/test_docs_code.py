@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from holdfast import Holdfast
-from tests.pages import DOCS, PROJECTS, Block, blocks, name_of
+from tests.pages import DOCS, FLEETS, PROJECTS, Block, blocks, name_of
 
 TIMEOUT = 60
 SHOWN_ADDRESS = "postgresql://app@localhost/shop"
@@ -80,7 +80,7 @@ async def test_the_code_of_a_guide_runs_on_postgresql(
 
 
 def test_every_guide_but_the_list_of_them_has_code_that_is_run() -> None:
-    run = {*on(postgres=False), *on(postgres=True), *PROJECTS}
+    run = {*on(postgres=False), *on(postgres=True), *PROJECTS, *FLEETS}
 
     assert set(GUIDES) - run == {DOCS / "guides/index.md"}
 

@@ -15,6 +15,7 @@ HEAVY = {
     *("structlog", "rich", "pygments", "attr", "pydantic_settings", "dotenv", "multiprocessing"),
     *("asyncpg", "sqlite3", "uvloop", "httpx", "obstore", "cryptography", "cronsim"),
     *("opentelemetry", "prometheus_client", "sqlalchemy", "django", "greenlet"),
+    *("arq", "redis", "aio_pika"),
     *("holdfast.stores.sqlite", "holdfast.stores.postgres", "holdfast.archives", "holdfast.channels"),
     *("holdfast.engine.worker", "holdfast.engine.claiming", "holdfast.engine.leases"),
     *("holdfast.cli.process", "holdfast.providers", "holdfast.testing"),

@@ -36,7 +36,7 @@ def ended(count: int) -> Values:
 
 LOOP: dict[str, tuple[Arguments, set[str]]] = {
     "claim": (
-        lambda n: ["worker", "default", n, "90 s", ["work"]],
+        lambda n: ["worker", "90 s", ["work"], "default", n],
         {"jobs_ready", "jobs_pkey", "payloads_pkey"},
     ),
     "stages": (lambda n: [crowds.LEASED.ids(n, n)], {"stages_pkey"}),

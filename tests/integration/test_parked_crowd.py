@@ -137,7 +137,7 @@ class PostgresCrowd:
     async def costs(self) -> Cost:
         connection = await connect(self._dsn)
         try:
-            claim = await carry_out(connection, "claim", "worker", "default", CLAIMED, "90 s", ["work"])
+            claim = await carry_out(connection, "claim", "worker", "90 s", ["work"], "default", CLAIMED)
             assert claim.root["Actual Rows"] == CLAIMED
             await connection.execute(_COME_DUE)
             await connection.execute("VACUUM holdfast.jobs")

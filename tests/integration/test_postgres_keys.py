@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 
 from holdfast.core.jobs.job import Receipt
-from holdfast.stores.postgres import submitting
+from holdfast.stores.postgres.jobs import submitting
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.queries import Queries
 from tests.builders import a_job

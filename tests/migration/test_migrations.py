@@ -83,6 +83,43 @@ async def test_jobs_outlive_a_migration(target: Target, release: Release) -> Non
     await store.close()
 
 
+FAILED_BEFORE = (
+    """
+    INSERT INTO holdfast.outbox_messages (id, aggregate_id, aggregate_type, message_type, payload, status)
+    VALUES ('{message}', 'a', 'Order', 'placed', '{{}}', 'failed'), ('{other}', 'b', 'Order', 'placed', '{{}}', 'failed')
+    """,
+    """
+    INSERT INTO holdfast.payloads (job_id, args) VALUES ('{job}', '{{"outbox_id": "{message}"}}')
+    """,
+    """
+    INSERT INTO holdfast.finished (
+        id, name, queue, owner, status, priority, attempt, generation, lease_token, losses, stages, created_at, queued_at,
+        finished_at, failure)
+    VALUES ('{job}', 'holdfast' || '.publish', 'default', '', 'failed', 0, 0, 1, 0, 0, 0, {now}, {now}, {now}, '{{}}')
+    """,
+)
+
+
+async def test_a_message_that_failed_before_the_migration_is_connected_with_its_dead_letter(
+    target: Target, release: Release
+) -> None:
+    job, message, other = (f"01900000-0000-7000-8000-00000000000{digit}" for digit in "abc")
+    now = "0" if isinstance(target, SqliteTarget) else "now()"
+    release(target.scripts[:8])
+    await apply(target)
+    for statement in FAILED_BEFORE:
+        await target.execute(statement.format(job=job, message=message, other=other, now=now))
+
+    release(target.scripts)
+    await apply(target)
+
+    store = target.new_store()
+    await store.open()
+    assert (await store.outbox.get(message)).dead_job_id == job
+    assert (await store.outbox.get(other)).dead_job_id is None
+    await store.close()
+
+
 async def test_applying_twice_changes_nothing(target: Target) -> None:
     first = await apply(target)
     made = await target.catalog()

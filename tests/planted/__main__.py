@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.planted.bugs import BUGS
-from tests.planted.finders import Found, Shown, by_crash_points, by_simulation, by_tests, live
+from tests.planted.finders import Found, Shown, by_crash_points, by_scenario, by_simulation, by_tests, live
 from tests.planted.guarantees import BROKEN_BY
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ ROUNDS = 4
 """Rounds after which a bug counts as not found by crash points; the whole walk takes many more."""
 
 RECORD = Path(__file__).with_name("seeds.json")
-"""For each bug the first seed that shows it: where the quick check looks first."""
+"""For each bug where the quick check looks first: the first seed that shows it, or the crash-point scenario that does."""
 
 RETRIED = 40
-"""Lives that the quick check tries when the recorded one shows nothing: other code, other lives."""
+"""Lives that the quick check tries when the recorded one shows nothing: other code, other lives. Crash points follow."""
 
 SAID = 110
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{23}([0-9a-f]{4})")
@@ -119,7 +119,13 @@ def _selfcheck(names: list[str], *, record: bool) -> int:
     }
     _print(json.dumps(line))
     if record:
-        _record({verdict.name: int(verdict.simulated.where) for verdict in verdicts if verdict.simulated})
+        _record(
+            {
+                verdict.name: _place(found)
+                for verdict in verdicts
+                if (found := verdict.simulated or verdict.walked)
+            }
+        )
     return 0 if line["found"] == line["bugs"] and all(clauses.values()) else 1
 
 
@@ -180,29 +186,41 @@ def _line(clause: str, bug: str, shown: Shown) -> str:
 
 def _recorded(names: list[str], *, record: bool) -> int:
     """Look for each bug where it was found last, and for none in the same lives of a healthy engine."""
-    places = [(name, _known().get(name, 1)) for name in names if BUGS[name].simulated]
+    known = _known()
+    places = [(name, known.get(name, 1)) for name in names if BUGS[name].simulated]
     search = partial(_where_it_was, others=SEEDS if record else RETRIED)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for (name, _), found in zip(places, pool.map(search, places), strict=True):
             _print(json.dumps({"bug": name, **(found._asdict() if found else {"said": None})}))
             if record and found is not None:
-                _record({name: int(found.where)})
-        for lived in pool.map(partial(live, None), sorted({seed for _, seed in places})):
+                _record({name: _place(found)})
+        for lived in pool.map(
+            partial(live, None), sorted({seed for _, seed in places if isinstance(seed, int)})
+        ):
             _print(json.dumps({"bug": None, **lived._asdict()}))
     return 0
 
 
-def _where_it_was(place: tuple[str, int], *, others: int) -> Found | None:
-    name, seed = place
-    return by_simulation(name, chain([seed], range(1, others + 1)))
+def _where_it_was(place: tuple[str, int | str], *, others: int) -> Found | None:
+    name, where = place
+    if isinstance(where, str):
+        found = by_scenario(name, where) or by_simulation(name, range(1, others + 1))
+    else:
+        found = by_simulation(name, chain([where], range(1, others + 1)))
+    return found or by_crash_points(name, rounds=1)
 
 
-def _known() -> dict[str, int]:
-    known: dict[str, int] = json.loads(RECORD.read_text(encoding="utf-8"))
+def _place(found: Found) -> int | str:
+    """Return where to look for a bug again: a seed, or the scenario that showed it."""
+    return int(found.where) if found.where.isdecimal() else found.where.partition(",")[0]
+
+
+def _known() -> dict[str, int | str]:
+    known: dict[str, int | str] = json.loads(RECORD.read_text(encoding="utf-8"))
     return known
 
 
-def _record(found: dict[str, int]) -> None:
+def _record(found: dict[str, int | str]) -> None:
     seeds = {name: seed for name, seed in (_known() | found).items() if name in BUGS}
     RECORD.write_text(json.dumps(seeds, indent=1) + "\n", encoding="utf-8")
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from tests.planted import (
     engine_bugs,
+    fleet_bugs,
     lease_bugs,
     letter_bugs,
+    message_bugs,
     provider_bugs,
     stage_bugs,
     submission_bugs,
@@ -38,6 +40,8 @@ BUGS: dict[str, Bug] = {
         wait_bugs,
         provider_bugs,
         letter_bugs,
+        message_bugs,
+        fleet_bugs,
     )
     for bug in module.BUGS
 }

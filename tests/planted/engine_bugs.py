@@ -16,10 +16,10 @@ from holdfast.engine.execution import attempt
 from holdfast.engine.execution.interrupts import Interruption
 from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.registry import JobSpec
-from holdfast.engine.worker import worker
+from holdfast.engine.worker import job_runner
+from holdfast.engine.worker.job_runner import JobRunner
 from holdfast.engine.worker.maintenance import Maintenance
 from holdfast.engine.worker.settler import Settler
-from holdfast.engine.worker.worker import Worker
 from tests.planted.planting import Bug, Swap
 
 if TYPE_CHECKING:
@@ -185,13 +185,13 @@ BUGS = (
         "shutdown-drops-what-is-in-hand",
         "The leases expire without our help.",
         ("JOB-7",),
-        (Swap(worker, "Interruption", _ShutdownIsALostLease),),
+        (Swap(job_runner, "Interruption", _ShutdownIsALostLease),),
     ),
     Bug(
         "shutdown-waits-for-nothing",
         "Request the stop, and go.",
         ("JOB-7",),
-        (Swap(Worker, "_finish", _wait_for_nothing), Swap(Settler, "drain", _wait_for_nothing)),
+        (Swap(JobRunner, "_finish", _wait_for_nothing), Swap(Settler, "drain", _wait_for_nothing)),
     ),
     Bug(
         "suspects-in-company",

@@ -71,6 +71,13 @@ def by_simulation(bug: str, seeds: Iterable[int]) -> Found | None:
     return None
 
 
+def by_scenario(bug: str, scenario: str) -> Found | None:
+    """Play one scenario of the crash points, without any fault."""
+    with planted(bug):
+        walked = play(scenario, None)
+    return Found(1, _place(walked), walked.violations[0]) if walked.violations else None
+
+
 def by_crash_points(bug: str, *, rounds: int) -> Found | None:
     """Walk over crash points until one shows the bug, or all *rounds* have shown nothing."""
     with planted(bug):

@@ -93,18 +93,18 @@ async def _wait_in_the_slot(self: Any, spec: Any, request: PermitRequest) -> Per
 
 
 def _release_all(
-    state: BreakerState, breaker: Breaker, now: float, *, elsewhere: bool = False
+    state: BreakerState, breaker: Breaker, now: float, *, to_backup: bool = False
 ) -> tuple[BreakerState, int]:
-    after, size = release(state, breaker, now, elsewhere=elsewhere)
+    after, size = release(state, breaker, now, to_backup=to_backup)
     return after, 1_000 if size and lets_through(state) else size
 
 
 def _release_a_few(
-    state: BreakerState, breaker: Breaker, now: float, *, elsewhere: bool = False
+    state: BreakerState, breaker: Breaker, now: float, *, to_backup: bool = False
 ) -> tuple[BreakerState, int]:
     if state.ramp is not None and state.ramp.size > FIRST_RELEASE:
         return state, 0
-    return release(state, breaker, now, elsewhere=elsewhere)
+    return release(state, breaker, now, to_backup=to_backup)
 
 
 # Limits and backups.

@@ -4,7 +4,8 @@
     python -m tests.simulation --seed 17 --trace      one, with all that happened
 
 The last line reports the seeds, the simulated hours, the faults by kind and the violations. A violation
-prints its seed, the end of its trace and the command that replays it. Exit 1 if there was any.
+prints its seed, the end of its trace and the command that replays it. Exit 1 if there was any, or if many seeds
+brought about too few of the failures that services have.
 """
 
 from __future__ import annotations
@@ -18,10 +19,32 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
+from tests.simulation.letter_jobs import HOOK_FAILURES
+from tests.simulation.service_failures import LASTING, PASSING
+from tests.simulation.simulated_archive import ARCHIVE_FAILURES
+from tests.simulation.simulated_broker import BROKER_FAILURES
+from tests.simulation.simulated_fleet import FLEET_FAILURES
 from tests.simulation.simulation import Outcome, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
+
+EVERY_FAILURE = frozenset(
+    {
+        *(f"service: {failing.name}" for failing in (*PASSING, *LASTING)),
+        *(f"archive: {name}" for name in ARCHIVE_FAILURES),
+        *(f"hook: {name}" for name in HOOK_FAILURES),
+        *(f"broker: {name}" for name in BROKER_FAILURES),
+        *(f"fleet: {name}" for name in FLEET_FAILURES),
+    }
+)
+"""How services, archive, hooks, brokers and fleets fail."""
+
+ENOUGH = 200
+"""Worlds in which nearly every one of these occurs."""
+
+MOST_MISSING = 4
+"""Some of them occur in one world of fifty: so many may be missing from that many worlds."""
 
 SHOWN = 40
 _JOB = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
@@ -86,8 +109,16 @@ def _report(outcomes: Iterable[Outcome]) -> int:
     }
     if seeds == 1:
         line["trace"] = outcome.digest
+    incomplete = too_many_missing(seeds, faults)
+    if incomplete:
+        _print(f"failures that never occurred: {', '.join(sorted(EVERY_FAILURE.difference(faults)))}")
     _print(json.dumps(line))
-    return 1 if violated else 0
+    return 1 if violated or incomplete else 0
+
+
+def too_many_missing(seeds: int, happened: Collection[str]) -> bool:
+    """Decide whether so many seeds should have brought about more kinds of failures than have *happened*."""
+    return seeds >= ENOUGH and len(EVERY_FAILURE.difference(happened)) > MOST_MISSING
 
 
 def _kind(name: str) -> str:

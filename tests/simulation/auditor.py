@@ -12,9 +12,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import ErrorClass
+from holdfast.core.messages.dead_message import INTERNAL_JOBS
 from tests.simulation.account import LOST, Account, NewEvent
 from tests.simulation.dead_letter_oracle import DeadLetterOracle, Jobs
 from tests.simulation.files import Tables
+from tests.simulation.fleet_oracle import FleetOracle
+from tests.simulation.message_oracle import MessageOracle
 from tests.simulation.provider_oracle import ProviderOracle
 from tests.simulation.timing_oracle import TICK, Notices, TimingOracle
 
@@ -153,6 +156,8 @@ class Auditor:
         self.timing_oracle = TimingOracle()
         self.provider_oracle = ProviderOracle(report, time=time)
         self.dead_letter_oracle = DeadLetterOracle()
+        self.message_oracle = MessageOracle(report)
+        self.fleet_oracle = FleetOracle()
         self.at_work = False
         self._live: dict[str, Row] = {}
         self._ended: dict[str, Row] = {}
@@ -160,6 +165,8 @@ class Auditor:
         self.stages: dict[tuple[str, str, str], StageRow] = {}
         self.untroubled: Callable[[str, float], bool] = lambda worker, since: False
         """Whether a worker has run without a fault since some moment."""
+        self.is_dead: Callable[[str], bool] = lambda worker: False
+        """Whether the process of a worker has ended."""
 
     def close(self) -> None:
         """Let go of the file."""
@@ -245,6 +252,10 @@ class Auditor:
             row.id for row in changed if row.id not in self.jobs and self.dead_letter_oracle.came_back(row)
         }
         yield from self.dead_letter_oracle.complaints(self._tables, before, after)
+        seen = [(self.jobs.get(row.id), row) for row in changed if row.id not in back]
+        yield from self.message_oracle.complaints(
+            self._tables, after, commit, pairs=seen, events=books.events
+        )
         for row in changed:
             old = self.jobs.get(row.id)
             if row.id in back:
@@ -253,6 +264,7 @@ class Auditor:
                 yield f"{text}: job {row.id} ({row.name}) {old or 'new'} -> {row} by {commit.worker}"
         yield from self._stage_complaints(books)
         yield from self._order_complaints(books.jobs, changed)
+        yield from self.fleet_oracle.complaints(self._tables, books.jobs, commit)
         pairs = [(self.jobs.get(row.id), row) for row in changed]
         yield from self.timing_oracle.complaints(pairs, books.notices, commit)
         yield from self.provider_oracle.look(books.providers, pairs, commit)
@@ -273,6 +285,9 @@ class Auditor:
         yield from self._account.complaints(old, new, stage_ended=stage_ended, events=events)
         if new.waiting and new.name == "listener" and new.signals > _taken(new.id, books):
             yield "a job waits for a signal that is there"
+        shortened = new.token == old.token and (new.lease_ends or 0) < (old.lease_ends or 0)
+        if shortened and commit.worker != old.worker and not self.is_dead(old.worker or ""):
+            yield "a lease was ended although the process of its worker is alive"
         lost = any(event.reason == LOST for event in events)
         if lost and self.untroubled(old.worker or "", self._leased[old.id].seconds):
             yield "a lease expired though its worker met no fault"
@@ -287,8 +302,17 @@ class Auditor:
                 yield f"a finished stage changed: {old} -> {new}"
 
     def _order_complaints(self, jobs: dict[str, Row], changed: list[Row]) -> Iterator[str]:
-        """A job that was ready before and after may not have been passed over by one of lower priority."""
-        taken = [row for row in changed if row.status == "processing" and _was_ready(self.jobs.get(row.id))]
+        """A job that was ready before and after may not have been passed over by one of lower priority.
+
+        In a fleet it may, by those few that were dispatched before it.
+        """
+        taken = [
+            row
+            for row in changed
+            if row.status == "processing"
+            and _was_ready(self.jobs.get(row.id))
+            and not (row.worker or "").startswith("fleet")
+        ]
         for row in taken:
             for left in jobs.values():
                 stood = self.jobs.get(left.id)
@@ -307,7 +331,14 @@ def _was_ready(row: Row | None) -> bool:
 
 
 def _first(row: Row) -> Iterator[str]:
-    """A job begins queued, with nothing spent."""
+    """A job begins queued, with nothing spent; one that stands for a message begins as failed, and has not run."""
+    if row.name in INTERNAL_JOBS and (row.status, row.attempt, row.generation, row.token) == (
+        "failed",
+        0,
+        1,
+        0,
+    ):
+        return
     if (row.status, row.attempt, row.generation, row.token) not in (
         ("queued", 0, 1, 0),
         ("processing", 1, 1, 1),
@@ -392,9 +423,10 @@ def _from_processing(old: Row, new: Row, commit: Commit, leased_at: int) -> Iter
     kept = new.status == "processing" and new.token == old.token
     if kept and new.worker != old.worker:
         yield "a lease changed hands without a new token"
-    if kept and new.lease_ends != old.lease_ends and not by_holder:
+    ends_now = new.lease_ends is not None and new.lease_ends < commit.at
+    if kept and new.lease_ends != old.lease_ends and not by_holder and not ends_now:
         yield "a lease was extended by another worker"
-    if kept and _earlier(new.lease_ends, old.lease_ends) and not set_back:
+    if kept and _earlier(new.lease_ends, old.lease_ends) and not set_back and (by_holder or not ends_now):
         yield "a lease was shortened"
     if not kept and not by_holder and not ran_out and not new.timed_out:
         yield "a lease was taken from a worker before it ran out"

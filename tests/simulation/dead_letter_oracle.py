@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.dead_letters.letter import GRAPH, LetterState
 from holdfast.core.dead_letters.replay_plan import AUTOMATIC, Phase, Plan
+from holdfast.core.messages.dead_message import PUBLISH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ SELECT job_id, version, state, generation, error_class, fingerprint, coalesce(fa
 """
 _STEPS = "SELECT job_id, state, actor, meta FROM holdfast_letter_steps ORDER BY job_id, seq"
 _PLANS = "SELECT token, version, running, state FROM holdfast_plans"
+_FAILED_MESSAGES = "SELECT dead_job_id FROM holdfast_outbox_messages WHERE status = 'failed'"
 _TICKETS = "SELECT id, job_id, kind, fingerprint, told_at FROM holdfast_tickets"
 
 _OPEN = {"new", "triaged", "remediated", "validated"}
@@ -106,13 +108,15 @@ class Files(NamedTuple):
     steps: dict[str, list[StepRow]]
     plans: dict[str, PlanRow]
     tickets: dict[str, TicketRow]
+    of_failed_messages: frozenset[str]
+    """The jobs of the letters whose message has failed, and was not repaired."""
 
 
 class DeadLetterOracle:
     """Compares the files before and after each commit; where letters are not looked after, it only counts them."""
 
     def __init__(self) -> None:
-        self._files = Files({}, {}, {}, {})
+        self._files = Files({}, {}, {}, {}, frozenset())
         self._replayed: defaultdict[str, list[str]] = defaultdict(list)
         self.away: dict[str, Away] = {}
         """What is in the archive alone."""
@@ -222,6 +226,11 @@ class DeadLetterOracle:
             return  # with a late result the job is another one, and its letter as well
         known = old.steps.get(job_id, []) if was is not None else []
         taken = self._files.steps.get(job_id, [])[len(known) :]
+        if was is not None and was.state == "closed" and row is not None and row.name == PUBLISH:
+            # Its message was repaired in the outbox, and the job stayed failed: its owner may retry it all the same.
+            taken = [step for step in taken if (step.state, step.actor) != ("closed", "owner")]
+            if not taken:
+                return
         for text in self._step_complaints(was, letter, taken, most=len(taken) + late):
             yield f"{text}: {was} -> {letter} by {taken}"
         for step in taken:
@@ -288,8 +297,13 @@ class DeadLetterOracle:
                 yield f"job {row.id} has failed, and there is no letter of it: {row}, {letter}"
         for letter in self._files.letters.values():
             job = after.rows.get(letter.job_id)
-            if job is None or not _agrees(letter, job):
+            if job is None or not (_agrees(letter, job) or self._was_repaired(letter, job)):
                 yield f"a letter disagrees with the state of its job: {letter}, {job}"
+
+    def _was_repaired(self, letter: LetterRow, job: Row) -> bool:
+        """Whether a letter is closed because its message was retried in the outbox: its job stays failed."""
+        stands = job.name == PUBLISH and job.status == "failed" and job.generation == letter.generation
+        return letter.state == "closed" and stands and job.id not in self._files.of_failed_messages
 
     def _plan_complaints(self, old: Files) -> Iterator[str]:
         for row in self._files.plans.values():
@@ -334,6 +348,7 @@ def _read(tables: Tables) -> Files:
         tables.read(_STEPS, _steps),
         tables.read(_PLANS, lambda rows: {row[0]: PlanRow._make(row) for row in rows}),
         tables.read(_TICKETS, lambda rows: {row[0]: TicketRow._make(row) for row in rows}),
+        tables.read(_FAILED_MESSAGES, lambda rows: frozenset(job_id for (job_id,) in rows)),
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from holdfast import Backoff, ErrorClass, Holdfast, current
 from holdfast.errors import BadResponse
 from tests.simulation.letter_jobs import Lettering, declare_mailing
+from tests.simulation.message_jobs import MessageJobs, Messaging, declare_messages
 from tests.simulation.ports import POISON
 from tests.simulation.provided_jobs import ProvidedJobs, Providing, declare_provided
 from tests.simulation.service_failures import Expected
@@ -25,7 +26,10 @@ from tests.simulation.timed_jobs import (
 )
 
 if TYPE_CHECKING:
+    import sqlite3
+    from collections import Counter
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
 
     import httpx
 
@@ -40,6 +44,9 @@ POISONED = 3
 CHILD = -1_000 * BUDGET
 """What is added to a parent's number to give that of its children: no other job's is negative."""
 QUICK = Backoff.full_jitter(initial="1s", ceiling="8s")
+
+SIDE = "side"
+"""The queue that is paused at times, and that a fleet serves if there is one."""
 
 
 NOT_YET = Expected(ErrorClass.CONNECTION_LOST, passes=True)
@@ -80,6 +87,7 @@ class Jobs:
     provided: ProvidedJobs | None
     mailing: JobFunction[[int], list[str]] | None
     """It is replayed automatically when it failed, in a world that looks after letters."""
+    messages: MessageJobs | None = None
 
 
 class Outside(NamedTuple):
@@ -94,6 +102,10 @@ class Outside(NamedTuple):
     """Makes a call to the service behind a provider."""
     providing: Providing | None
     lettering: Lettering | None
+    messaging: Messaging | None
+    callback_failures: Counter[str]
+    own_transaction: Callable[[], AbstractContextManager[sqlite3.Connection]]
+    """Opens the file without the store: other processes cannot write until its end."""
 
 
 def declare(hold: Holdfast, outside: Outside) -> Jobs:
@@ -115,10 +127,18 @@ def declare(hold: Holdfast, outside: Outside) -> Jobs:
 
     timed = _timed(hold, outside, [plain, flaky])
     provided = _provided(hold, outside)
-    killer, mailing = _deadly(hold, outside), _mailing(hold, outside)
+    killer, mailing, messages = _deadly(hold, outside), _mailing(hold, outside), _messages(hold, outside)
     return Jobs(
-        plain, order, fan, long, flaky, doomed, blocking, parent, errand, killer, timed, provided, mailing
-    )
+        plain, order, fan, long, flaky, doomed, blocking, parent, errand, killer, timed, provided, mailing, messages
+    )  # fmt: skip
+
+
+def _messages(hold: Holdfast, outside: Outside) -> MessageJobs | None:
+    """Messages and the jobs that publish them, in a world that has some."""
+    if outside.messaging is None:
+        return None
+    declare = partial(declare_messages, hold, outside.witness, outside.sign, outside.callback_failures)
+    return declare(outside.own_transaction)
 
 
 def _mailing(hold: Holdfast, outside: Outside) -> JobFunction[[int], list[str]] | None:

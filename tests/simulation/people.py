@@ -16,6 +16,7 @@ from holdfast.errors import (
     StoreUnavailable,
     VersionRefused,
 )
+from tests.simulation.jobs import SIDE
 from tests.simulation.processes import Injected
 from tests.simulation.provided_jobs import NAMES
 from tests.simulation.timed_jobs import GO
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from holdfast import Holdfast, JobFunction
     from holdfast.app.job_handle import JobHandle
     from tests.simulation.jobs import Jobs
-
-SIDE = "side"
-"""The queue that is paused at times."""
 
 TAKE_TIME = ("brief", "dogged")
 
@@ -151,6 +149,7 @@ class People:
         waiting: list[Any] = [jobs.timed.sleeper, jobs.timed.listener, jobs.timed.family, jobs.timed.braid]
         kinds += waiting * self._memory.waits
         kinds += [jobs.mailing] * 5 * self._memory.lettered
+        kinds += [] if jobs.messages is None else [jobs.messages.letter] * 2
         return kinds if jobs.provided is None else [*kinds, *jobs.provided]
 
     def _arguments(self, job: Any) -> tuple[Any, ...]:

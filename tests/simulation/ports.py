@@ -35,12 +35,15 @@ class GuardedStore:
         loses: Callable[[], bool],
         die: Callable[[], NoReturn],
         away: Callable[[], bool],
+        strikes_within: bool = False,
     ) -> None:
         self._store = store
         self._process = process
         self._loses = loses
         self._die = die
         self._away = away
+        self.strikes_within = strikes_within
+        """Whether calls on a caller's own connection are struck, too: it has locked the file meanwhile."""
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -85,9 +88,11 @@ class GuardedPart:
         self._part = part
 
     def __getattr__(self, name: str) -> Any:
-        guarded = self._store.guarded(f"{self._point}.{name}", getattr(self._part, name))
-        setattr(self, name, guarded)
-        return guarded
+        method = getattr(self._part, name)
+        if self._store.strikes_within or not name.endswith("_within"):
+            method = self._store.guarded(f"{self._point}.{name}", method)
+        setattr(self, name, method)
+        return method
 
 
 class GuardedExecutor:

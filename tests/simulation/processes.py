@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Awaitable, Callable, Coroutine
 
     from holdfast.testing.virtual_loop import VirtualLoop
@@ -84,6 +85,7 @@ class Process:
         self._loop = loop
         self._injector = injector
         self._note = note
+        self._files: list[sqlite3.Connection] = []
         self._kept: list[asyncio.Handle] = []
         self._tasks: WeakKeyDictionary[asyncio.Task[Any], None] = (
             WeakKeyDictionary()
@@ -176,10 +178,16 @@ class Process:
             case Fault.DISK:
                 self.good_statements = injected.good_statements
 
+    def owns_file(self, file: sqlite3.Connection) -> None:
+        """Remember a connection that its own code has opened."""
+        self._files.append(file)
+
     def crash(self) -> None:
-        """Die, without a word."""
+        """Die, without a word; the machine closes what its own code had opened."""
         self.alive = False
         self._kept.clear()
+        for file in self._files:
+            file.close()
 
     def pause(self, seconds: float) -> None:
         """Stop everything for a while; time goes on outside."""

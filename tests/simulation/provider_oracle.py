@@ -100,6 +100,8 @@ class Ended(StrEnum):
     """By a service that asks its callers to wait, or denies this caller."""
     NOTHING = "nothing"
     """With a failure that says nothing about the service."""
+    STOPPED = "stopped"
+    """By its caller, before it was answered."""
 
 
 class Caller(NamedTuple):
@@ -206,7 +208,7 @@ class ProviderOracle:
         call.ended_at, call.ended = self._time(), ended
         watched.in_flight.remove(call)
         if call.trial and call.generation == watched.breaker.generation:
-            watched.mute = watched.mute + 1 if ended is Ended.NOTHING else 0
+            watched.mute = watched.mute + 1 if ended in (Ended.NOTHING, Ended.STOPPED) else 0
             if watched.mute > MUTE:
                 self._report(f"{watched.mute} trials of {call.provider} in a row have said nothing")
 
@@ -291,6 +293,7 @@ class ProviderOracle:
                 self._turn(watched, breaker, commit)
             yield from self._slot_complaints(name, commit)
         yield from self._release_complaints(changes, commit)
+        yield from self._hold_complaints(changes, commit)
 
     def look_at_keys(self, keys: Mapping[tuple[str, str], int], commit: Commit) -> Iterator[str]:
         """Check that what is written for a key is forgotten one day; a clock that is set back may delay that."""
@@ -394,6 +397,23 @@ class ProviderOracle:
             most = FIRST_STEP * (2**steps - 1)
             if watched.out > most:
                 yield f"{watched.out} held jobs of {name} were released in {steps} steps, of {most}"
+
+    def _hold_complaints(self, changes: Sequence[tuple[Row | None, Row]], commit: Commit) -> Iterator[str]:
+        """A job that is refused at one call lets its other calls end: a trial that is stopped says nothing.
+
+        One that is held because a trial of its own has failed need not: the breaker has opened again by then.
+        """
+        for old, new in changes:
+            if old is None or old.held_by or not new.held_by or old.status != "processing":
+                continue
+            lease = (old.worker, old.id, old.token)
+            calls = [call for call in self.calls if call.caller[:3] == lease]
+            unfinished = [call for call in calls if call.ended in (None, Ended.STOPPED)]
+            if any(call.failed and call not in unfinished for call in calls):
+                continue
+            for call in unfinished:
+                if self._is_fresh(call, QUIET):
+                    yield f"job {old.id} is held by {new.held_by}, and its call to {call.provider} was stopped"
 
 
 def _queueing_complaints(call: Call) -> Iterator[str]:

@@ -19,10 +19,10 @@ _SHAPES: dict[tuple[str, str], Signature] = {}
 def shapes_made_once() -> AbstractContextManager[Any]:
     """Make the shapes of the jobs once for all processes: they never change, and take much of the time."""
 
-    def shape(function: Callable[..., Any], *, what: str) -> Signature:
+    def shape(function: Callable[..., Any], *, what: str, **options: Any) -> Signature:
         place = (what, function.__qualname__)
         if place not in _SHAPES:
-            _SHAPES[place] = Signature(function, what=what)
+            _SHAPES[place] = Signature(function, what=what, **options)
         return _SHAPES[place]
 
     return mock.patch("holdfast.app.specs.Signature", shape)

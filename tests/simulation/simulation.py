@@ -17,22 +17,29 @@ import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from unittest import mock
 
+from holdfast.engine.messages.relays.relay_runner import RelayRunner
+from holdfast.engine.options import WorkerOptions
 from holdfast.engine.worker.garbage_collector import GARBAGE_COLLECTOR
 from holdfast.errors import StoreUnavailable
 from tests import invariants
 from tests.simulation import promises
 from tests.simulation.faults import SeededFaults
 from tests.simulation.files import failing_files
+from tests.simulation.jobs import SIDE
 from tests.simulation.letter_jobs import Lettering
+from tests.simulation.message_jobs import Messaging
 from tests.simulation.operators import Operators
-from tests.simulation.people import SIDE, Memory, People
+from tests.simulation.people import Memory, People
 from tests.simulation.processes import Crashed, Injected, Process
 from tests.simulation.provided_jobs import Providing
+from tests.simulation.publishers import Publishers
 from tests.simulation.shapes import settings_read_once, shapes_made_once
+from tests.simulation.simulated_fleet import FleetShape, serving
 from tests.simulation.timed_jobs import SIGNALS
 from tests.simulation.world import World
 
@@ -58,12 +65,20 @@ CLOCK_JUMPS = (0.5, 5.0, 40.0, 600.0, -0.5, -5.0, -40.0)
 
 
 OPERATORS = "people who operate"
+PUBLISHERS = "people who publish"
 
 PROVIDED = 0.5
 """Which part of the worlds has providers."""
 
 LETTERED = 0.4
 """In which part of the worlds dead letters are looked after."""
+
+MESSAGED = 0.4
+"""In which part of the worlds messages are exchanged."""
+SHORTER = 0.7
+
+FLEETS = 0.3
+"""In which part of the worlds a fleet runs the jobs of one queue."""
 
 
 @dataclass
@@ -109,6 +124,8 @@ class Simulation:
         self.world.recurs = chance.random() < 0.25
         self._draw_providers(random.Random(f"providers {seed}"))
         self._draw_letters(random.Random(f"letters {seed}"))
+        self._draw_messages(random.Random(f"messages {seed}"))
+        self._draw_fleet(random.Random(f"fleet {seed}"))
         self._processes: list[Process] = []
         self._supervisors: list[asyncio.Task[None]] = []
         self._over = False
@@ -131,6 +148,17 @@ class Simulation:
         self._memory.archives = lettering.archives
         # A caller that waits for a job in the archive gets `JobNotFound`: other tests show that.
         self._memory.waits = self._memory.waits and not lettering.archives
+
+    def _draw_messages(self, chance: random.Random) -> None:
+        """Exchange messages, or none."""
+        if chance.random() < MESSAGED:
+            self.world.has_messages(Messaging.drawn(chance), chance)
+            self._length *= SHORTER  # more happens in the same time
+
+    def _draw_fleet(self, chance: random.Random) -> None:
+        """Have a fleet run the jobs of one queue, or workers."""
+        if chance.random() < FLEETS:
+            self.world.has_fleet(FleetShape.drawn(chance), chance)
 
     def run(self) -> Outcome:
         """Live through it, then check the books."""
@@ -173,6 +201,10 @@ class Simulation:
     async def _story(self) -> None:
         await self._prepare()
         roles = ["worker"] * self._workers + ["people"] + [OPERATORS] * self._memory.lettered
+        if self.world.messaging is not None:
+            roles += [PUBLISHERS] + ["relay"] * self.world.messaging.relays
+        if self.world.fleet is not None:
+            roles += ["fleet"] * self.world.fleet.shape.processes
         supervisors = self._supervisors = [asyncio.create_task(self._supervise(role)) for role in roles]
         disturbances = [asyncio.create_task(self._end_workers()), asyncio.create_task(self._set_the_clock())]
         await asyncio.wait(
@@ -256,8 +288,55 @@ class Simulation:
     def _life(self, role: str, process: Process) -> Coroutine[Any, Any, None]:
         if role == "worker":
             return self._work(process)
-        who: People | Operators = self._operators(process) if role == OPERATORS else self._people(process)
-        return who.live(self._stop[process])
+        if role == "relay":
+            return self._relay(process)
+        if role == "fleet":
+            return self._run_dispatched(process)
+        if role == OPERATORS:
+            return self._operators(process).live(self._stop[process])
+        if role == PUBLISHERS:
+            return self._publishers(process).live(self._stop[process])
+        return self._people(process).live(self._stop[process])
+
+    async def _run_dispatched(self, process: Process) -> None:
+        """Run jobs as a process of a Celery or arq worker does: a dispatch comes, and its job is run."""
+        fleet = self.world.fleet
+        assert fleet is not None
+        hold, _ = self._application(process)
+        grace = self.world.chance.choice((0.0, 2.0, 30.0))
+        options = WorkerOptions(slots=fleet.shape.slots, lease=self._lease, grace=grace)
+        async with hold, serving(fleet, hold, process, options, is_dead=self.world.is_dead):
+            process.begins_work(self._stop[process].is_set)
+            await self._stop[process].wait()
+
+    async def _relay(self, process: Process) -> None:
+        hold, _ = self._application(process)
+        async with hold:
+            relay = RelayRunner(
+                process.name, hold.runtime, grace=timedelta(seconds=self.world.chance.choice((0.0, 5.0)))
+            )
+            running = asyncio.create_task(relay.run(), name="a relay")
+            stopped = asyncio.create_task(self._stop[process].wait(), name="its end")
+            try:
+                await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+                relay.stop()
+                await running
+            finally:
+                stopped.cancel()
+                running.cancel()
+
+    def _publishers(self, process: Process) -> Publishers:
+        hold, _ = self._application(process)
+        assert self.world.messaging is not None
+        return Publishers(
+            hold,
+            random.Random(self.world.chance.random()),
+            self.world.messaging,
+            path=self.world.path,
+            now=self.world.clock.now,
+            message_oracle=self.world.auditor.message_oracle,
+            committed=partial(self.world.committed, process),
+        )
 
     def _operators(self, process: Process) -> Operators:
         hold, _ = self._application(process)
@@ -283,7 +362,9 @@ class Simulation:
         while True:
             await asyncio.sleep(self.world.chance.expovariate(self._restarts))
             running = [
-                process for process in self._processes if process.alive and process.name.startswith("worker")
+                process
+                for process in self._processes
+                if process.alive and process.name.startswith(("worker", "fleet"))
             ]
             if running:
                 await self._end_a_worker(self.world.chance.choice(running))
@@ -315,6 +396,11 @@ class Simulation:
         self.world.service.failing = self.world.service.lasting = 0.0
         for outage in self.world.outages.values():
             outage.calm = True
+        if self.world.auditor.message_oracle.broker is not None:
+            self.world.auditor.message_oracle.broker.calm = True
+            self.world.auditor.message_oracle.broker.queue.calm = True
+        if self.world.fleet is not None:
+            self.world.fleet.calm = True
         dead_letter_oracle = self.world.auditor.dead_letter_oracle
         if dead_letter_oracle.recipient is not None:
             dead_letter_oracle.recipient.failing = 0.0
@@ -328,6 +414,9 @@ class Simulation:
         """Have one job of each kind submitted: a worker that survived the faults still has to run all of them."""
         process = self.world.process("people", self._faults)
         await process.start(self._people(process).submit_one_of_each())
+        if self.world.messaging is not None:
+            process = self.world.process("people", self._faults)
+            await process.start(self._publishers(process).publish_one_of_each())
 
     async def _repair(self) -> None:
         """Have all letters repaired and replayed: in calm times each plan comes to its end."""
@@ -355,10 +444,12 @@ class Simulation:
             await asyncio.sleep(1)
 
     def _left(self) -> dict[str, Any]:
-        """Return what has not ended: jobs, and what the dead letter services still have to do."""
+        """Return what has not ended: jobs, and what the dead letter services and the relays still have to do."""
         left: dict[str, Any] = {f"job {row.id} {row.generation}": row for row in self._live_jobs()}
         if self._memory.lettered:
             left.update(self.world.auditor.dead_letter_oracle.unsettled())
+        if self.world.messaging is not None:
+            left.update(self.world.auditor.message_oracle.unsettled())
         return left
 
     def _live_jobs(self) -> list[Row]:
@@ -388,6 +479,8 @@ class Simulation:
             books = promises.by_number(books)
         world = self.world
         log, skipped, calls = world.service.log, world.clock.skipped, world.auditor.provider_oracle.calls
+        for missing in world.auditor.message_oracle.missing(world.auditor.jobs.values()):
+            world.violate(missing)
         for broken in promises.broken(books, log, self._memory, world.seen, skipped=skipped, calls=calls):
             world.violate(broken)
 

@@ -8,7 +8,7 @@ import linecache
 import random
 import sqlite3
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,7 +25,7 @@ from holdfast.testing.seeded_system import InlineExecutor, SeededIds, SeededRand
 from holdfast.testing.virtual_loop import VirtualLoop
 from tests.simulation.auditor import Auditor, Commit
 from tests.simulation.clocks import MachineClock
-from tests.simulation.jobs import BUDGET, QUICK, Jobs, Outside, declare, read
+from tests.simulation.jobs import BUDGET, QUICK, SIDE, Jobs, Outside, declare, read
 from tests.simulation.letter_jobs import NEVER, Lettering, TicketRecipient
 from tests.simulation.outages import Outages, ended_by
 from tests.simulation.ports import GuardedExecutor, GuardedStore, as_store
@@ -35,19 +35,26 @@ from tests.simulation.provider_oracle import Ended
 from tests.simulation.service import Service
 from tests.simulation.service_failures import Expected
 from tests.simulation.simulated_archive import ArchiveClient, Base64Encrypter, SimulatedArchive
+from tests.simulation.simulated_broker import BrokerClient, SimulatedBroker
+from tests.simulation.simulated_fleet import FleetClient, SimulatedFleet
 from tests.simulation.witness import Seen, Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
     from pathlib import Path
 
     import httpx
 
     from holdfast.core.dead_letters.ticket import Ticket
+    from holdfast.core.messages.broker_message import IncomingMessage
+    from holdfast.engine.registry import BrokerSpec
+    from tests.simulation.message_jobs import Messaging
     from tests.simulation.processes import Injector
     from tests.simulation.provided_jobs import Providing
     from tests.simulation.service import Reply
+    from tests.simulation.simulated_broker import Arrival
+    from tests.simulation.simulated_fleet import FleetShape
 
 INSTANT = 1e-5
 """Seconds within which two things happened at the same moment."""
@@ -75,18 +82,26 @@ class World:
         self._commits, self._commits_at = 0, -1.0
         self.violations: list[str] = []
         self.auditor = Auditor(self.path, self.violate, time=self.loop.time)
+        self.auditor.is_dead = self.is_dead
         self.auditor.untroubled = self.auditor.provider_oracle.untroubled = self._untroubled
         self.auditor.timing_oracle.attentive = self._some_worker_runs
         self.auditor.timing_oracle.knows = self._works
         self.seen = Seen()
         self.store_is_away = False
         """Whether every call to the store fails, whichever process makes it."""
+        self.strikes_within = False
+        """Whether calls on a caller's own connection are struck: only where other processes do not wait for its lock."""
         self.recurs = False
         """Whether one of the jobs recurs."""
         self.outages: dict[str, Outages] = {}
         """The services behind the providers of this world; it may have none."""
         self.lettering: Lettering | None = None
         """How dead letters are looked after; `None` if they are not."""
+        self.messaging: Messaging | None = None
+        """How messages are exchanged; `None` if they are not."""
+        self.fleet: SimulatedFleet | None = None
+        """The fleet that runs the jobs of one queue; `None` if workers run them."""
+        self._callback_failures: Counter[str] = Counter()
         self.on_violation: Callable[[], None] = lambda: None
         self._serial = count(1)
         self._numbers = count(1)
@@ -115,6 +130,30 @@ class World:
             dead_letter_oracle.simulated_archive = SimulatedArchive(
                 random.Random(chance.random()), self.injected, self.violate, failing=lettering.failing
             )
+
+    def has_messages(self, messaging: Messaging, chance: random.Random) -> None:
+        """Have all processes that begin from now on declare a broker, and messages."""
+        self.messaging, message_oracle = messaging, self.auditor.message_oracle
+        message_oracle.broker = SimulatedBroker(
+            random.Random(chance.random()),
+            self.injected,
+            self.loop,
+            failing=messaging.failing,
+            refusing=messaging.refusing,
+        )
+        message_oracle.broker.on_arrival = self._arrived
+        message_oracle.broker.queue.on_acknowledgement = self._acknowledged
+
+    def has_fleet(self, shape: FleetShape, chance: random.Random) -> None:
+        """Have a fleet run the jobs of one queue, in all processes that begin from now on."""
+        self.fleet = SimulatedFleet(shape, random.Random(chance.random()), self.injected, self.loop)
+        self.auditor.fleet_oracle.shape = shape
+        self.auditor.fleet_oracle.clock_was_set_back = lambda: bool(self.clock.set_back)
+
+    def is_dead(self, worker: str) -> bool:
+        """Whether the process of a worker has ended: all of them run on one machine."""
+        process = self._processes.get(worker)
+        return process is not None and not process.alive
 
     def knows_its_key(self) -> None:
         """Have the database tag secrets with the same key each time; its own key is random."""
@@ -151,6 +190,8 @@ class World:
         self._processes[process.name] = process
         assemble = partial(self._assemble, process, skew, loses_hint)
         hold = Holdfast(self.url, attempts=BUDGET, backoff=QUICK, assemble=assemble)
+        if self.fleet is not None:
+            hold.queue(SIDE, transport=FleetClient(self.fleet, process))
         if self.lettering is not None:
             hold.on_ticket(partial(self._receive_ticket, process))
         witness = Witness(self.auditor, self.seen, self.clock, self.violate)
@@ -159,7 +200,19 @@ class World:
         sign = process.name.split(":")[1]
         call = partial(self._call, process, witness)
         providing = self.auditor.provider_oracle.providing
-        outside = Outside(post, die, witness, sign, self.recurs, call, providing, self.lettering)
+        outside = Outside(
+            post,
+            die,
+            witness,
+            sign,
+            self.recurs,
+            call,
+            providing,
+            self.lettering,
+            self.messaging,
+            self._callback_failures,
+            partial(self._own_transaction, process),
+        )
         return hold, declare(hold, outside)
 
     async def _post(self, process: Process, witness: Witness, key: str) -> httpx.Response:
@@ -196,7 +249,7 @@ class World:
             ended = Ended.BAD
             raise
         except asyncio.CancelledError:
-            ended = Ended.BAD if self.loop.time() - began >= TIMEOUT - INSTANT else Ended.NOTHING
+            ended = Ended.BAD if self.loop.time() - began >= TIMEOUT - INSTANT else Ended.STOPPED
             raise
         finally:
             if process.alive:
@@ -231,7 +284,8 @@ class World:
         return process is not None and self.clock.turned_at < moment and process.works_since(moment)
 
     def _some_worker_runs(self, since: int) -> bool:
-        return any(self._works(worker, since) for worker in self._processes)
+        """Whether a worker has run without trouble since a moment; a fleet's process makes nothing ready, and no ticks."""
+        return any(self._works(name, since) for name in self._processes if name.startswith("worker"))
 
     def _assemble(
         self, process: Process, skew: timedelta, loses_hint: Callable[[], bool], settings: Any, **given: Any
@@ -242,7 +296,7 @@ class World:
         store = SqliteStore(
             self.path,
             clock=self.clock,
-            writing=executor("sqlite.write", committed=self._committed),
+            writing=executor("sqlite.write", committed=self.committed),
             reading=executor("sqlite.read"),
         )
         redactor = Redactor()
@@ -254,6 +308,7 @@ class World:
                     loses=loses_hint,
                     die=partial(self._die, process),
                     away=lambda: self.store_is_away,
+                    strikes_within=self.strikes_within,
                 )
             ),
             registry=given["registry"],
@@ -266,7 +321,31 @@ class World:
             executor=executor("handler"),
             logger=TracingLogger(process, self.note),
             metrics=MetricRegistry(),
+            open_broker=partial(self._open_broker, process),
         )
+
+    def _open_broker(self, process: Process, _: BrokerSpec) -> BrokerClient:
+        broker = self.auditor.message_oracle.broker
+        assert broker is not None
+        return BrokerClient(broker, process)
+
+    def _arrived(self, arrival: Arrival) -> None:
+        self.note(f"the broker has {arrival.type} {arrival.serial} as {arrival.id}")
+        self.auditor.message_oracle.arrives(arrival)
+
+    @contextmanager
+    def _own_transaction(self, process: Process) -> Iterator[sqlite3.Connection]:
+        """Open the file without the store, in a transaction; it locks the file until its end."""
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            process.owns_file(connection)
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+        self.committed(process)
+
+    def _acknowledged(self, message: IncomingMessage) -> None:
+        self.note(f"the broker deletes {message.id}")
+        self.auditor.message_oracle.acknowledges(message)
 
     def _letters(self, process: Process, hooks: list[Any]) -> LetterOptions:
         if self.lettering is None:
@@ -282,7 +361,8 @@ class World:
             poll_interval=self.lettering.poll_interval,
         )
 
-    def _committed(self, process: Process) -> None:
+    def committed(self, process: Process) -> None:
+        """Have a commit audited."""
         self._end_a_livelock(process)
         commit = Commit(process.name, micros(self.clock.now()))
         for row in self.auditor.look(commit):

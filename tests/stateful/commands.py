@@ -120,6 +120,7 @@ def submissions(draw: st.DrawFn, *, name: str = "greet", owner: str = "") -> Sub
     key, subject = draw(any_of(None, None, None, "k", "l")), draw(any_of(None, None, "s"))
     versioned = subject is not None
     wait = draw(any_of(None, None, "delay", "run_at"))
+    deadline_at = START + draw(any_of(*PAUSES)) if draw(any_of(False, False, False, True)) else None
     return Submission(
         id="",
         name=name,
@@ -135,7 +136,8 @@ def submissions(draw: st.DrawFn, *, name: str = "greet", owner: str = "") -> Sub
         rerun=versioned and draw(st.booleans()),
         strict_keys=draw(st.booleans()),
         fingerprint=fingerprint(args) if key is not None or versioned else None,
-        deadline=draw(any_of(*DEADLINES)),
+        deadline=draw(any_of(*DEADLINES)) if deadline_at is None else None,
+        deadline_at=deadline_at,
     )
 
 

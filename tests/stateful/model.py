@@ -109,7 +109,7 @@ class Model:
             updated_at=self.now,
             args=item.args,
             retry_after=self._due(item),
-            deadline_at=None if item.deadline is None else self.now + item.deadline,
+            deadline_at=item.deadline_at or (None if item.deadline is None else self.now + item.deadline),
             subject=item.subject,
             version=item.version,
         )

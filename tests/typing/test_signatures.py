@@ -21,7 +21,10 @@ from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from holdfast import Holdfast, JobHandle
+from holdfast.types import Delivery, JobCall
 
 hold = Holdfast("sqlite:///jobs.db")
 
@@ -29,6 +32,10 @@ hold = Holdfast("sqlite:///jobs.db")
 @dataclass
 class Grade:
     points: int
+
+
+class Request(BaseModel):
+    text: str
 
 
 @hold.job("grade", attempts=4)
@@ -101,6 +108,22 @@ reveal_type(await grade.options(key="k", delay="5s").submit("text"))  # N: JobHa
 await grade.options(key="k").submit(5)  # E: arg-type
 grade.options(keys="k")  # E: call-arg
 """,
+    "a call that is stored later takes what the function takes": """
+reveal_type(grade.call("text", strict=True))  # N: JobCall[Grade]
+reveal_type(await grade.options(key="k").call("text").submit())  # N: JobHandle[Grade]
+grade.call(5)  # E: arg-type
+""",
+    "a consumer takes its message, and returns a call or nothing": """
+@hold.consumer(Request, queue="requests")
+def take(request: Request) -> JobCall[Grade] | None: return grade.call(request.text)
+
+@hold.consumer(Request, queue="more")
+async def take_more(request: Request, delivery: Delivery) -> JobCall[Grade]: return grade.call(delivery.message_id)
+
+@hold.consumer(Request, queue="wrong")  # E: arg-type
+def take_wrong(request: str) -> None: ...
+reveal_type(take(Request(text="text")))  # N: JobCall[Grade] | None
+""",
     "many calls give handles with the result's type": """
 reveal_type(await count.submit_many([("text", 2), ("more", 3)]))  # N: list[JobHandle[int]]
 """,
@@ -153,6 +176,14 @@ await bare.submit(5)  # E: arg-type
 await bare_plain.submit()  # E: call-arg
 await bare_stage(5)  # E: arg-type
 bare_plain_stage("page")  # E: arg-type
+""",
+    "a schedule keeps the signature of its job, and needs arguments where the job does": """
+reveal_type(await hold.every("1h")(forget).submit())  # N: JobHandle[None]
+reveal_type(await hold.every("1h", args=("text", 2))(count).submit("text", 3))  # N: JobHandle[int]
+reveal_type(await hold.cron("0 9 * * *", kwargs={"essay": "text"})(grade).submit("text"))  # N: JobHandle[Grade]
+hold.every("1h")(count)  # E: arg-type
+await hold.every("1h", args=("text", 2))(count).submit(5, 3)  # E: arg-type
+hold.cron("0 9 * * *", args=5)  # E: call-overload
 """,
     "the state of a job is read, and is no attribute": """
 job = await count.submit("text", 2)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
+import holdfast.celery as holdfast_celery
 from holdfast import (
     Backoff,
     Holdfast,
@@ -37,6 +38,7 @@ SERVICES = [
     operations.Database,
     operations.DeadLetterService,
     operations.JobService,
+    operations.OutboxService,
     operations.ProviderService,
     operations.QueueService,
     operations.ScheduleService,
@@ -56,7 +58,9 @@ def code_words(page: Path) -> set[str]:
     return set(re.findall(r"\w+", " ".join(shown)))
 
 
-@pytest.mark.parametrize("module", [holdfast, errors, operations, types], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [holdfast, errors, operations, types, holdfast_celery], ids=lambda module: module.__name__
+)
 def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
     assert [name for name in module.__all__ if name not in code_words(API)] == []
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast.core import errors
 from holdfast.core.errors import (
     BadResponse,
+    BrokerError,
     HoldfastError,
     JobFailed,
     MediaInvalid,
@@ -34,9 +35,16 @@ RETRYABLE = {
     "StoreUnavailable",
     "StoreReadOnly",
     "ArchiveUnavailable",
+    "BrokerUnavailable",
+    "RouteFull",
 }
 
-ABSTRACT = {HoldfastError, SubmitError, StageFailed}  # of the last, the stage's own failure decides
+ABSTRACT = {
+    HoldfastError,
+    SubmitError,
+    StageFailed,
+    BrokerError,
+}  # of the last, the stage's own failure decides
 
 
 def an_error(kind: type[HoldfastError]) -> HoldfastError:

@@ -17,6 +17,7 @@ from holdfast.core.failures.failure import (
     Verdict,
     deadline_passed,
     fingerprint_of,
+    rolled_back,
     stage_mismatch,
     timed_out,
     worker_lost,
@@ -162,3 +163,10 @@ def test_a_passed_deadline_is_final_and_shown_as_expired() -> None:
     assert (failure.error_class, failure.code) == (ErrorClass.TIMEOUT, PublicCode.EXPIRED)
     assert (failure.retryable, failure.sent) == (False, Sent.MAYBE)
     assert failure.message == "the deadline passed before the job was done"
+
+
+def test_a_completion_that_was_rolled_back_is_retried_and_says_what_to_do() -> None:
+    failure = rolled_back()
+
+    assert (failure.error_class, failure.retryable) == (ErrorClass.CONFLICT, True)
+    assert failure.message.endswith("commit it before the function returns")

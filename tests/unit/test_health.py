@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast.cli.process.runner_health import CachedReading, outbox_gauges
 from holdfast.cli.process.worker_health import (
     MOST_QUEUES,
     OTHER_QUEUES,
-    CachedReading,
     ProviderReading,
     breaker_gauges,
     held_gauge,
@@ -22,6 +22,7 @@ from holdfast.core.providers.breaker_state import BreakerState, OpenCause, OpenP
 from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.override import Override, OverrideKind
 from holdfast.ports import Depth
+from holdfast.ports.messages.outbox import OutboxStats
 
 
 class Watch:
@@ -131,6 +132,17 @@ def test_held_jobs_are_counted_for_their_provider_whichever_limit_it_is() -> Non
     readings = held_gauge(held, ["llm", "speech"])["provider_held"]
 
     assert dict(readings) == {("elsewhere",): 1, ("llm",): 7, ("speech",): 0}
+
+
+def test_the_outbox_is_measured_by_state_and_by_its_oldest_message() -> None:
+    stats = OutboxStats(pending=7, held=5, failed=1, oldest=timedelta(seconds=3), blocked_routes=2)
+
+    gauges = outbox_gauges(stats)
+
+    assert dict(gauges["outbox_depth"]) == {("pending",): 2, ("held",): 5, ("failed",): 1}
+    assert gauges["outbox_lag_seconds"] == [((), 3.0)]
+    assert gauges["outbox_blocked_routes"] == [((), 2)]
+    assert outbox_gauges(stats._replace(oldest=None))["outbox_lag_seconds"] == [((), 0.0)]
 
 
 async def test_those_who_ask_at_the_same_time_share_one_answer() -> None:

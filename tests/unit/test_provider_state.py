@@ -344,7 +344,7 @@ def test_jobs_that_wait_for_a_limit_go_past_an_open_breaker_to_a_backup() -> Non
     spec = replace(LLM, limits=Limits(concurrency=8))
 
     _, counts = ProviderState(OPEN).plan_release(
-        "llm", spec, [BREAKER, LIMIT], NOW, limit=1_000, elsewhere=True
+        "llm", spec, [BREAKER, LIMIT], NOW, limit=1_000, to_backup=True
     )
 
     assert counts == {BREAKER: 3, LIMIT: 16}

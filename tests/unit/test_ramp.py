@@ -94,9 +94,9 @@ def test_while_it_is_open_too_one_step_is_taken_at_a_time() -> None:
 
 
 def test_jobs_that_can_go_to_a_backup_go_in_growing_steps_past_an_open_breaker() -> None:
-    state, first = release(OPEN, BREAKER, NOW, elsewhere=True)
-    state, too_early = release(state, BREAKER, NOW + 1, elsewhere=True)
-    state, second = release(state, BREAKER, NOW + 2, elsewhere=True)
+    state, first = release(OPEN, BREAKER, NOW, to_backup=True)
+    state, too_early = release(state, BREAKER, NOW + 1, to_backup=True)
+    state, second = release(state, BREAKER, NOW + 2, to_backup=True)
 
     assert (first, too_early, second) == (3, 0, 6)
     assert call_permission(state, BREAKER, NOW + 2, released=True) is CallPermission.NONE, "not through it"

@@ -18,12 +18,14 @@ def test_by_default_letters_are_kept_for_a_week_and_up_to_ten_thousand() -> None
 
 
 def test_none_keeps_everything_for_ever_and_says_nothing() -> None:
-    kept = Retention(letters=None, most_letters=None, finished=None, keys=None, letters_a_day=None)
+    kept = Retention(
+        letters=None, most_letters=None, finished=None, keys=None, letters_a_day=None, messages=None
+    )
 
     assert {getattr(kept, name) for name in Retention.__slots__} == {None}
 
 
-@pytest.mark.parametrize("name", ["letters", "finished", "keys"])
+@pytest.mark.parametrize("name", ["letters", "finished", "keys", "messages"])
 @pytest.mark.parametrize("length", [timedelta(0), timedelta(seconds=-1)])
 def test_nothing_is_kept_for_no_time_at_all(name: str, length: timedelta) -> None:
     lengths: dict[str, Any] = {name: length}
@@ -34,7 +36,7 @@ def test_nothing_is_kept_for_no_time_at_all(name: str, length: timedelta) -> Non
         Retention(**lengths)
 
 
-@pytest.mark.parametrize("name", ["letters", "finished", "keys"])
+@pytest.mark.parametrize("name", ["letters", "finished", "keys", "messages"])
 def test_the_shortest_length_is_a_length(name: str) -> None:
     lengths: dict[str, Any] = {name: timedelta.resolution}
 
@@ -53,7 +55,7 @@ def test_a_day_has_no_fewer_than_no_letters() -> None:
         Retention(letters_a_day=-1)
 
 
-@pytest.mark.parametrize("name", ["letters", "finished", "keys"])
+@pytest.mark.parametrize("name", ["letters", "finished", "keys", "messages"])
 def test_a_length_that_no_store_could_subtract_is_refused(name: str) -> None:
     longest: dict[str, Any] = {name: timedelta(days=36_500)}
     longer: dict[str, Any] = {name: timedelta.max}

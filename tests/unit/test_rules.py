@@ -86,7 +86,10 @@ DEPARTING = [
     ("holdfast.KeyReused, holdfast.VersionRefused", {"retryable": False}),
     ("holdfast.StateRefused, holdfast.JobCancelled, holdfast.ArchiveDamaged", {"retryable": False}),
     ("holdfast.ResultTimeout", {"verdict": Verdict.IGNORE}),
-    ("holdfast.ConfigError, holdfast.WithinUnsupported, holdfast.SchemaError", {"scope": Scope.NONE}),
+    (
+        "holdfast.ConfigError, holdfast.WithinUnsupported, holdfast.SchemaError, holdfast.RouteRefused",
+        {"scope": Scope.NONE},
+    ),
     ("asyncpg.ClientConfigurationError, sqlstate 28, sqlstate 3D, sqlstate 3F", {"scope": Scope.NONE}),
 ]
 

@@ -13,6 +13,7 @@ from holdfast.telemetry.logs import StructuredLogger
 class Stoppable:
     """Stands for a worker; counts how often it was asked to stop."""
 
+    kind = "worker"
     name = "host:1:a"
     running = 0
     stopped = False

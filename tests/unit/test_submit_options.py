@@ -49,6 +49,23 @@ def test_options_add_up(greet: JobFunction[[str], str]) -> None:
 def test_options_that_contradict_earlier_ones_are_refused(greet: JobFunction[[str], str]) -> None:
     with pytest.raises(PayloadInvalid, match="exclude each other"):
         greet.options(delay=5).options(run_at=datetime(2030, 1, 1, tzinfo=UTC))
+    with pytest.raises(PayloadInvalid, match="deadline and deadline_at exclude each other"):
+        greet.options(deadline=5).options(deadline_at=datetime(2030, 1, 1, tzinfo=UTC))
+
+
+def test_a_deadline_at_an_instant_replaces_the_declared_length() -> None:
+    @Holdfast("sqlite:///never-opened.db").job("grade", deadline="20m")
+    async def grade() -> None: ...
+
+    by_new_year = grade.options(deadline_at=datetime(2030, 1, 1, tzinfo=UTC))
+
+    submission = by_new_year._submission("{}")
+    assert (submission.deadline, submission.deadline_at) == (None, datetime(2030, 1, 1, tzinfo=UTC))
+
+
+def test_a_deadline_without_a_time_zone_is_refused(greet: JobFunction[[str], str]) -> None:
+    with pytest.raises(PayloadInvalid, match="deadline_at must have a time zone"):
+        greet.options(deadline_at=datetime(2030, 1, 1))
 
 
 @pytest.mark.parametrize("key", ["", "#1", "a\x00b"])

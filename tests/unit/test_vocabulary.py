@@ -130,7 +130,10 @@ RETIRED_PHRASES = re.compile(
     re.IGNORECASE,
 )
 
-DEFINED_MORE_THAN_ONCE = {"Migration": "Django looks for a class of this name in each migration"}
+DEFINED_MORE_THAN_ONCE = {
+    "Migration": "Django looks for a class of this name in each migration",
+    "Settings": "those of an application, and the base of what arq calls the settings of a worker",
+}
 
 MOST_MODULES = 12
 LARGER_PACKAGES = {

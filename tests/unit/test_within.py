@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from holdfast.core.errors import WithinUnsupported
-from holdfast.core.within import ACCEPTED, Kind, kind_of, no_transaction, wrong_database
+from holdfast.core.within import ACCEPTED, Kind, ensure_blocking, kind_of, no_transaction, wrong_database
 
 KINDS = {
     "asyncpg.connection.Connection": Kind.ASYNCPG,
@@ -86,3 +86,15 @@ def test_a_connection_in_no_transaction_is_refused_with_how_to_open_one() -> Non
 
     assert isinstance(error, WithinUnsupported)
     assert str(error) == "within= got a connection that is in no transaction; write BEGIN first"
+
+
+def test_the_twin_without_an_event_loop_takes_blocking_connections_only() -> None:
+    ensure_blocking(a_class("sqlite3.Connection")(), "publish")
+
+    with pytest.raises(WithinUnsupported) as refused:
+        ensure_blocking(a_class("asyncpg.connection.Connection")(), "publish")
+
+    assert str(refused.value) == (
+        "publish_sync() got an asyncpg connection, which can be used on its event loop only; "
+        "write `await publish(...)` there"
+    )

@@ -2,11 +2,18 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from holdfast.core.errors import ConfigError
+from holdfast.aio.coroutines import run_here
+from holdfast.core.errors import ConfigError, WithinUnsupported
+from holdfast.core.jobs.completion import Completion
+from holdfast.core.within import kind_of
 from holdfast.engine.execution.context import CURRENT, STAGE
 from holdfast.ports import Tracer
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution.job_context import JobContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,34 @@ class Current:
     key: str
     time_left: timedelta | None = None
     provider: str | None = None
+
+    async def complete(self, result: Any = None, *, within: Any) -> Completion:
+        """End the job with *result* in the transaction of your connection *within*: both are committed, or neither.
+
+        Commit, and return from the function; what it returns then is ignored. After a rollback the job has not ended: call
+        this again in another transaction, or raise. A function that returns after a rollback is retried. If the job's
+        deadline has passed, it has timed out, and the result is kept as late: the `Completion` has `late`. Raises
+        `WithinUnsupported`, `PayloadInvalid`, `StateRefused` if the job has ended, and `ConfigError` inside a stage.
+        """
+        job = self._require_job("complete")
+        with job.completing():
+            return await job.complete(result, within)
+
+    def complete_sync(self, result: Any = None, *, within: Any) -> Completion:
+        """Do what `complete` does, for plain functions: in this thread, on the plain connection given."""
+        job, kind = self._require_job("complete_sync"), kind_of(within)
+        if kind.awaits:
+            raise WithinUnsupported(
+                f"complete_sync() got {kind.value}, which can be used on its event loop only; "
+                "write `await current().complete(...)` there"
+            )
+        return run_here(job.complete(result, within))
+
+    def _require_job(self, method: str) -> "JobContext":
+        running = CURRENT.get()
+        if running is None or running.claim.id != self.job_id:
+            raise ConfigError(f"{method}() was called outside its job; call it in the function of the job")
+        return running
 
 
 def current() -> Current:
@@ -82,6 +117,19 @@ def next_key(name: str, owner: str, fingerprint: str) -> str | None:
         return None
     key = _key_here(running.claim.id, running.origin)
     return f"{key}:submit:{fingerprint}#{running.count((key, name, owner, fingerprint))}"
+
+
+def next_message_key(message_type: str, identity: str) -> str | None:
+    """Return a key for the next message inside a job, the same in every attempt; outside a job, `None`.
+
+    A message is known by its *identity*, a fingerprint, as a submission by that of its arguments: see `next_key`.
+    """
+    running = CURRENT.get()
+    if running is None:
+        return None
+    key = _key_here(running.claim.id, running.origin)
+    number = running.count((key, "publish", message_type, identity))
+    return f"{key}:publish:{quote(message_type)}:{identity}#{number}"
 
 
 def ensure_going_on() -> None:

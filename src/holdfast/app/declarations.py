@@ -1,16 +1,23 @@
-"""The declarations of an application: its jobs, stages, providers, schedules and hooks. They need no store."""
+"""The declarations of an application: its jobs, stages, queues, providers, schedules, messages and hooks.
 
-from abc import ABC, abstractmethod
+They need no store.
+"""
+
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
+from pydantic import BaseModel
+
 from holdfast.app.job_function import JobFunction
+from holdfast.app.messages.message_declarations import MessageDeclarations
 from holdfast.app.provider import Provider
 from holdfast.app.specs import (
     JobDecorator,
     ScheduleDecorator,
+    ScheduleWithArguments,
     StageDecorator,
     ensure_declared,
     job_spec,
@@ -26,18 +33,23 @@ from holdfast.core.durations import Duration
 from holdfast.core.errors import ConfigError
 from holdfast.core.failures.backoff import Backoff
 from holdfast.core.jobs.schedules import Missed, every
+from holdfast.core.messages.announcements import Render
+from holdfast.core.names import ensure_name
 from holdfast.core.providers.breaker import Breaker
 from holdfast.engine.options import Hook
 from holdfast.engine.registry import JobSpec, OnDeadline, Registry
+from holdfast.ports.fleets import Transport
 from holdfast.wiring.cron import cron
 
 P = ParamSpec("P")
 R = TypeVar("R")
 HookT = TypeVar("HookT", bound=Hook)
+MessageT = TypeVar("MessageT", bound=BaseModel)
+ModelT = TypeVar("ModelT", bound=type[BaseModel])
 
 
-class Declarations(ABC):
-    """Declares jobs, stages, providers and schedules, with the defaults of *settings* and *backoff*.
+class Declarations(MessageDeclarations):
+    """Declares jobs, stages, providers, schedules and messages, with the defaults of *settings* and *backoff*.
 
     A mistake raises `ConfigError` at the declaration, when the application starts.
     """
@@ -70,6 +82,7 @@ class Declarations(ABC):
         on_deadline: OnDeadline = "cancel",
         on_exhausted: Mapping[str, str | Iterable[str]] | None = None,
         auto_replay: AutoReplay | None = None,
+        announce: Mapping[str, Render] | None = None,
         max_failed_runs: int | None = None,
         queue: str = "default",
         priority: int = 0,
@@ -87,6 +100,7 @@ class Declarations(ABC):
         on_deadline: OnDeadline = "cancel",
         on_exhausted: Mapping[str, str | Iterable[str]] | None = None,
         auto_replay: AutoReplay | None = None,
+        announce: Mapping[str, Render] | None = None,
         max_failed_runs: int | None = None,
         queue: str = "default",
         priority: int = 0,
@@ -105,6 +119,10 @@ class Declarations(ABC):
         *on_exhausted* says what follows when no attempt is left, by the class of the failure: `{"NETWORK_TIMEOUT":
         "page"}`; the values are `review`, `alert`, `page` and `backup`, one or several. With *auto_replay* a failed job is
         replayed once without an operator.
+
+        *announce* maps `completed`, `failed`, `cancelled`, `timed_out` and `retrying` to plain functions that take an
+        `Announcement` and return the messages to publish: one, a list, or `None`. They are called after the transition
+        is stored, by a worker that declares the job, and may be called again.
         """
 
         def declare(function: Callable[..., Any]) -> JobFunction[..., Any]:
@@ -117,6 +135,7 @@ class Declarations(ABC):
                 on_deadline=on_deadline,
                 on_exhausted=on_exhausted,
                 auto_replay=auto_replay,
+                announce=announce,
                 max_failed_runs=max_failed_runs,
                 queue=queue,
                 priority=priority,
@@ -127,28 +146,103 @@ class Declarations(ABC):
 
         return declare(name) if callable(name) else JobDecorator(declare)
 
+    @overload
     def every(
         self, length: Duration, *, name: str | None = None, missed: Missed = "latest"
+    ) -> ScheduleDecorator: ...
+    @overload
+    def every(
+        self,
+        length: Duration,
+        *,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        missed: Missed = "latest",
+    ) -> ScheduleWithArguments: ...
+    @overload
+    def every(
+        self,
+        length: Duration,
+        *,
+        kwargs: Mapping[str, Any],
+        name: str | None = None,
+        missed: Missed = "latest",
+    ) -> ScheduleWithArguments: ...
+    def every(
+        self,
+        length: Duration,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        missed: Missed = "latest",
     ) -> ScheduleDecorator:
         """Submit the decorated job at whole multiples of *length*, for example each hour on the hour.
 
-        Each tick submits one job, however many workers run. *missed* decides about ticks for which no worker ran:
-        `"latest"` submits the last one, `"all"` each of them, `"skip"` none.
+        Each tick submits one job, with *args* and *kwargs*, however many workers run. *missed* decides about ticks for
+        which no worker ran: `"latest"` submits the last one, `"all"` each of them, `"skip"` none.
         """
         step = length_of(length)
         if step < timedelta(seconds=1):
             raise ConfigError(f"every({length!r}) is too often; a second is the least")
-        return ScheduleDecorator(self._registry, f"every {length}", every(step), name, missed)
+        return ScheduleWithArguments(
+            self._registry,
+            f"every {length}",
+            every(step),
+            name=name,
+            missed=missed,
+            args=args,
+            kwargs=kwargs,
+        )
 
+    @overload
     def cron(
         self, expression: str, *, tz: str = "UTC", name: str | None = None, missed: Missed = "latest"
+    ) -> ScheduleDecorator: ...
+    @overload
+    def cron(
+        self,
+        expression: str,
+        *,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        tz: str = "UTC",
+        name: str | None = None,
+        missed: Missed = "latest",
+    ) -> ScheduleWithArguments: ...
+    @overload
+    def cron(
+        self,
+        expression: str,
+        *,
+        kwargs: Mapping[str, Any],
+        tz: str = "UTC",
+        name: str | None = None,
+        missed: Missed = "latest",
+    ) -> ScheduleWithArguments: ...
+    def cron(
+        self,
+        expression: str,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        tz: str = "UTC",
+        name: str | None = None,
+        missed: Missed = "latest",
     ) -> ScheduleDecorator:
         """Submit the decorated job at the times of the cron *expression*, in the time zone *tz*.
 
-        Each tick submits one job, however many workers run; *missed* as with `every`.
+        Each tick submits one job, with *args* and *kwargs*, however many workers run; *missed* as with `every`.
         """
-        return ScheduleDecorator(
-            self._registry, f"cron {expression} ({tz})", cron(expression, tz), name, missed
+        return ScheduleWithArguments(
+            self._registry,
+            f"cron {expression} ({tz})",
+            cron(expression, tz),
+            name=name,
+            missed=missed,
+            args=args,
+            kwargs=kwargs,
         )
 
     @overload
@@ -231,6 +325,13 @@ class Declarations(ABC):
         )
         self._registry.add_provider(spec)
         return Provider(spec)
+
+    def queue(self, name: str, *, transport: Transport) -> None:
+        """Have the jobs of a queue run by a fleet: the Celery or arq workers that *transport* dispatches them to.
+
+        Holdfast's own workers dispatch these jobs, and do not run them.
+        """
+        self._registry.add_transport(ensure_name(name, "queue"), transport)
 
     def on_ticket(self, hook: HookT) -> HookT:
         """Call a function, plain or async, with each `Ticket`: at least once, by one of the workers.

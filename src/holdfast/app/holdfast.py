@@ -16,12 +16,13 @@ from holdfast.app.database import Database
 from holdfast.app.declarations import Declarations
 from holdfast.app.job_function import JobFunction
 from holdfast.app.job_handle import JobHandle
+from holdfast.app.messages.messaging import Messaging
 from holdfast.app.portal import Portal
 from holdfast.app.running import running
 from holdfast.config import load_settings
 from holdfast.core.dead_letters.retention import Retention
 from holdfast.core.durations import Duration, duration
-from holdfast.core.errors import ConfigError, StateRefused, WithinUnsupported
+from holdfast.core.errors import ConfigError, StateRefused
 from holdfast.core.failures.backoff import Backoff
 from holdfast.core.failures.rules import Rule
 from holdfast.core.jobs.job import End, Event, Job, JobFilter, Receipt, Submission
@@ -29,8 +30,10 @@ from holdfast.core.jobs.states import Status
 from holdfast.core.names import ensure_name
 from holdfast.core.redaction import Redactor
 from holdfast.core.strict_json import encode, ensure_storable
-from holdfast.core.within import kind_of
+from holdfast.core.within import ensure_blocking
 from holdfast.engine.dead_letters.dead_letter_service import DeadLetterService
+from holdfast.engine.messages.outbox_service import OutboxService
+from holdfast.engine.messages.publisher import Publisher
 from holdfast.engine.naming import name_and_queue
 from holdfast.engine.operations.job_service import JobService
 from holdfast.engine.operations.queue_service import QueueService
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Holdfast(Declarations):
+class Holdfast(Messaging, Declarations):
     """Declares jobs, stores their calls, and runs them.
 
     *url* is `sqlite:///file.db` or `postgresql://…`; without it `DATABASE_URL` decides. An option that is not given as an
@@ -62,8 +65,8 @@ class Holdfast(Declarations):
     letters are moved to the *archive*, a folder or `s3://bucket/prefix`, when their *retention* is over; a replay compares
     the *code_version* with that of the failure.
 
-    Operators use its services: `jobs`, `dead_letters`, `providers`, `queues`, `schedules` and `database`. Each async
-    method, here and there, has a twin for code without an event loop, whose name ends in `_sync`.
+    Operators use its services: `jobs`, `dead_letters`, `providers`, `queues`, `schedules`, `outbox` and `database`. Each
+    async method, here and there, has a twin for code without an event loop, whose name ends in `_sync`.
 
     >>> hold = Holdfast("sqlite:///holdfast.db")
     >>> @hold.job("greet")
@@ -124,6 +127,7 @@ class Holdfast(Declarations):
             logger=runtime.logger,
             metrics=runtime.metrics,
         )
+        self._publisher = Publisher(runtime.store, runtime.store_retry, metrics=runtime.metrics)
         self._waiter = self._new_waiter()
         self._opened = False
         self._opening = asyncio.Lock()
@@ -136,6 +140,7 @@ class Holdfast(Declarations):
         self.providers = ProviderService(runtime, self._access("providers"))
         self.queues = QueueService(runtime, self._access("queues"))
         self.schedules = ScheduleService(runtime, self._access("schedules"))
+        self.outbox = OutboxService(runtime, self._access("outbox"))
         self.database = Database(runtime, self._access("database"), lambda: self._url)
 
     def _access(self, service: str) -> StoreAccess:
@@ -182,6 +187,7 @@ class Holdfast(Declarations):
     async def close(self) -> None:
         """Disconnect from the store, after everything that was submitted is stored."""
         await self._submitter.drain()
+        await self._publisher.drain()
         await self._waiter.close()
         # The next event loop may be another one.
         self._waiter, self._opening = self._new_waiter(), asyncio.Lock()
@@ -259,11 +265,7 @@ class Holdfast(Declarations):
     def _submit_here(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
         """Store calls in this thread: a plain connection may not be used in another."""
         ensure_going_on()
-        kind = kind_of(within)
-        if kind.awaits:
-            raise WithinUnsupported(
-                f"submit_sync() got {kind.value}, which can be used on its event loop only; write `await submit(...)` there"
-            )
+        ensure_blocking(within, "submit")
         return run_here(self._submitter.submit_within(within, batch))
 
     def handle(self, job_id: str, name: str = "") -> JobHandle[Any]:

@@ -43,6 +43,7 @@ class SubmitOptions:
     delay: timedelta | None = None
     run_at: datetime | None = None
     deadline: timedelta | None = None
+    deadline_at: datetime | None = None
     within: Any = None
 
     @property
@@ -67,7 +68,8 @@ class JobFunction(Generic[P, R]):
         self.name = spec.name
         self._queue = options.queue or spec.queue
         self._priority = spec.priority if options.priority is None else options.priority
-        self._deadline = options.deadline or spec.deadline
+        self._deadline = None if options.deadline_at else options.deadline or spec.deadline
+        self._announces = spec.announces
         self._strict_keys = hold.strict_keys if options.strict_keys is None else options.strict_keys
         update_wrapper(self, spec.function)
         if spec.is_async:
@@ -90,13 +92,15 @@ class JobFunction(Generic[P, R]):
         delay: Duration | None = None,
         run_at: datetime | None = None,
         deadline: Duration | None = None,
+        deadline_at: datetime | None = None,
         within: Any = None,
     ) -> "JobFunction[P, R]":
         """Return the same job with options for its submissions, in addition to those it has.
 
         *key*: a second submission with it returns the first job. *subject* and *version*: a version
         runs once; a higher one runs with *rerun*. *owner*: the owner of the job. *delay* or *run_at*: the
-        earliest start. *deadline*: the time from submission by which the job must have ended, else it fails.
+        earliest start. *deadline*: the time from submission by which the job must have ended, else it fails;
+        *deadline_at*: the same as an instant, and a job that is submitted after it has timed out and is not run.
         *within*: a connection in whose transaction the job is stored.
         """
         made = SubmitOptions(
@@ -109,8 +113,9 @@ class JobFunction(Generic[P, R]):
             queue=_word(queue, "queue"),
             priority=_priority(priority),
             delay=None if delay is None else _length(delay, "delay"),
-            run_at=_instant(run_at),
+            run_at=_instant(run_at, "run_at"),
             deadline=checked_deadline(deadline),
+            deadline_at=_instant(deadline_at, "deadline_at"),
             within=within,
         ).over(self._options)
         _refuse_contradictions(made)
@@ -123,7 +128,10 @@ class JobFunction(Generic[P, R]):
         stored, `KeyReused`, `VersionRefused`, or `StoreUnavailable` if the store did not answer in
         time: then the outcome is unknown, and a submission with the same key is safe.
         """
-        batch = [self._submission(self.spec.signature.dump_args(args, kwargs), self._trace())]
+        return await self._submit_text(self.spec.signature.dump_args(args, kwargs))
+
+    async def _submit_text(self, text: str) -> JobHandle[R]:
+        batch = [self._submission(text, self._trace())]
         [handle] = self._handles(await self._hold._submit(batch, self._options.within))
         return handle
 
@@ -132,9 +140,18 @@ class JobFunction(Generic[P, R]):
 
         With `within=` this takes place in the calling thread, on the plain connection given.
         """
-        batch = [self._submission(self.spec.signature.dump_args(args, kwargs), self._trace())]
-        [handle] = self._handles(self._stored(batch, "submit"))
+        return self._submit_text_sync(self.spec.signature.dump_args(args, kwargs))
+
+    def _submit_text_sync(self, text: str) -> JobHandle[R]:
+        [handle] = self._handles(self._stored([self._submission(text, self._trace())], "submit"))
         return handle
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> "JobCall[R]":
+        """Return a call of the function, with the options that this has; nothing is stored.
+
+        Raises `PayloadInvalid` for arguments that the function does not accept or that cannot be stored.
+        """
+        return JobCall(self, self.spec.signature.dump_args(args, kwargs))
 
     async def submit_many(self, calls: Iterable[Sequence[Any]]) -> list[JobHandle[R]]:
         """Store many calls, each given as its positional arguments, in as few writes as possible.
@@ -216,6 +233,8 @@ class JobFunction(Generic[P, R]):
             fingerprint,
             trace,
             self._deadline,
+            options.deadline_at,
+            self._announces,
         )
 
     def _identity(self, text: str) -> tuple[str | None, str | None]:
@@ -249,6 +268,34 @@ class JobFunction(Generic[P, R]):
             )
         self.spec.on_accept.append(job)
         return job
+
+
+@dataclass(frozen=True, slots=True)
+class JobCall(Generic[R]):
+    """A call of a job with checked arguments: `job.call(...)`. A consumer returns it for the message that it was given."""
+
+    job: JobFunction[..., R]
+    args: str
+    """The arguments as strict JSON."""
+
+    async def submit(self) -> JobHandle[R]:
+        """Store the call as a job, as `job.submit(...)` does."""
+        return await self.job._submit_text(self.args)
+
+    def submit_sync(self) -> JobHandle[R]:
+        """Do what `submit` does, for code without an event loop: block until it is done."""
+        return self.job._submit_text_sync(self.args)
+
+    def submission_of(self, message_id: str, *, fingerprint: str, trace: str | None) -> Submission:
+        """Return the submission for a message, whose id is its key. Raises `ConfigError` if the call has a key."""
+        options = self.job._options
+        if options.key is not None or options.within is not None:
+            raise ConfigError(
+                f"the call of job {self.job.name!r} has key= or within=, and a consumer returned it; leave both out: "
+                "the message's id is its key, and it is stored with the message"
+            )
+        made = self.job._submission(self.args, trace)
+        return made._replace(key=message_id, fingerprint=fingerprint, strict_keys=False)
 
 
 @contextmanager
@@ -315,11 +362,11 @@ def _is_whole(number: object, *, bits: int) -> bool:
     return type(number) is int and -(2 ** (bits - 1)) <= number < 2 ** (bits - 1)
 
 
-def _instant(run_at: datetime | None) -> datetime | None:
+def _instant(instant: datetime | None, what: str) -> datetime | None:
     try:
-        return None if run_at is None else instant_in_utc(run_at)
+        return None if instant is None else instant_in_utc(instant)
     except ValueError as error:
-        raise PayloadInvalid(f"run_at {error}") from None
+        raise PayloadInvalid(f"{what} {error}") from None
 
 
 def _refuse_contradictions(options: SubmitOptions) -> None:
@@ -329,3 +376,5 @@ def _refuse_contradictions(options: SubmitOptions) -> None:
         raise PayloadInvalid("rerun needs a subject and a version")
     if options.delay is not None and options.run_at is not None:
         raise PayloadInvalid("delay and run_at exclude each other; give one of them")
+    if options.deadline is not None and options.deadline_at is not None:
+        raise PayloadInvalid("deadline and deadline_at exclude each other; give one of them")

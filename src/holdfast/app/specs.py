@@ -1,4 +1,4 @@
-"""Checks declarations of jobs, stages, providers and schedules: a mistake raises when the application starts."""
+"""Checks declarations of jobs, stages, providers, schedules and messages: a mistake raises when the application starts."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -11,14 +11,16 @@ from holdfast.app.job_function import JobFunction, checked_deadline
 from holdfast.app.stage_function import StageFunction
 from holdfast.core.dead_letters.replay_plan import AutoReplay
 from holdfast.core.durations import Duration, duration
-from holdfast.core.errors import ConfigError, PayloadInvalid
+from holdfast.core.errors import ConfigError, PayloadInvalid, SubmitError
 from holdfast.core.failures.backoff import Backoff, RetryPolicy
 from holdfast.core.failures.escalation import EscalationTable, escalation_table
 from holdfast.core.jobs.schedules import Missed, Schedule, Ticks
+from holdfast.core.messages.announcements import AnnouncementKind, Render
 from holdfast.core.names import ensure_name
 from holdfast.core.providers.breaker import Breaker
 from holdfast.core.providers.limits import Limits, Rate
 from holdfast.core.providers.provider import ProviderSpec
+from holdfast.core.strict_json import DEFAULT_LIMIT
 from holdfast.engine.registry import JobSpec, OnDeadline, Registry, StageSpec
 from holdfast.engine.signature import Signature
 
@@ -57,25 +59,51 @@ class ScheduleDecorator:
     """The result of `hold.every(...)` and `hold.cron(...)`: it registers the schedule of the decorated job."""
 
     def __init__(
-        self, registry: Registry, description: str, ticks: Ticks, name: str | None, missed: Missed
+        self,
+        registry: Registry,
+        description: str,
+        ticks: Ticks,
+        *,
+        name: str | None,
+        missed: Missed,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None,
     ) -> None:
         if missed not in get_args(Missed):
             raise ConfigError(f"missed={missed!r} must be 'latest', 'all' or 'skip'")
+        if not isinstance(args, list | tuple):
+            raise ConfigError(f"args={args!r} must be a tuple; write (argument,) for a single one")
         self._registry = registry
         self._description = description
         self._ticks = ticks
         self._name = name
         self._missed = missed
+        self._args, self._kwargs = tuple(args), dict(kwargs or {})
 
     def __call__(self, job: JobFunction[[], R]) -> JobFunction[[], R]:
+        return self._declare(job)
+
+    def _declare(self, job: JobFunction[P, R]) -> JobFunction[P, R]:
         if not isinstance(job, JobFunction):
             raise ConfigError(
                 f"{self._description} decorates something that is not a job; put it above @hold.job(...)"
             )
-        job.spec.signature.dump_args((), {})  # raises if it cannot be called without arguments
+        try:
+            args = job.spec.signature.dump_args(self._args, self._kwargs)
+        except SubmitError as error:
+            raise ConfigError(
+                f"{self._description} cannot submit {error}; give what the function takes as args= and kwargs="
+            ) from None
         name = ensure_name(self._name or job.name, "schedule")
-        self._registry.recur(job.spec, Schedule(name, self._description, self._ticks, self._missed))
+        self._registry.recur(job.spec, Schedule(name, self._description, self._ticks, self._missed), args)
         return job
+
+
+class ScheduleWithArguments(ScheduleDecorator):
+    """The same, for a schedule with arguments: it decorates a job of any signature."""
+
+    def __call__(self, job: JobFunction[P, R]) -> JobFunction[P, R]:
+        return self._declare(job)
 
 
 def ensure_declared(provider: "Provider", registry: Registry) -> None:
@@ -123,6 +151,7 @@ def job_spec(
     on_deadline: OnDeadline,
     on_exhausted: Mapping[str, str | Iterable[str]] | None,
     auto_replay: AutoReplay | None,
+    announce: Mapping[str, Render] | None,
     max_failed_runs: int | None,
     queue: str,
     priority: int,
@@ -147,12 +176,28 @@ def job_spec(
         on_deadline=on_deadline,
         exhaustion=_exhaustion(on_exhausted),
         auto_replay=_auto_replay(auto_replay),
+        announce=_announce(known, announce),
         max_failed_runs=max_failed_runs,
         is_async=inspect.iscoroutinefunction(function),
     )
     for stage in _stages_named_in(function):
         spec.saw_stage(stage.spec)
     return spec
+
+
+def internal_job_spec(
+    function: Callable[..., Any], *, name: str, policy: RetryPolicy, limit: int = DEFAULT_LIMIT
+) -> JobSpec:
+    """Build the specification of a job of Holdfast itself. The store writes its calls, in the default queue."""
+    return JobSpec(
+        name=name,
+        function=function,
+        signature=Signature(function, what=f"job {name!r}", limit=limit),
+        policy=policy,
+        queue="default",
+        priority=0,
+        is_async=inspect.iscoroutinefunction(function),
+    )
 
 
 def _deadline(length: Duration | None) -> timedelta | None:
@@ -167,6 +212,23 @@ def _exhaustion(given: Mapping[str, str | Iterable[str]] | None) -> EscalationTa
         return escalation_table(given)
     except (ValueError, AttributeError, TypeError) as error:
         raise ConfigError(f"on_exhausted={given!r} is invalid: {error}") from None
+
+
+def _announce(job: str, given: Mapping[str, Render] | None) -> dict[AnnouncementKind, Render]:
+    """Check the functions that render announcements, by their kind."""
+    found: dict[AnnouncementKind, Render] = {}
+    for kind, render in (given or {}).items():
+        if kind not in list(AnnouncementKind):
+            raise ConfigError(
+                f"announce= of job {job!r} has {kind!r}; it takes {', '.join(AnnouncementKind)}"
+            )
+        if not callable(render) or inspect.iscoroutinefunction(render):
+            raise ConfigError(
+                f"announce= of job {job!r} needs a plain function for {kind!r}, which takes an Announcement and returns "
+                "a message, a list of messages, or None"
+            )
+        found[AnnouncementKind(kind)] = render
+    return found
 
 
 def _auto_replay(given: AutoReplay | None) -> AutoReplay | None:

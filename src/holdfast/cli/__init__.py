@@ -19,6 +19,8 @@ from holdfast.cli.commands import (
     schema,
     worker,
 )
+from holdfast.cli.commands.fleets import celery, dispatch, fleet
+from holdfast.cli.commands.messages import outbox, relay, schemas, topology
 from holdfast.cli.exit_codes import run_command
 from holdfast.cli.options.app_loader import DEFAULT_APPLICATION
 
@@ -30,6 +32,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command("worker")(worker.run)
+app.command("relay")(relay.run)
+app.command("dispatch")(dispatch.run)
 app.command("dev")(dev.run)
 app.command("init")(init.run)
 app.command("doctor")(doctor.run)
@@ -38,7 +42,12 @@ app.add_typer(dead_letters.app, name="dead")
 app.add_typer(providers.app, name="providers")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")
+app.add_typer(fleet.app, name="fleet")
+app.add_typer(celery.app, name="celery")
+app.add_typer(outbox.app, name="outbox")
+app.command("schemas")(schemas.run)
 app.add_typer(schema.app, name="schema")
+app.add_typer(topology.app, name="topology")
 
 
 def _show_version(requested: bool) -> None:

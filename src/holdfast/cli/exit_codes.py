@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import typer
 
-from holdfast.core.errors import ConfigError, HoldfastError, SchemaError, StoreUnavailable
+from holdfast.core.errors import BrokerUnavailable, ConfigError, HoldfastError, SchemaError, StoreUnavailable
 from holdfast.core.redaction import printable
 
 # Typer has kept its usage errors in more than one place; all of them share this base.
@@ -72,7 +72,7 @@ def report_error(error: HoldfastError) -> ExitCode:
     match error:
         case ConfigError() | SchemaError():
             return ExitCode.MISUSED
-        case StoreUnavailable() | TemporarilyUnavailable():
+        case StoreUnavailable() | BrokerUnavailable() | TemporarilyUnavailable():
             return ExitCode.UNAVAILABLE
         case _:
             return ExitCode.REFUSED

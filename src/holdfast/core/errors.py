@@ -19,6 +19,7 @@ HoldfastError
  |   raised by a call about a job
  +-- JobNotFound
  |    +-- LetterNotFound
+ +-- MessageNotFound
  +-- JobFailed
  +-- JobCancelled
  +-- ResultTimeout (also a TimeoutError)
@@ -40,6 +41,11 @@ HoldfastError
  +-- ArchiveUnavailable
  +-- ArchiveMissing
  +-- ArchiveDamaged
+ +-- BrokerError
+ |    +-- BrokerUnavailable
+ |    +-- RouteRefused
+ |    |    +-- RouteFull
+ |    +-- MessageRefused
  +-- SchemaError
       +-- SchemaMissing
       +-- SchemaTooOld
@@ -176,6 +182,10 @@ class VersionRefused(SubmitError):
 
 class JobNotFound(HoldfastError):
     """There is no such job for this owner: never submitted, purged, or of another owner."""
+
+
+class MessageNotFound(HoldfastError):
+    """There is no message with this id in the outbox: it was published, and deleted after its retention, or never stored."""
 
 
 class JobFailed(HoldfastError):
@@ -320,3 +330,33 @@ class ArchiveDamaged(HoldfastError):
 
     Nothing of it was used. Restore the file from a copy of the archive, or configure the key that it was encrypted with.
     """
+
+
+class BrokerError(HoldfastError):
+    """A broker did not take a message. It is still in the outbox."""
+
+
+class BrokerUnavailable(BrokerError):
+    """The broker cannot be reached, refuses more messages at present, or did not answer in time.
+
+    It may have the message nevertheless. The relay publishes it again when the broker is back; nothing is spent.
+    """
+
+
+class RouteRefused(BrokerError):
+    """The exchange or the queue is missing or forbidden, or no queue is bound for the message.
+
+    All messages of this route would be refused. Create it, for example with `holdfast topology apply`, or change the
+    declaration of the message type; a probe finds out that the route works again.
+    """
+
+
+class RouteFull(RouteRefused):
+    """A queue of the route is full, or cannot store a message at present; other routes are taken.
+
+    The relay blocks the route, and tries it every few seconds. Let the consumers of the queue catch up, or raise its limit.
+    """
+
+
+class MessageRefused(BrokerError):
+    """The broker does not take this message, such as one that is too large; others of its route are taken."""

@@ -83,3 +83,13 @@ def wrong_database(kind: Kind, expected: str) -> WithinUnsupported:
 def no_transaction(how: str) -> WithinUnsupported:
     """Return the error for a connection without a transaction, with *how* to open one."""
     return WithinUnsupported(f"within= got a connection that is in no transaction; {how}")
+
+
+def ensure_blocking(connection: Any, method: str) -> None:
+    """Raise `WithinUnsupported` if *connection* needs an event loop, and was given to the `_sync` twin of *method*."""
+    kind = kind_of(connection)
+    if kind.awaits:
+        raise WithinUnsupported(
+            f"{method}_sync() got {kind.value}, which can be used on its event loop only; "
+            f"write `await {method}(...)` there"
+        )

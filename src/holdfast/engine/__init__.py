@@ -27,10 +27,16 @@ worker has of the limits) and exchanger (when it exchanges with the store); shar
 share), availability (which providers refuse calls), releaser (releases held jobs as fast as the provider accepts calls),
 provider_service (operations of an operator).
 
-Dead letters, `dead_letters/`: dead_letter_service (operations of an operator: letter_repair,
+Dead letters, `dead_letters/`: a trigger of the database writes a letter when a job ends as failed (`bury`, in the
+migrations `0004_dead_letters.sql`), whichever statement ends it. dead_letter_service (operations of an operator: letter_repair,
 replay_planner and archive_access, on what letter_selection reads), preflight (can it be replayed?), replayer (carries
 out replay plans), auto_replayer (plans without an operator), ticket_notifier (log and hooks), archiver (archive and
 retention), restorer (back from the archive).
+
+Messages, `messages/`: broker_clients (one client per broker and worker, for its relay and its consumers). `relays/`: relay
+(publishes what is in the outbox), which consists of batch_publisher (publishes a batch), partition_leases (the partitions
+that it has), broker_availability (admits messages to brokers) and relay_reporter (logs and counts); relay_runner (a relay
+without a worker).
 
 Operators, `operations/`: store_access (opens the store for a service, and runs it for code without an event loop),
 job_service, queue_service, schedule_service; the services of providers and dead letters are in their packages.
@@ -38,8 +44,14 @@ job_service, queue_service, schedule_service; the services of providers and dead
 Shared by all: runtime (the dependencies), options, service (the loop of a background service), store_retry and
 store_availability (outages of the store), naming (log fields), worker/garbage_collector (tunes Python's).
 
-`worker/worker` connects these modules, starts the services beside the claimer (lease keeper, cancel watcher,
-maintenance, releaser, scheduler, replayers, notifier, archiver) and shuts down (worker/stop_request).
+Fleets, `fleets/`: jobs of queues that Celery or arq workers serve are not claimed by a worker. dispatcher (sends the ids
+of ready jobs to the fleet's broker), fleet_runner (runs a dispatched job inside a process of the fleet). How a job reaches
+a fleet is in `holdfast.celery` and `holdfast.arq`.
+
+`worker/job_runner` runs what is claimed: it connects launcher, settler, lease keeper and cancel watcher, for a worker and
+for a fleet alike. `worker/worker` claims for it, starts the other services (maintenance, releaser, scheduler, replayers,
+notifier, archiver, relay, dispatchers) and shuts down (worker/stop_request).
 Decisions are in `core`: `jobs/transitions` (retry or end), `failures/backoff` (delay), `failures/classifier`,
-`providers/permission` (may a call be made), `providers/ramp` (how many held jobs go). How rows are written is in `stores`.
+`providers/permission` (may a call be made), `providers/provider_state` (how many held jobs are released;
+`providers/ramp` for those of a breaker). How rows are written is in `stores`.
 """

@@ -8,9 +8,9 @@ from holdfast.core.jobs.job import Claim
 from holdfast.core.redaction import Redactor
 from holdfast.core.strict_json import fingerprint
 from holdfast.engine.options import LetterOptions
-from holdfast.engine.registry import Registry
+from holdfast.engine.registry import BrokerSpec, Registry
 from holdfast.engine.store_retry import StoreRetry
-from holdfast.ports import Clock, Executor, Ids, Logger, Metrics, Random, Store, Tracer, Watchdog
+from holdfast.ports import Broker, Clock, Executor, Ids, Logger, Metrics, Random, Store, Tracer, Watchdog
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Runtime:
     """Hashes a text, to compare it with a stored one."""
     redactor: Redactor = field(default_factory=Redactor)
     letters: LetterOptions = field(default_factory=LetterOptions)
+    open_broker: Callable[[BrokerSpec], Broker] | None = None
+    """Makes the client of a declared broker; it connects when it is first used."""
     bind_job: Callable[[Claim], None] | None = None
     """Called before the function of a job, in its context: it binds the job to the log context."""
     development: bool = False

@@ -22,7 +22,7 @@ class Service(ABC):
     An unavailable store delays the next run. Any other error ends the service: a worker cannot do without it.
     """
 
-    name: ClassVar[str]
+    name: str
     """Its name in logs, and in the report whether the store answers."""
 
     shortest_rest: ClassVar[float] = 0.0
@@ -37,6 +37,7 @@ class Service(ABC):
         self._store_pause = store_pause
         self._first_after = first_after
         self._woken = asyncio.Event()
+        self._finishing = False
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -53,6 +54,11 @@ class Service(ABC):
         if self._task is not None:
             self._task.cancel()
 
+    def finish(self) -> None:
+        """End the loop once the run in flight has ended."""
+        self._finishing = True
+        self.wake()
+
     def wake(self) -> None:
         """Make it run again soon."""
         self._woken.set()
@@ -64,7 +70,7 @@ class Service(ABC):
     async def _run(self, availability: StoreAvailability) -> None:
         if self._first_after:
             await self._rest(self._first_after)
-        while True:
+        while not self._finishing:
             self._woken.clear()  # before the run: what happens during it may need another
             try:
                 pause = await self.run_once()

@@ -46,7 +46,12 @@ class Signature:
     def dump_args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Write the arguments of a call. Raises `PayloadInvalid` if the function does not accept them."""
         checked = self._checked(self._args, self._bound(args, kwargs), "argument")
-        return encode(checked, what=self._an_argument, limit=self._limit)
+        try:
+            return encode(checked, what=self._an_argument, limit=self._limit)
+        except PayloadInvalid:
+            for name, value in checked.items():
+                encode(value, what=f"{self.what}: argument {name!r}", limit=self._limit)
+            raise
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if self._named_only and not kwargs and len(args) == len(self._names):
@@ -65,6 +70,14 @@ class Signature:
         if self._named_only:
             return [], values
         return _spread(self._parameters, values)
+
+    def args_by_name(self, text: str) -> dict[str, Any]:
+        """Read arguments back by the names of the parameters. Raises `PayloadEncrypted`, `PayloadInvalid`."""
+        ensure_open(text, self._an_argument)
+        try:
+            return dict(self._args.read(text))
+        except ValidationError as error:
+            raise self._refused(error, "argument") from None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -156,7 +156,10 @@ class RetentionStore(Protocol):
     async def letters_to_archive(
         self, *, older_than: timedelta | None, beyond: int | None, limit: int
     ) -> list[Seen]:
-        """Return letters that need not be kept: the oldest first, and none that is being replayed."""
+        """Return letters that need not be kept: the oldest first, and none that is being replayed.
+
+        The letters *beyond* that number are counted among those of jobs, and apart among those of messages.
+        """
         ...
 
     async def letter_records(self, job_ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -189,7 +192,7 @@ class RetentionStore(Protocol):
         """Delete jobs that ended that long ago, with their arguments, stages and history; return how many.
 
         Not those that failed, which are deleted only with their letter, nor those with a dead letter, nor those that another
-        job waits for.
+        job waits for, nor those with an announcement to be rendered.
         """
         ...
 

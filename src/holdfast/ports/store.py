@@ -13,8 +13,12 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.core.jobs.job import Claim, End, Event, Job, JobFilter, Receipt, Signal, Submission
 from holdfast.core.jobs.stages import StageRow
 from holdfast.core.jobs.states import Status
-from holdfast.core.jobs.transitions import Transition
+from holdfast.core.jobs.transitions import Finish, Transition
 from holdfast.ports.dead_letters import DeadLetterStore, ReplayPlanStore, RetentionStore, TicketStore
+from holdfast.ports.fleets import DispatchStore
+from holdfast.ports.messages.announcements import AnnouncementStore
+from holdfast.ports.messages.inbox import InboxStore
+from holdfast.ports.messages.outbox import OutboxStore
 from holdfast.ports.providers import ProviderStore
 from holdfast.ports.queues import QueueStore
 from holdfast.ports.schedules import ScheduleStore
@@ -28,6 +32,8 @@ class HintKind(StrEnum):
     FINISHED = "finished"
     CANCEL = "cancel"
     TAKEN = "taken"
+    MESSAGE = "message"
+    """Messages were stored in the outbox. The subject is empty."""
 
 
 class Hint(NamedTuple):
@@ -120,6 +126,11 @@ class Store(Protocol):
         ...
 
     @property
+    def dispatches(self) -> DispatchStore:
+        """Operations on the dispatches of jobs to fleets."""
+        ...
+
+    @property
     def schedules(self) -> ScheduleStore:
         """Operations on schedules of recurring jobs."""
         ...
@@ -147,6 +158,21 @@ class Store(Protocol):
     @property
     def retention(self) -> RetentionStore:
         """Operations that archive, delete and restore."""
+        ...
+
+    @property
+    def inbox(self) -> InboxStore:
+        """Operations on messages that were received."""
+        ...
+
+    @property
+    def outbox(self) -> OutboxStore:
+        """Operations on the outbox of messages."""
+        ...
+
+    @property
+    def announcements(self) -> AnnouncementStore:
+        """Operations on the announcements of jobs."""
         ...
 
     async def open(self) -> None:
@@ -210,6 +236,13 @@ class Store(Protocol):
         once: of two ends for one lease in the same batch, none may be sent. A job that ends after its
         deadline has timed out, regardless of its transition. A result under the lease that the deadline
         ended is kept as late. A job that another session has locked keeps no other from being written.
+        """
+        ...
+
+    async def settle_within(self, connection: Any, end: Finish) -> Settled:
+        """End a claimed job with a result, in the transaction that *connection* is in: it has ended when its owner commits.
+
+        Returns `WRITTEN`, or `TIMED_OUT` or `LATE` if its deadline has passed, and `FENCED` if the lease was lost.
         """
         ...
 

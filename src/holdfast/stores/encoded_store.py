@@ -15,21 +15,30 @@ from holdfast.core.envelope import unwrap, wrap
 from holdfast.core.jobs.job import Claim, End, Job, Receipt, Signal, Submission
 from holdfast.core.jobs.stages import StageRow
 from holdfast.core.jobs.transitions import Finish, StageWrite, Transition
+from holdfast.core.messages.dead_message import DeadMessage
+from holdfast.core.messages.inbox import InboxAnswer, InboxItem
 from holdfast.ports import Codec, Store
 from holdfast.ports.dead_letters import Seen
+from holdfast.ports.messages.inbox import Make
 from holdfast.ports.store import Settled, SubmissionRefusal
 
 Answered = TypeVar("Answered", End, StageRow)
+Work = TypeVar("Work", Submission | None, Submission | DeadMessage | None)
 
 
 class EncodedStore:
-    """A `Store` in front of another one; methods without texts are those of the inner store."""
+    """A `Store` in front of another one; methods without texts are those of the inner store.
+
+    The outbox is that of the inner store, too: its payloads leave the system in clear, and are not encoded.
+    """
 
     def __init__(self, store: Store, codec: Codec) -> None:
         self._store = store
         self._texts = _Texts(codec)
         self.dead_letters = EncodedDeadLetters(store, self._texts)
+        self.dispatches = EncodedDispatches(store, self._texts)
         self.schedules = EncodedSchedules(store, self._texts)
+        self.inbox = EncodedInbox(store, self._texts)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -54,10 +63,14 @@ class EncodedStore:
         knows: Sequence[str] | None = None,
     ) -> list[Claim]:
         claims = await self._store.claim(worker, queue, limit=limit, lease=lease, knows=knows)
-        return [claim._replace(args=self._texts.decode(claim.args)) for claim in claims]
+        return self._texts.claims(claims)
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
         return await self._store.settle(worker, [self._texts.transition(change) for change in batch])
+
+    async def settle_within(self, connection: Any, end: Finish) -> Settled:
+        encoded = end if end.result is None else end._replace(result=self._texts.encode(end.result))
+        return await self._store.settle_within(connection, encoded)
 
     async def stages(self, job_ids: Sequence[str]) -> list[StageRow]:
         return self._texts.answers(await self._store.stages(job_ids))
@@ -121,6 +134,24 @@ class EncodedDeadLetters:
         return self._texts.decode_optional(await self._store.dead_letters.original_args(job_id))
 
 
+class EncodedDispatches:
+    """A `DispatchStore` in front of another store's, which is looked up at each call."""
+
+    def __init__(self, store: Store, texts: "_Texts") -> None:
+        self._store = store
+        self._texts = texts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store.dispatches, name)
+
+    async def claim(
+        self, worker: str, job_ids: Sequence[str], *, lease: timedelta, knows: Sequence[str] | None = None
+    ) -> list[Claim]:
+        return self._texts.claims(
+            await self._store.dispatches.claim(worker, job_ids, lease=lease, knows=knows)
+        )
+
+
 class EncodedSchedules:
     """A `ScheduleStore` in front of another store's, which is looked up at each call."""
 
@@ -133,6 +164,27 @@ class EncodedSchedules:
 
     async def advance(self, name: str, old: datetime, new: datetime, batch: Sequence[Submission]) -> bool:
         return await self._store.schedules.advance(name, old, new, self._texts.submissions(batch))
+
+
+class EncodedInbox:
+    """An `InboxStore` in front of another store's, which is looked up at each call."""
+
+    def __init__(self, store: Store, texts: "_Texts") -> None:
+        self._store = store
+        self._texts = texts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store.inbox, name)
+
+    async def receive(self, consumer: str, batch: Sequence[InboxItem]) -> list[InboxAnswer]:
+        encoded = [item._replace(work=self._texts.work(item.work)) for item in batch]
+        return await self._store.inbox.receive(consumer, encoded)
+
+    async def receive_with(self, consumer: str, batch: Sequence[InboxItem], make: Make) -> list[InboxAnswer]:
+        async def make_encoded(item: InboxItem, connection: Any) -> Submission | None:
+            return self._texts.work(await make(item, connection))
+
+        return await self._store.inbox.receive_with(consumer, batch, make_encoded)
 
 
 class _Texts:
@@ -149,6 +201,13 @@ class _Texts:
 
     def decode_optional(self, text: str | None) -> str | None:
         return unwrap(text, self._codec.decode)
+
+    def claims(self, claims: Iterable[Claim]) -> list[Claim]:
+        return [claim._replace(args=self.decode(claim.args)) for claim in claims]
+
+    def work(self, work: Work) -> Work:
+        """Encode the arguments of a job, or of a dead letter's job."""
+        return None if work is None else work._replace(args=self.encode(work.args))
 
     def submissions(self, batch: Iterable[Submission]) -> list[Submission]:
         return [item._replace(args=self.encode(item.args)) for item in batch]

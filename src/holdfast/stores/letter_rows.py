@@ -23,7 +23,7 @@ STEP = _named("at state actor reason meta")
 JOB = _named(
     "id name queue owner status priority attempt generation lease_token losses stages created_at queued_at finished_at "
     "started_at last_attempt last_attempt_at deadline_at timed_out_token leased_by subject version trace failure stage "
-    "timed_out_at late_at"
+    "timed_out_at late_at announces runs announced_again"
 )
 RESULTS = _named("result late_result")
 STAGE = _named(

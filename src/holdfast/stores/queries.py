@@ -1,4 +1,7 @@
-"""Reads SQL from files: one query per file, named after what it does, in a folder for its subject."""
+"""Reads SQL from files: one query per file, named after what it does, in a folder for its subject.
+
+What several queries of a store share is in the folder `fragments`: `{name}` in a query stands for the fragment's text.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -15,6 +18,9 @@ COLUMN_LISTS = {
     "{letter_values}": ", ".join(f":{column}" for column in _LETTER),
 }
 """Placeholders in the files for the columns of a dead letter, which are its fields and are listed nowhere else."""
+
+
+FRAGMENTS = "fragments"
 
 
 class Queries:
@@ -43,15 +49,23 @@ def migrations(package: str) -> list[tuple[int, str]]:
 
 @cache
 def _read_queries(package: str) -> Mapping[str, str]:
-    folders = resources.files(package).joinpath("sql").iterdir()
+    folders = list(resources.files(package).joinpath("sql").iterdir())
+    texts = {folder.name: _read_folder(folder) for folder in folders}
+    fragments = {f"{{{name}}}": text for name, text in texts.pop(FRAGMENTS).items()}
     return {
-        file.name[:-4]: _with_columns(file.read_text()) for folder in folders for file in _sql_files(folder)
+        name: _substituted(text, COLUMN_LISTS | fragments)
+        for queries in texts.values()
+        for name, text in queries.items()
     }
 
 
-def _with_columns(sql: str) -> str:
-    for placeholder, columns in COLUMN_LISTS.items():
-        sql = sql.replace(placeholder, columns)
+def _read_folder(folder: Traversable) -> dict[str, str]:
+    return {file.name[:-4]: file.read_text() for file in _sql_files(folder)}
+
+
+def _substituted(sql: str, texts: Mapping[str, str]) -> str:
+    for placeholder, text in texts.items():
+        sql = sql.replace(placeholder, text)
     return sql
 
 

@@ -8,6 +8,7 @@ from holdfast.core.dead_letters.letter import LetterState
 from holdfast.core.failures.escalation import LEVELS
 from holdfast.core.failures.failure import PublicCode
 from holdfast.core.jobs.transitions import AttemptEnd
+from holdfast.core.messages.inbox import ReceivedAs
 from holdfast.core.providers.call_reports import CallOutcome
 from holdfast.telemetry.metric_registry import Labels
 
@@ -41,6 +42,7 @@ CODES = tuple(code.value for code in PublicCode)
 OUTCOMES = tuple(end.value for end in AttemptEnd)
 CALLS = tuple(outcome.value for outcome in CallOutcome)
 STATES = tuple(state.value for state in LetterState)
+RECEIVED = tuple(outcome.value for outcome in ReceivedAs)
 
 COUNTERS: Mapping[str, MetricSpec] = {
     "jobs_created": MetricSpec("Submissions that made a job, without those in a caller's own transaction"),
@@ -65,8 +67,20 @@ COUNTERS: Mapping[str, MetricSpec] = {
     "letters_archived": MetricSpec("Dead letters moved to the archive"),
     "letters_restored": MetricSpec("Dead letters restored from the archive"),
     "tickets": MetricSpec("Tickets raised, by level", ("level",), tuple(LEVELS)),
+    "dispatches_sent": MetricSpec("Dispatches that the broker of a fleet has confirmed"),
+    "dispatches_resent": MetricSpec("Dispatches that were sent again because they had not arrived in time"),
+    "dispatches_skipped": MetricSpec("Dispatches that reached a fleet when their job was not ready any more"),
+    "announcements_rendered": MetricSpec("Announcements of jobs whose messages were stored in the outbox"),
+    "announcements_failed": MetricSpec("Times that an announcement could not be rendered, and was postponed"),
     "jobs_purged": MetricSpec("Jobs that ended long ago and were deleted"),
     "keys_purged": MetricSpec("Keys and versions of deleted jobs that were deleted"),
+    "messages_stored": MetricSpec(
+        "Messages stored in the outbox, without those in a caller's own transaction"
+    ),
+    "messages_received": MetricSpec(
+        "Messages that consumers received, by what became of them", ("outcome",), RECEIVED
+    ),
+    "messages_purged": MetricSpec("Published, skipped and received messages that were deleted"),
     "provider_calls": MetricSpec("Calls to providers, by outcome", (PROVIDER, "outcome"), CALLS),
     "provider_trials": MetricSpec("Trial calls to providers", (PROVIDER,)),
     "provider_openings": MetricSpec(
@@ -76,6 +90,9 @@ COUNTERS: Mapping[str, MetricSpec] = {
         "How long calls to providers were refused, counted when they recover", (PROVIDER,)
     ),
     "provider_backups": MetricSpec("Calls that went to the backup of a provider", (PROVIDER,)),
+    "messages_published": MetricSpec("Messages of the outbox that a broker has confirmed"),
+    "message_retries": MetricSpec("Messages that a broker refused and that are published again later"),
+    "messages_failed": MetricSpec("Messages that a broker refused until their attempts were spent"),
 }
 
 HISTOGRAMS: Mapping[str, MetricSpec] = {
@@ -101,4 +118,7 @@ GAUGES: Mapping[str, MetricSpec] = {
     ),
     "dead_letters": MetricSpec("Dead letters by state", ("state",)),
     "provider_held": MetricSpec("Jobs that are held until their provider can be called", (PROVIDER,)),
+    "outbox_depth": MetricSpec("Messages of the outbox that are not published, by state", ("state",)),
+    "outbox_lag_seconds": MetricSpec("How long the oldest message that can be published has waited"),
+    "outbox_blocked_routes": MetricSpec("Routes that a broker refuses, and whose messages are held"),
 }

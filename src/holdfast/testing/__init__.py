@@ -1,6 +1,7 @@
 """For tests of your own jobs: virtual time, crashes, a scripted provider, and jobs that run inline."""
 
-from holdfast.testing.inline import inline
+from holdfast.testing.captured_messages import PublishedMessage
+from holdfast.testing.inline import InlineJobs, inline
 from holdfast.testing.provider import (
     Answer,
     Call,
@@ -19,7 +20,9 @@ __all__ = [
     "Call",
     "Crash",
     "Hang",
+    "InlineJobs",
     "LostAnswer",
+    "PublishedMessage",
     "RateLimited",
     "ScriptedError",
     "ScriptedProvider",

@@ -4,16 +4,20 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.dead_letters.replay_plan import Plan
 from holdfast.core.jobs.job import Claim
 from holdfast.core.jobs.schedules import Schedule
 from holdfast.core.jobs.states import Status
+from holdfast.core.jobs.transitions import Finish
 from holdfast.ports import Clock, Hint, HintKind, Promotion
 from holdfast.ports.dead_letters import PlanRow
+from holdfast.ports.store import Settled
 from holdfast.stores.sqlite.dead_letters.replay_plans import SqliteReplayPlans
 from holdfast.stores.sqlite.reader import Reader
+from holdfast.stores.sqlite.settling import settle
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.subscriptions import Subscriptions
 from holdfast.testing.processes import PROCESS
@@ -57,13 +61,17 @@ class _SharedReader(Reader):
         return self.subscriptions.subscribe(on_hint, kinds)
 
 
-_HAS_LETTER_WORK = """
+_HAS_WORK = """
 SELECT EXISTS (SELECT 1 FROM holdfast_plans WHERE running)
     OR EXISTS (SELECT 1 FROM holdfast_tickets WHERE told_at IS NULL)
     OR EXISTS (SELECT 1
                  FROM holdfast_dead_letters
                 WHERE state = 'new' AND replays = 0 AND failure -> 'retryable' = 'true'
                   AND name IN (SELECT value FROM json_each(:names)))
+    OR EXISTS (SELECT 1
+                 FROM holdfast_announcements
+                WHERE tries = 0
+                  AND name IN (SELECT value FROM json_each(:announced)))
 """
 
 
@@ -76,7 +84,17 @@ class _NotifyingPlans(SqliteReplayPlans):
         return jobs
 
 
-class SharedStore(SqliteStore):
+class TemporaryStore(SqliteStore):
+    """The real store on a temporary file, which no connection of an application is to."""
+
+    async def settle_within(self, connection: Any, end: Finish) -> Settled:
+        """End the job at once: a transaction of another database cannot be joined."""
+        [settled] = self._writer.write_here(partial(settle, batch=[end]))
+        self._notify_ends([end.id])
+        return settled
+
+
+class SharedStore(TemporaryStore):
     """The real store of one process. It detects when the process has nothing to do."""
 
     def __init__(
@@ -87,12 +105,14 @@ class SharedStore(SqliteStore):
         file: TemporaryFileExecutor,
         subscriptions: Subscriptions,
         auto_replayed: Callable[[], list[str]],
+        announced: Callable[[], list[str]],
         schedules: Callable[[], list[Schedule]],
     ) -> None:
         reader = _SharedReader(path, file, subscriptions)
         super().__init__(path, clock=clock, writing=file, reading=file, reader=reader)
         self.replay_plans = _NotifyingPlans(self._writer, reader, clock)
         self._auto_replayed = auto_replayed
+        self._announced = announced
         self._schedules = schedules
 
     async def claim(
@@ -135,6 +155,7 @@ class SharedStore(SqliteStore):
     async def _anything_runs(self) -> bool:
         if any(status is Status.PROCESSING for _, status in await self.queues.counts()):
             return True
-        # Replays, tickets, or letters that are replayed automatically.
-        [row] = await self._reader.rows(_HAS_LETTER_WORK, {"names": json.dumps(self._auto_replayed())})
+        # Replays, tickets, letters that are replayed automatically, or announcements.
+        names = {"names": json.dumps(self._auto_replayed()), "announced": json.dumps(self._announced())}
+        [row] = await self._reader.rows(_HAS_WORK, names)
         return bool(row[0])

@@ -17,8 +17,10 @@ from holdfast.app import Holdfast
 from holdfast.app.portal import Portal, refuse_on_a_loop, result_of
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs.job import Receipt, Submission
+from holdfast.core.messages.outbox import NewMessage
 from holdfast.engine.execution.context import CURRENT
 from holdfast.engine.runtime import Runtime
+from holdfast.testing.captured_messages import CapturedMessages
 
 T = TypeVar("T")
 
@@ -37,15 +39,18 @@ PASSED_ON = (
     "wait_for",
     "signal",
     "accept_late",
+    "feed",
+    "_consume_again",
     "_end_of",
     "_submit",
+    "_publish",
     "_new_id",
 )
 """The methods that use a store, a worker or an id. Methods that declare jobs or only read a value are not replaced.
 
 The `_sync` methods are not listed: they use the `TwinPortal`."""
 
-SERVICES = ("jobs", "dead_letters", "providers", "queues", "schedules", "database")
+SERVICES = ("jobs", "dead_letters", "providers", "queues", "schedules", "outbox", "database")
 """The services of a `Holdfast`: all their async methods touch the store."""
 
 _delegating = threading.Lock()
@@ -54,14 +59,20 @@ _delegating = threading.Lock()
 class Twin(Holdfast):
     """A copy of *original* with another runtime; it is not configured from the environment again."""
 
-    def __init__(self, original: Holdfast, runtime: Runtime) -> None:
+    def __init__(self, original: Holdfast, runtime: Runtime, captured: CapturedMessages) -> None:
         own = {name: value for name, value in vars(original).items() if name not in PASSED_ON}
         vars(self).update(own)
+        self.captured = captured
         self._use(runtime)
 
     async def _submit(self, batch: Sequence[Submission], within: Any = None) -> list[Receipt]:
         """Store calls at once: a transaction of another database cannot be joined."""
         return await super()._submit(batch)
+
+    async def _publish(self, batch: Sequence[NewMessage], within: Any = None) -> None:
+        """Store messages at once: a transaction of another database cannot be joined."""
+        await super()._publish(batch)
+        self.captured.add(batch)
 
 
 class TwinPortal(Portal):
@@ -86,6 +97,10 @@ class TwinPortal(Portal):
     def submit_here(self, batch: Sequence[Submission], within: Any) -> list[Receipt]:
         """Store calls at once: a transaction of another database cannot be joined."""
         return self.run("submit", lambda twin: twin._submit(batch))
+
+    def publish_here(self, batch: Sequence[NewMessage], within: Any) -> None:
+        """Store messages at once: a transaction of another database cannot be joined."""
+        self.run("publish", lambda twin: twin._publish(batch))
 
     def new_id(self) -> str:
         """Return an id for a job. In the thread of a plain job, which has no loop, it comes from that of its worker."""
@@ -117,6 +132,7 @@ def delegated_to(hold: Holdfast, twin_here: Callable[[], Twin]) -> Iterator[None
         own, portal = hold._portal, TwinPortal(hold, twin_here)
         passed_on = {name: _delegate(getattr(Holdfast, name), twin_here) for name in PASSED_ON}
         passed_on |= {"_new_id": portal.new_id, "_submit_here": portal.submit_here}
+        passed_on |= {"_publish_here": portal.publish_here}
         vars(hold).update(passed_on, _portal=portal)
         for service in SERVICES:
             vars(getattr(hold, service)).update(_passed_on_of(hold, service, twin_here))

@@ -16,19 +16,23 @@ from weakref import WeakKeyDictionary
 from holdfast.app import Holdfast
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs.job import Claim, Job, Receipt, Submission
+from holdfast.core.messages.broker_message import IncomingMessage
+from holdfast.core.messages.inbox import Received, ReceivedAs
 from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.attempt_failures import FailureTexts
 from holdfast.engine.execution.attempt_runtime import AttemptRuntime
-from holdfast.engine.registry import JobSpec
+from holdfast.engine.execution.execution_state import Ended
+from holdfast.engine.messages.announcer import Announcer
+from holdfast.engine.registry import ConsumerSpec, JobSpec, Registry
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.attempt_outcome import AttemptOutcome
 from holdfast.engine.worker.scheduler import Scheduler
 from holdfast.engine.worker.settler import Settler
 from holdfast.engine.worker.unrunnable import Unrunnable
 from holdfast.engine.worker.worker import Worker
-from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.callers_thread import PlainFunctionExecutor
-from holdfast.testing.database import TemporaryFileExecutor
+from holdfast.testing.captured_messages import CapturedMessages, PublishedMessage
+from holdfast.testing.database import TemporaryFileExecutor, TemporaryStore
 from holdfast.testing.delegation import Twin, delegated_to
 from holdfast.testing.memory_archive import MemoryArchive, isolated_letter_options
 from holdfast.testing.seeded_system import SeededRandom
@@ -43,12 +47,13 @@ _DEPTH: ContextVar[int] = ContextVar("holdfast_inline_depth", default=0)
 
 
 @contextmanager
-def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Job]]:
+def inline(hold: Holdfast, *, start: datetime | None = None) -> "Iterator[InlineJobs]":
     """Run each job of *hold* where it is submitted, while the block runs.
 
     `submit` returns when the job has ended, after all its retries, without waiting between them or for a delay.
     Recurring jobs that are due in the skipped time run, too. The block gets a list, to which each job is added as it
-    ends. Jobs are stored in a temporary database. *start* is the time at the beginning, by default the current time.
+    ends; its attribute `published` lists the messages that were published, none of which is sent. Jobs are stored in a
+    temporary database. *start* is the time at the beginning, by default the current time.
     Raises `ConfigError` while *hold* is in another block or simulation.
     """
     if start is not None and start.tzinfo is None:
@@ -57,12 +62,13 @@ def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Jo
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         runtime = replace(
             hold.runtime,
-            store=SqliteStore(str(Path(folder) / "jobs.db"), clock=clock, writing=file, reading=file),
+            store=TemporaryStore(str(Path(folder) / "jobs.db"), clock=clock, writing=file, reading=file),
             clock=clock,
             random=SeededRandom(random.Random(0)),
             executor=functions,
             watchdog=None,
             development=False,
+            open_broker=None,
             letters=isolated_letter_options(hold.runtime.letters, MemoryArchive()),
         )
         inliner = _Inliner(runtime, clock, functions)
@@ -73,6 +79,19 @@ def inline(hold: Holdfast, *, start: datetime | None = None) -> Iterator[list[Jo
         finally:
             file.close_connections()
             functions.close()
+
+
+class InlineJobs(list[Job]):
+    """The jobs that have ended in an `inline` block, in order, with the messages that were published."""
+
+    def __init__(self, registry: Registry) -> None:
+        super().__init__()
+        self.captured = CapturedMessages(registry)
+
+    @property
+    def published(self) -> list[PublishedMessage]:
+        """The messages that were published in the block, in order."""
+        return self.captured.published
 
 
 class _SkippingClock(SystemClock):
@@ -93,7 +112,7 @@ class _InlineTwin(Twin):
     """Runs every job to its end before a submission returns."""
 
     def __init__(self, original: Holdfast, runtime: Runtime, inliner: "_Inliner") -> None:
-        super().__init__(original, runtime)
+        super().__init__(original, runtime, inliner.ended.captured)
         self._inliner = inliner
         self._users = _SingleLoopGuard()
 
@@ -111,6 +130,14 @@ class _InlineTwin(Twin):
             await self._inliner.finish(job.id, job.queue)
         return await self.read(job.id)
 
+    async def _receive(self, spec: ConsumerSpec, message: IncomingMessage) -> Received:
+        with self._users.enter():
+            received = await super()._receive(spec, message)
+            if received.outcome is ReceivedAs.NEW and received.job_id is not None:
+                job = await self.read(received.job_id)
+                await self._inliner.finish(job.id, job.queue)
+        return received
+
     @asynccontextmanager
     async def worker(self, **_: Any) -> AsyncIterator[Worker]:
         """Return an idle worker: all jobs have already run."""
@@ -123,12 +150,13 @@ class _Inliner:
     """Runs jobs in the caller, with the engine's own attempts and on the real store."""
 
     def __init__(self, runtime: Runtime, clock: _SkippingClock, functions: PlainFunctionExecutor) -> None:
-        self.ended: list[Job] = []
+        self.ended = InlineJobs(runtime.registry)
         self._runtime = runtime
         self._store = runtime.store
         self._clock = clock
         self._functions = functions
         self._scheduler = Scheduler(runtime)
+        self._announcer = Announcer(runtime)
         self._underway: dict[str, asyncio.Task[None]] = {}
         self._claiming: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
@@ -203,15 +231,24 @@ class _Inliner:
         attempt = Attempt(claim, spec, self._attempt_runtime(spec, settler))
         attempt.load({row.key: row for row in rows}, signals)
         change = await attempt.run()
-        if change is not None:
-            seconds = self._clock.monotonic() - began
+        seconds = self._clock.monotonic() - began
+        if isinstance(change, Ended):
+            settler.report(AttemptOutcome.of(claim, change.end)._replace(seconds=seconds), change.settled)
+        elif change is not None:
             settler.post(AttemptOutcome.of(claim, change)._replace(seconds=seconds))
             await settler.drain()
+        await self._announce()
         job = await self._store.get(claim.id)
         if job.status.ended:
             self.ended.append(job)
         if _cancelled():
             raise asyncio.CancelledError  # the attempt has absorbed it, but the submitter was cancelled
+
+    async def _announce(self) -> None:
+        """Render the announcements of what the attempt led to."""
+        if any(spec.announce for spec in self._runtime.registry):
+            while await self._announcer.run_once() == 0.0:
+                pass  # of each job, only the oldest announcement was rendered
 
     def _attempt_runtime(self, spec: JobSpec | None, settler: Settler) -> AttemptRuntime:
         loop = asyncio.get_running_loop()

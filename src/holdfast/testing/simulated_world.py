@@ -21,6 +21,7 @@ from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.worker import Worker
 from holdfast.ports import Hint, HintKind
 from holdfast.stores.subscriptions import Subscriptions
+from holdfast.testing.captured_messages import CapturedMessages
 from holdfast.testing.database import SharedStore, TemporaryFileExecutor
 from holdfast.testing.delegation import Twin
 from holdfast.testing.memory_archive import MemoryArchive, isolated_letter_options
@@ -49,6 +50,7 @@ class SimulatedWorld:
         self._path = str(Path(folder) / "jobs.db")
         self._chance = random.Random(seed)
         self._jobs, self._workers = count(1), count(1)
+        self.captured = CapturedMessages(original.runtime.registry)
         self._twins: dict[Process | None, Twin] = {None: _TestTwin(self)}
 
     def twin_here(self) -> Twin:
@@ -74,9 +76,11 @@ class SimulatedWorld:
                 file=self._file,
                 subscriptions=self.subscriptions,
                 auto_replayed=self._auto_replayed,
+                announced=self._announced,
                 schedules=self._schedules,
             ),
             letters=isolated_letter_options(self.original.runtime.letters, self._archive),
+            open_broker=None,
             clock=self.clock,
             random=SeededRandom(self._chance),
             ids=SeededIds(partial(next, self._jobs), worker=f"simulated:{next(self._workers)}:w"),
@@ -88,6 +92,11 @@ class SimulatedWorld:
         """Return the names of the jobs whose dead letters are replayed automatically."""
         specs = [spec for spec in self.original.runtime.registry if spec.auto_replay is not None]
         return [name for spec in specs for name in (spec.name, *spec.aliases)]
+
+    def _announced(self) -> list[str]:
+        """Return the names of the jobs whose announcements are rendered."""
+        registry = self.original.runtime.registry
+        return registry.names if any(spec.announce for spec in registry) else []
 
     def _schedules(self) -> list[Schedule]:
         return [recurring.schedule for recurring in self.original.runtime.registry.recurring]
@@ -179,7 +188,7 @@ class _ProcessTwin(Twin):
     """The twin of one process."""
 
     def __init__(self, world: SimulatedWorld) -> None:
-        super().__init__(world.original, world.runtime())
+        super().__init__(world.original, world.runtime(), world.captured)
 
     def _new_waiter(self) -> ResultWaiter:
         return _HintedWaiter(self.runtime.store, self.runtime.random, poll=self.settings.worker_options.poll)

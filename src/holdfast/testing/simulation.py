@@ -18,6 +18,7 @@ from holdfast.app import Holdfast
 from holdfast.core.durations import Duration, duration
 from holdfast.core.errors import ConfigError
 from holdfast.core.jobs.job import Job
+from holdfast.testing.captured_messages import PublishedMessage
 from holdfast.testing.delegation import delegated_to
 from holdfast.testing.processes import PROCESS, Process
 from holdfast.testing.simulated_world import SimulatedWorld
@@ -42,6 +43,11 @@ class Simulation:
     def now(self) -> datetime:
         """The virtual time, in UTC."""
         return self._world.clock.now()
+
+    @property
+    def published(self) -> list[PublishedMessage]:
+        """The messages that were published, in order. None of them is sent."""
+        return self._world.captured.published
 
     async def advance(self, length: Duration) -> None:
         """Let *length* pass. Everything that is due by then has happened when this returns.

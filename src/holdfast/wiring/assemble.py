@@ -16,9 +16,9 @@ from holdfast.core.failures.rules import Rule
 from holdfast.core.redaction import Redactor
 from holdfast.core.strict_json import fingerprint
 from holdfast.engine.options import Hook, LetterOptions
-from holdfast.engine.registry import Registry
+from holdfast.engine.registry import BrokerSpec, Registry
 from holdfast.engine.runtime import Runtime
-from holdfast.ports import Clock, Codec, Executor, Logger, Metrics, SchemaState, Store
+from holdfast.ports import Broker, Clock, Codec, Executor, Logger, Metrics, SchemaState, Store
 from holdfast.ports.archive import Archive, Encrypter
 from holdfast.stores.encoded_store import EncodedStore
 from holdfast.telemetry.logs import StructuredLogger, bind_job
@@ -28,6 +28,7 @@ from holdfast.wiring.system import SystemClock, SystemIds, SystemRandom
 from holdfast.wiring.threads import Threads, ThreadWatchdog
 
 POSTGRES = ("postgresql", "postgres")
+RABBITMQ = ("amqp", "amqps")
 
 
 def assemble(
@@ -65,8 +66,31 @@ def assemble(
         tracer=OpenTelemetry(),
         watchdog=ThreadWatchdog("holdfast-lease-guard"),
         fingerprint=fingerprint if codec is None else _keyed_fingerprint(codec),
+        open_broker=partial(open_broker, executor=executor),
         bind_job=bind_job,
     )
+
+
+def open_broker(spec: BrokerSpec, *, executor: Executor) -> Broker:
+    """Make the client of a declared broker, without connecting. Raises `ConfigError` if a package is missing."""
+    if spec.function is not None:
+        from holdfast.brokers.function_broker import FunctionBroker  # noqa: PLC0415 - only what is used is loaded
+
+        return FunctionBroker(spec.function, name=spec.name, executor=executor)
+    url = spec.url or ""
+    try:
+        if _scheme(url) in RABBITMQ:
+            from holdfast.brokers.rabbitmq import RabbitBroker  # noqa: PLC0415 - aio-pika is an extra
+
+            return RabbitBroker(url, name=spec.name)
+        from holdfast.brokers.redis_streams import RedisBroker  # noqa: PLC0415 - redis is an extra
+
+        return RedisBroker(url, name=spec.name)
+    except ModuleNotFoundError as error:
+        package, extra = ("aio-pika", "rabbitmq") if _scheme(url) in RABBITMQ else ("redis", "redis")
+        raise ConfigError(
+            f"broker {spec.name!r} needs the package {package}; install it with: pip install 'holdfast[{extra}]'"
+        ) from error
 
 
 def _letter_options(

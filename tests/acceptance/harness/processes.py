@@ -44,15 +44,23 @@ class Process:
 
     @classmethod
     def launch(
-        cls, module: str, *options: str, log: Path, environment: Mapping[str, str] | None = None
+        cls,
+        module: str,
+        *options: str,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        imports: tuple[str, ...] = (),
     ) -> Self:
-        """Start `python -m module`; it ends with this process at the latest."""
+        """Start `python -m module`; it ends with this process at the latest.
+
+        What *imports* names is imported once for all processes that name the same.
+        """
         words = ["tests.run_with_parent", module, *options]
         env = os.environ | dict(environment or {})
         with log.open("ab") as output:
             if "LD_PRELOAD" not in env:
                 file = output.fileno()
-                return cls(_fork_server().start(words, cwd=ROOT, env=env, out=file, err=file), log)
+                return cls(_fork_server(*imports).start(words, cwd=ROOT, env=env, out=file, err=file), log)
             # Only a new interpreter loads other libraries.
             process = subprocess.Popen(
                 [sys.executable, "-m", *words],
@@ -107,8 +115,8 @@ class Process:
 
 
 @cache
-def _fork_server() -> ForkServer:
-    return ForkServer(*OF_A_COMMAND, f"{HARNESS}.app", "holdfast_simulator")
+def _fork_server(*imports: str) -> ForkServer:
+    return ForkServer(*OF_A_COMMAND, f"{HARNESS}.app", "holdfast_simulator", *imports)
 
 
 def _is_event(line: str, event: str) -> bool:

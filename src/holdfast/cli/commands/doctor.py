@@ -9,16 +9,25 @@ import typer
 from holdfast.app import Holdfast
 from holdfast.cli.doctor import checks, sdk_clients
 from holdfast.cli.doctor.checks import Check, Health, Letters
+from holdfast.cli.doctor.fleets import check_fleets
 from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.options.app_loader import AppOption, UrlOption, resolve
 from holdfast.cli.views.output import JsonOption, show_json
 from holdfast.cli.views.table import Column, Fit, show_table
 from holdfast.core.dead_letters.letter import OPEN, LetterFilter
 from holdfast.core.dead_letters.ticket import of_letter
-from holdfast.core.errors import ArchiveUnavailable, SchemaError, StoreReadOnly, StoreUnavailable
+from holdfast.core.errors import (
+    ArchiveUnavailable,
+    BrokerError,
+    ConfigError,
+    SchemaError,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from holdfast.core.failures.escalation import Escalation
 from holdfast.core.jobs.job import JobFilter
 from holdfast.core.jobs.states import Status
+from holdfast.engine.registry import BrokerSpec
 from holdfast.stores.schema_version import ensure_fit
 
 SAMPLE = 1_000
@@ -26,9 +35,9 @@ SAMPLE = 1_000
 
 
 def run(application: AppOption = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
-    """Check the database, its durability settings, the clock and the installation; exit with 1 if a check fails."""
+    """Check the database, its durability settings, the clock, brokers and the installation; exit with 1 if a check fails."""
     hold = resolve(application, url)
-    found = asyncio.run(_check_database(hold))
+    found = asyncio.run(_check_servers(hold))
     declared = [spec.name for spec in hold.runtime.registry]
     if application is not None or declared:
         found.append(checks.of_jobs(declared))
@@ -44,6 +53,25 @@ def run(application: AppOption = None, url: UrlOption = None, as_json: JsonOptio
         show_table((Column("check"), Column("health"), Column("detail", Fit.FOLDED)), found)
     if failed:
         raise typer.Exit(ExitCode.REFUSED)
+
+
+async def _check_servers(hold: Holdfast) -> list[Check]:
+    found = await _check_database(hold)
+    found += [await _check_broker(hold, spec) for spec in hold.runtime.registry.brokers.values()]
+    return found + await check_fleets(hold)
+
+
+async def _check_broker(hold: Holdfast, spec: BrokerSpec) -> Check:
+    if hold.runtime.open_broker is None:
+        return checks.of_broker(spec.name, None, "this Holdfast has no clients of brokers")
+    try:
+        client = hold.runtime.open_broker(spec)
+        try:
+            return checks.of_broker(spec.name, await client.check(), None)
+        finally:
+            await client.close()
+    except (BrokerError, ConfigError) as error:
+        return checks.of_broker(spec.name, None, str(error))
 
 
 async def _check_database(hold: Holdfast) -> list[Check]:

@@ -22,10 +22,10 @@ from holdfast.core.errors import ConfigError, LetterNotFound
 from holdfast.core.providers.limits import Rate
 from holdfast.engine.dead_letters.replay_planner import PlanResult, Progress
 
-LOOK = 0.5
+POLL_SECONDS = 0.5
 """Seconds between two reads of a replay's progress."""
 
-STILL = 60
+STALLED_AFTER = 60
 """Reads without progress after which a hint is printed."""
 
 CHECKS = (Column("check"), Column("ok"), Column("finding", Fit.FOLDED))
@@ -232,9 +232,9 @@ async def _watch(hold: Holdfast, token: str) -> Progress:
         still = 0
         while found.plan.is_running:
             _report_counts(report, found)
-            if still == STILL:
+            if still == STALLED_AFTER:
                 print_status("no progress for 30 s: the jobs take long, or no worker is running")
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
             before, found = found, await hold.dead_letters.progress(token)
             still = still + 1 if found == before else 0
         _report_counts(report, found)

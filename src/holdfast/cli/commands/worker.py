@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,12 +14,16 @@ from holdfast.cli.options.app_loader import (
     resolve_for_worker,
 )
 from holdfast.cli.options.durations import parse_duration, parse_positive_duration
-from holdfast.cli.options.logging_options import LogFormat, LogLevelOption, logger_for
+from holdfast.cli.options.logging_options import LogFormatOption, LogLevelOption, logger_for
+from holdfast.cli.options.process_options import (
+    HealthHostOption,
+    HealthPortOption,
+    SeatOption,
+    health_address,
+)
 from holdfast.cli.options.queue_option import QueueOption, queues
 from holdfast.cli.process.supervisor import supervise
-from holdfast.cli.process.worker_process import Address, SlotsOption, serve
-from holdfast.config import Settings
-from holdfast.core.errors import ConfigError
+from holdfast.cli.process.worker_process import SlotsOption, serve
 
 
 def run(
@@ -54,40 +57,11 @@ def run(
         int,
         typer.Option("--processes", min=1, max=1_000, help="How many processes to run, each with its slots."),
     ] = 1,
-    health_port: Annotated[
-        int | None,
-        typer.Option(
-            "--health-port",
-            min=0,
-            max=65_535,
-            help="Answer /live, /ready and /metrics on this port.",
-            show_default="HOLDFAST_WORKER_HEALTH_PORT, else none",
-        ),
-    ] = None,
-    health_host: Annotated[
-        str | None,
-        typer.Option(
-            "--health-host",
-            help="Open the health port on this address.",
-            show_default="HOLDFAST_WORKER_HEALTH_HOST, else 127.0.0.1",
-        ),
-    ] = None,
-    seat: Annotated[
-        Path | None,
-        typer.Option(
-            "--seat", hidden=True, help="Internal: set by --processes for the processes that it starts."
-        ),
-    ] = None,
+    health_port: HealthPortOption = None,
+    health_host: HealthHostOption = None,
+    seat: SeatOption = None,
     log_level: LogLevelOption = None,
-    log_format: Annotated[
-        LogFormat | None,
-        typer.Option(
-            "--log-format",
-            case_sensitive=False,
-            help="Format of log lines.",
-            show_default="HOLDFAST_LOG_FORMAT, else json",
-        ),
-    ] = None,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Run jobs until SIGTERM or SIGINT, then finish or release the running ones."""
     hold = resolve_for_worker(application_reference(name, application), url)
@@ -101,18 +75,7 @@ def run(
         grace=defaults.grace if grace is None else grace,
     )
     logger = logger_for(hold, log_level, log_format)
-    health = _health(hold.settings, health_host, health_port)
+    health = health_address(hold.settings, health_host, health_port)
     if processes > 1 and seat is None:
         raise typer.Exit(supervise(processes, logger, health=health))
     raise typer.Exit(serve(hold, options, logger, health=seat or health))
-
-
-def _health(settings: Settings, host: str | None, port: int | None) -> Address | None:
-    health_port_or_default = settings.worker_health_port if port is None else port
-    if health_port_or_default is None and host is not None:
-        raise ConfigError(f"--health-host {host} opens nothing without a port; give --health-port, too")
-    return (
-        None
-        if health_port_or_default is None
-        else Address(host or settings.worker_health_host, health_port_or_default)
-    )

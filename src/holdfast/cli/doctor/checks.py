@@ -66,6 +66,13 @@ def of_schema(state: SchemaState) -> Check:
     return _ok("schema", f"version {state.found}")
 
 
+def of_broker(name: str, product: str | None, error: str | None) -> Check:
+    """Whether a declared broker can be reached: *product* is what answered, *error* why nothing did."""
+    if product is None:
+        return Check(f"broker {name}", Health.FAIL, error or "no answer")
+    return _ok(f"broker {name}", product)
+
+
 def of_writing(refusal: str | None) -> Check:
     """Whether the database accepts writes; *refusal* is its error, if any."""
     return _ok("writable", "yes") if refusal is None else Check("writable", Health.FAIL, refusal)

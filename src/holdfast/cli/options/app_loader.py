@@ -119,17 +119,22 @@ def load(reference: str) -> Holdfast:
 
     Raises `ConfigError` with a one-line reason.
     """
-    module, _, name = reference.partition(":")
-    if not module or not name:
-        raise ConfigError(
-            f"{reference!r} is not a reference to an application; write module:attribute, for example app:hold"
-        )
-    found = _attribute(_import(module), name)
+    found = load_object(reference)
     if not isinstance(found, Holdfast):
         raise ConfigError(
             f"{reference} is a {type(found).__name__}, not a Holdfast; name the Holdfast object"
         )
     return found
+
+
+def load_object(reference: str) -> object:
+    """Import the object that *reference* names. Raises `ConfigError` with a one-line reason."""
+    module, _, name = reference.partition(":")
+    if not module or not name:
+        raise ConfigError(
+            f"{reference!r} is not a reference to an application; write module:attribute, for example app:hold"
+        )
+    return _attribute(_import(module), name)
 
 
 def ensure_file(hold: Holdfast) -> None:

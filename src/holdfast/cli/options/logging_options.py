@@ -37,6 +37,16 @@ LogLevelOption = Annotated[
     ),
 ]
 
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format",
+        case_sensitive=False,
+        help="Format of log lines.",
+        show_default="HOLDFAST_LOG_FORMAT, else json",
+    ),
+]
+
 
 def logger_for(hold: Holdfast, level: LogLevel | None, style: LogFormat | None) -> Logger:
     """Return the application's own logger, or a new one if the command line sets level or format.

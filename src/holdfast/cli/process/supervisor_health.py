@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 
-from holdfast.cli.process.worker_health import STORE_TIMEOUT, no_metrics
+from holdfast.cli.process.runner_health import STORE_TIMEOUT, no_metrics
 from holdfast.telemetry.health_server import HealthResponse, Route, json_response
 
 ABSENT = json_response(HTTPStatus.SERVICE_UNAVAILABLE, ready=False, why="the process is not running")

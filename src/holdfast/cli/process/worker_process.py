@@ -1,4 +1,4 @@
-"""One worker process, from its first connection to its last."""
+"""One process that runs a worker or a relay, from its first connection to its last."""
 
 import asyncio
 import errno
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -17,9 +18,12 @@ import typer
 
 from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import ExitCode, TemporarilyUnavailable, report_error
+from holdfast.cli.process.relay_health import RelayHealth
+from holdfast.cli.process.runner_health import Runner, RunnerHealth, live
 from holdfast.cli.process.systemd import Systemd
-from holdfast.cli.process.worker_health import WorkerHealth, live
+from holdfast.cli.process.worker_health import WorkerHealth
 from holdfast.core.errors import ConfigError, HoldfastError, StoreUnavailable
+from holdfast.engine.messages.relays.relay_runner import RelayRunner
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.worker.worker import Worker
@@ -64,8 +68,17 @@ def serve(
     through standard input. In *development* every completed job is logged, and failures with their stack.
     """
     runtime = replace(hold.runtime, logger=logger, development=development)
+    return _run_process(_serve_worker(hold, runtime, options, health))
+
+
+def serve_relay(hold: Holdfast, logger: Logger, *, grace: timedelta, health: Address | Path | None) -> int:
+    """Run a relay until a signal stops it, and return the exit code; *health* as with a worker."""
+    return _run_process(_serve_relay(hold, replace(hold.runtime, logger=logger), grace, health))
+
+
+def _run_process(serving: Coroutine[None, None, int | None]) -> int:
     with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-        code = run_to_exit_code(runner, _serve(hold, runtime, options, health))
+        code = run_to_exit_code(runner, serving)
         _exit_within(THREAD_GRACE, code)
     return code
 
@@ -87,39 +100,50 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(
+async def _serve_worker(
     hold: Holdfast, runtime: Runtime, options: WorkerOptions, health: Address | Path | None
 ) -> None:
-    """Run the worker until a signal stops it. The database is closed last, after every job is settled or released."""
-    logger = runtime.logger
     worker = Worker(runtime.ids.worker_id(), runtime, options)
-    stop_requests = StopRequests(worker, logger)
-    stop_requests.listen_to_signals()
-    if isinstance(health, Path):
-        stop_requests.listen_to_parent()
-    worker_health = WorkerHealth(runtime, worker)
-    # With several processes, the parent notifies systemd.
-    supervisor = Systemd({}) if isinstance(health, Path) else Systemd()
-    async with (
-        health_endpoint(health, worker_health.routes, logger),
-        supervisor.notifying(live=live, ready=worker_health.ready),
-    ):
-        try:
-            await hold.open()
-            # A read-only store is an error at the start: this write changes nothing, and later writes wait.
-            await hold.database.ensure_writable()
-            if not any(hold.runtime.registry):
-                logger.warning(
-                    "no jobs declared", worker=worker.name, message="import the modules that declare jobs"
-                )
-            await worker.run()
-        finally:
-            await hold.close()
+    if not any(runtime.registry):
+        runtime.logger.warning(
+            "no jobs declared", worker=worker.name, message="import the modules that declare jobs"
+        )
+    await _serve(hold, worker, WorkerHealth(runtime, worker), runtime.logger, health)
     if worker.unsettled:
         raise StoreUnavailable(
             f"the outcomes of {worker.unsettled} attempts could not be stored; "
             "those jobs run again when their leases have expired"
         )
+
+
+async def _serve_relay(
+    hold: Holdfast, runtime: Runtime, grace: timedelta, health: Address | Path | None
+) -> None:
+    relay = RelayRunner(runtime.ids.worker_id(), runtime, grace=grace)
+    await _serve(hold, relay, RelayHealth(runtime, relay), runtime.logger, health)
+
+
+async def _serve(
+    hold: Holdfast, runner: Runner, its_health: RunnerHealth, logger: Logger, health: Address | Path | None
+) -> None:
+    """Run until a signal stops it. The database is closed last, after everything is written or released."""
+    stop_requests = StopRequests(runner, logger)
+    stop_requests.listen_to_signals()
+    if isinstance(health, Path):
+        stop_requests.listen_to_parent()
+    # With several processes, the parent notifies systemd.
+    supervisor = Systemd({}) if isinstance(health, Path) else Systemd()
+    async with (
+        health_endpoint(health, its_health.routes, logger),
+        supervisor.notifying(live=live, ready=its_health.ready),
+    ):
+        try:
+            await hold.open()
+            # A read-only store is an error at the start: this write changes nothing, and later writes wait.
+            await hold.database.ensure_writable()
+            await runner.run()
+        finally:
+            await hold.close()
 
 
 @asynccontextmanager
@@ -149,14 +173,14 @@ async def health_endpoint(
 
 
 class StopRequests:
-    """The first request drains the worker, the second releases its jobs, the third exits: leases then expire.
+    """The first request drains what runs, the second ends its grace time, the third exits: leases then expire.
 
     The same request may arrive from two sources: a terminal, or systemd, signals every process of a group, and the
     parent forwards the signals that it receives. So the source with the most requests counts.
     """
 
-    def __init__(self, worker: Worker, logger: Logger) -> None:
-        self._worker = worker
+    def __init__(self, runner: Runner, logger: Logger) -> None:
+        self._runner = runner
         self._logger = logger
         self._received: Counter[str] = Counter()
         self._level = 0
@@ -188,11 +212,14 @@ class StopRequests:
         self._level = self._received[source]
         if self._level > 2:
             os._exit(128 + number)
-        if not self._worker.stopped:
-            self._logger.info(
-                "worker stopping", worker=self._worker.name, signal=number.name, running=self._worker.running
-            )
-        self._worker.stop()
+        runner = self._runner
+        if not runner.stopped:
+            fields = {runner.kind: runner.name, "signal": number.name, "running": runner.running}
+            if runner.kind == "relay":
+                self._logger.info("relay stopping", **fields)
+            else:
+                self._logger.info("worker stopping", **fields)
+        runner.stop()
 
 
 def _exit_within(seconds: float, code: int) -> None:

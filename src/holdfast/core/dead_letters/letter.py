@@ -54,7 +54,8 @@ _S = LetterState
 OPEN = (_S.NEW, _S.TRIAGED, _S.REMEDIATED, _S.VALIDATED)
 """The states in which an operator still has to act."""
 
-# Closed as well, without an operator: its owner has retried the job, or its late result was accepted.
+# Closed as well, without a step by hand: its owner has retried the job, its late result was accepted, or its message was
+# retried.
 _GIVEN_UP = frozenset({_S.DISCARDED, _S.CLOSED})
 
 GRAPH: Mapping[LetterState, frozenset[LetterState]] = {

@@ -1,4 +1,4 @@
-"""The retention of ended jobs, dead letters and keys."""
+"""The retention of ended jobs, dead letters, keys and messages."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,21 +21,24 @@ class Retention:
     keys: timedelta | None = timedelta(days=90)
     letters_a_day: int | None = 100
     """More dead letters than this within a day raise a ticket, once each time the number is exceeded."""
+    messages: timedelta | None = timedelta(days=7)
+    """Messages of the outbox, after they were published or skipped."""
 
     if TYPE_CHECKING:  # durations are given in any form, and parsed to timedelta
 
-        def __init__(
+        def __init__(  # noqa: PLR0917 - the fields, in their order
             self,
             letters: Duration | None = ...,
             most_letters: int | None = ...,
             finished: Duration | None = ...,
             keys: Duration | None = ...,
             letters_a_day: int | None = ...,
+            messages: Duration | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        parse_durations(self, "letters", "finished", "keys")
-        for name in ("letters", "finished", "keys"):
+        parse_durations(self, "letters", "finished", "keys", "messages")
+        for name in ("letters", "finished", "keys", "messages"):
             if getattr(self, name) == timedelta(0):
                 raise ValueError(f"retention of {name} must be positive; None keeps them for ever")
         if self.most_letters is not None and self.most_letters < 1:

@@ -27,6 +27,10 @@ class TicketKind(StrEnum):
     """More jobs have failed within a day than the limit."""
     ARCHIVE = "archive failed"
     """Dead letters could not be archived. They are kept, and their number grows."""
+    ROUTE = "route blocked"
+    """A broker refuses all messages of a route. They wait in the outbox."""
+    ANNOUNCEMENT = "announcement failed"
+    """The end of a job could not be announced: its function raises, or returns what cannot be published."""
 
 
 @dataclass(frozen=True, slots=True)

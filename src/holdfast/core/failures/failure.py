@@ -282,6 +282,15 @@ def not_awaited(stages: Iterable[str]) -> Failure:
     return replace(failure, fingerprint=fingerprint_of(ErrorClass.BUG, f"not awaited: {listed}"))
 
 
+def rolled_back() -> Failure:
+    """Return the failure of a job whose function completed it in a transaction that was not committed."""
+    return Failure.of(
+        ErrorClass.CONFLICT,
+        "the function returned, and the transaction in which it completed its job was rolled back or is still open; "
+        "commit it before the function returns",
+    )
+
+
 def deadline_passed(job: str = "") -> Failure:
     """Return the failure of a job that had not ended at its deadline.
 
@@ -301,6 +310,15 @@ def timed_out(after: timedelta) -> Failure:
     'no result within 90 s'
     """
     return Failure.of(ErrorClass.NETWORK_TIMEOUT, f"no result within {after.total_seconds():g} s")
+
+
+def over_time_limit() -> Failure:
+    """Return the failure of an attempt that has reached the time limit of the Celery worker that it ran in.
+
+    >>> over_time_limit().retryable
+    True
+    """
+    return Failure.of(ErrorClass.NETWORK_TIMEOUT, "the soft time limit of the Celery worker was exceeded")
 
 
 _Member = TypeVar("_Member", bound=StrEnum)

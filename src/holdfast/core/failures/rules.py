@@ -151,6 +151,7 @@ RULES: tuple[Rule, ...] = (
         *_of("requests", "ReadTimeout Timeout"),
         *_of("urllib3", "ReadTimeoutError"),
         *_of("botocore", "ReadTimeoutError"),
+        *_of("billiard", "SoftTimeLimitExceeded"),
         *_of("builtins", "TimeoutError"),
         *_errno("ETIMEDOUT"),
     ),
@@ -169,6 +170,7 @@ RULES: tuple[Rule, ...] = (
         *_of("ssl", "SSLError"),
         *_of("asyncio", "IncompleteReadError"),
         *_of("openai", "WebSocketConnectionClosedError"),
+        *_of("holdfast", "BrokerUnavailable RouteFull"),
         *_of("builtins", "ConnectionError"),
         *_errno("ECONNRESET ECONNABORTED EPIPE ESHUTDOWN ENOTCONN"),
     ),
@@ -262,7 +264,7 @@ RULES: tuple[Rule, ...] = (
         ErrorClass.NOT_FOUND,
         *_http(404, 410),
         *_codes("not_found_error"),
-        *_of("holdfast", "JobNotFound ArchiveMissing"),
+        *_of("holdfast", "JobNotFound MessageNotFound ArchiveMissing"),
     ),
     *_line(
         ErrorClass.SCHEMA_INVALID,
@@ -278,7 +280,7 @@ RULES: tuple[Rule, ...] = (
         *_of("marshmallow", "ValidationError"),
         *_of("requests", "InvalidJSONError"),
         *_of("asyncpg", "DataError"),
-        *_of("holdfast", "PayloadInvalid"),
+        *_of("holdfast", "PayloadInvalid MessageRefused"),
     ),
     *_line(
         ErrorClass.TOO_LARGE,
@@ -368,7 +370,7 @@ RULES: tuple[Rule, ...] = (
     *_line(ErrorClass.TIMEOUT, "holdfast.SignalTimeout"),
     *_line(
         ErrorClass.MISCONFIGURED,
-        *_of("holdfast", "ConfigError WithinUnsupported SchemaError"),
+        *_of("holdfast", "ConfigError WithinUnsupported SchemaError RouteRefused"),
         *_of("asyncpg", "ClientConfigurationError"),
         *_sqlstates("28 3D 3F"),
         scope=Scope.NONE,

@@ -34,7 +34,8 @@ def known_id(job_id: str) -> str:
 class Submission(NamedTuple):
     """One call of a job function, ready to be stored.
 
-    *args* is strict JSON. *delay* is a duration, *run_at* an instant; at most one is set.
+    *args* is strict JSON. *delay* is a duration, *run_at* an instant; at most one is set. So are *deadline* and
+    *deadline_at*.
     """
 
     id: str
@@ -53,6 +54,9 @@ class Submission(NamedTuple):
     fingerprint: str | None = None
     trace: str | None = None
     deadline: timedelta | None = None
+    deadline_at: datetime | None = None
+    announces: int = 0
+    """What it announces: the bits of `AnnouncementKind`."""
 
     @property
     def unique(self) -> bool:

@@ -148,22 +148,22 @@ class ProviderState:
         now: float,
         *,
         limit: int,
-        elsewhere: bool = False,
+        to_backup: bool = False,
     ) -> tuple["ProviderState", dict[Holder, int]]:
         """Return the new state, and how many jobs to release of each holder, all of them of this provider.
 
         *spec* is `None` if the provider is not declared here. While the breaker is open, jobs held for a limit stay,
-        unless they can go *elsewhere*, to a backup. If no job is held for the breaker, they are the trials.
+        unless they can go *to_backup*. If no job is held for the breaker, they are the trials.
         """
         state, counts = self, dict[Holder, int]()
         for_breaker = [Holder(name)] if Holder(name) in holders else []
-        if not (for_breaker or elsewhere or lets_through(self.breaker)):
+        if not (for_breaker or to_backup or lets_through(self.breaker)):
             for_breaker = list(holders)
         if for_breaker:
             settings = Breaker() if spec is None else spec.breaker
-            breaker, size = release(self.breaker, settings, now, elsewhere=elsewhere)
+            breaker, size = release(self.breaker, settings, now, to_backup=to_backup)
             state, counts = replace(self, breaker=breaker), {for_breaker[0]: size}
-        if not (elsewhere or lets_through(state.breaker)):
+        if not (to_backup or lets_through(state.breaker)):
             return state, counts
         for_retries = Holder(name, for_retries=True)
         if for_retries in holders:

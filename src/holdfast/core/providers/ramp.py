@@ -26,11 +26,11 @@ def seconds_to_next_release(state: BreakerState, now: float) -> float | None:
 
 
 def release(
-    state: BreakerState, breaker: Breaker, now: float, *, elsewhere: bool = False
+    state: BreakerState, breaker: Breaker, now: float, *, to_backup: bool = False
 ) -> tuple[BreakerState, int]:
     """Return how many held jobs to release now, if any are held, and the state after that step.
 
-    They can go *elsewhere* if a backup takes the calls that this breaker refuses.
+    *to_backup*: a backup takes the calls that this breaker refuses.
 
     While it is open, only as many are released as may be trials. Once it is closed, the steps grow. Each step comes
     a while after the one before *was taken*: steps that all workers missed are not taken at once.
@@ -38,7 +38,7 @@ def release(
     ramp = state.ramp or Ramp(now, FIRST_RELEASE)  # held just as the release before was over
     if now < ramp.at <= now + RELEASE_EVERY:  # a later time means that the clock was set back
         return state, 0
-    if not (elsewhere or lets_through(state)):
+    if not (to_backup or lets_through(state)):
         size = trials_allowed(state, breaker, now)
         return (replace(state, ramp=Ramp(now + RELEASE_EVERY, FIRST_RELEASE)), size) if size else (state, 0)
     next_size = min(ramp.size * 2, LARGEST_RELEASE)

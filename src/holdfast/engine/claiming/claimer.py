@@ -111,9 +111,12 @@ class Claimer:
         self._wake_ups.close()
 
     def _order(self, paused: frozenset[str]) -> list[str]:
-        """Return the queues to claim from, as they are served: as given, or by weight and chance."""
-        queues = self._options.queues
-        open_queues = [queue for queue in queues if queue not in paused]
+        """Return the queues to claim from, as they are served: as given, or by weight and chance.
+
+        The jobs of a queue with a transport are dispatched to its fleet.
+        """
+        queues, dispatched = self._options.queues, self._runtime.registry.transports
+        open_queues = [queue for queue in queues if queue not in paused and queue not in dispatched]
         if not isinstance(queues, Mapping) or len(open_queues) < 2:
             return open_queues
         # The higher the weight, the likelier a low number; in the long run a queue is first as often as it weighs.

@@ -16,6 +16,7 @@ from holdfast.engine.claiming.slots import Slots
 from holdfast.engine.claiming.state_reader import StateReader
 from holdfast.engine.execution.attempt import Attempt
 from holdfast.engine.execution.attempt_runtime import AttemptRuntime
+from holdfast.engine.execution.execution_state import Ended
 from holdfast.engine.leases.lease_keeper import LeaseKeeper
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.store_availability import StoreAvailability
@@ -41,6 +42,7 @@ class Launcher:
         availability: StoreAvailability,
         stop: StopRequest,
         slot_freed: Callable[[], None],
+        unwritten: Callable[[Claim], None],
     ) -> None:
         self._runtime = runtime
         self._registry = runtime.registry
@@ -55,6 +57,7 @@ class Launcher:
         self._availability = availability
         self._stop = stop
         self._slot_freed = slot_freed
+        self._unwritten = unwritten
         self._contexts: dict[tuple[str, str], Context] = {}
         """The contexts in which attempts start, by the name and queue of their jobs."""
 
@@ -175,7 +178,11 @@ class Launcher:
             self._slots.ended(attempt)
             if change is not None:
                 seconds = self._clock.monotonic() - began
-                self._settler.post(
-                    AttemptOutcome(change, claim.attempt, seconds, attempt.trace, claim.name, claim.queue)
-                )
+                rest = claim.attempt, seconds, attempt.trace, claim.name, claim.queue
+                if isinstance(change, Ended):
+                    self._settler.report(AttemptOutcome(change.end, *rest), change.settled)
+                else:
+                    self._settler.post(AttemptOutcome(change, *rest))
+            else:
+                self._unwritten(claim)
             self._slot_freed()

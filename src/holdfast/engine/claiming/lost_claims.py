@@ -4,12 +4,14 @@ Their leases would expire, and the attempt would be spent: a job with a single a
 without having run. So the worker reads what is leased to it, and releases what it does not know.
 """
 
+from collections.abc import Set
+
 from holdfast.core.jobs.job import EventKind
 from holdfast.core.jobs.transitions import Requeue
 from holdfast.engine.claiming.slots import Slots
 from holdfast.engine.options import WorkerOptions
 from holdfast.engine.runtime import Runtime
-from holdfast.engine.worker.attempt_outcome import AttemptOutcome
+from holdfast.engine.worker.attempt_outcome import AttemptOutcome, Lease
 from holdfast.engine.worker.settler import Settler
 
 WHY = "the answer to its claim was lost"
@@ -47,13 +49,14 @@ class LostClaims:
         """Whether the next check for them is due."""
         return self.expected() and self._clock.monotonic() >= self._next_check_at
 
-    async def release(self) -> None:
-        """Release what is leased to this worker and is neither held by it nor about to be settled.
+    async def release(self, unstarted: Set[Lease] = frozenset()) -> None:
+        """Release what is leased to this worker and is neither held by it, nor about to start or to be settled.
 
-        No claim of this worker may be under way meanwhile. Raises `StoreUnavailable`: then call it again.
+        *unstarted* are the leases of jobs that are claimed and not held yet. No claim of this worker may be under way
+        meanwhile. Raises `StoreUnavailable`: then call it again.
         """
         held = {(attempt.claim.id, attempt.claim.token) for attempt in self._slots.held.values()}
-        known = held | self._settler.leases
+        known = held | self._settler.leases | unstarted
         lost = [job for job in await self._store.leased_to(self._worker) if (job.id, job.token) not in known]
         self._next_check_at = self._clock.monotonic() + self._poll
         if not lost:

@@ -32,6 +32,9 @@ READ_BATCH = 25
 FULL_FILE = 16_000_000
 """Characters of arguments and results after which a file of the archive is full."""
 
+RECEIVED = timedelta(days=14)
+"""How long received messages are remembered; the keys of their jobs are kept longer."""
+
 MOST_BATCHES = 20
 """Most batches of one turn, so that it delays no other writer for long; the next turn goes on."""
 
@@ -190,14 +193,17 @@ class Archiver(OptionalService):
         return self._options.encrypter_of(await self._store.redaction_key())
 
     async def _purge(self) -> None:
-        """Delete finished jobs, replay plans, tickets and keys whose retention period is over."""
+        """Delete finished jobs, replay plans, tickets, keys and messages whose retention period is over."""
         retention = self._options.retention
         if retention.finished is not None:
             await self._purge_batches("jobs_purged", retention.finished, self._store.retention.purge_finished)
             await self._store.retention.purge_plans(older_than=retention.finished, limit=BATCH)
             await self._store.retention.purge_tickets(older_than=retention.finished, limit=BATCH)
+        await self._purge_batches("messages_purged", RECEIVED, self._store.inbox.purge)
         if retention.keys is not None:
             await self._purge_batches("keys_purged", retention.keys, self._store.retention.purge_keys)
+        if retention.messages is not None:
+            await self._purge_batches("messages_purged", retention.messages, self._store.outbox.purge)
 
     async def _purge_batches(
         self, name: str, older_than: timedelta, purge: Callable[..., Awaitable[int]]

@@ -212,7 +212,9 @@ def _is_async(hook: Hook) -> bool:
 def _plain(row: TicketRow) -> Ticket:
     """Render a ticket without a letter, or of a letter that is deleted."""
     # A newer version of the library may know other kinds.
-    kind = next((known for known in TicketKind if known == row.kind), TicketKind.DEAD_LETTER)
+    # An alarm about one of several things has its name after the kind: "route blocked: rabbitmq/exchange/key".
+    named = row.kind.partition(":")[0]
+    kind = next((known for known in TicketKind if known == named), TicketKind.DEAD_LETTER)
     level = next((word for word in LEVELS if word == row.facts.get("level")), Escalation.REVIEW)
     title = str(row.facts.get("title") or f"job {row.job_id} has failed, and its letter is gone")
     return Ticket(row.id, kind, level, title, row.raised_at, row.job_id, row.fingerprint, row.facts)

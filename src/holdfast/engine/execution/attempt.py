@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, assert_never
 
 from holdfast.core.envelope import is_encoded
-from holdfast.core.errors import StageFailed
+from holdfast.core.errors import JobNotFound, StageFailed
 from holdfast.core.failures.escalation import level_of
-from holdfast.core.failures.failure import Failure, not_awaited
+from holdfast.core.failures.failure import Failure, not_awaited, over_time_limit, rolled_back
+from holdfast.core.jobs.completion import LeaseOutcome, lease_outcome
 from holdfast.core.jobs.job import Claim, Signal
 from holdfast.core.jobs.stages import StageKey, StageRow
 from holdfast.core.jobs.transitions import (
@@ -29,7 +30,7 @@ from holdfast.core.jobs.transitions import (
 from holdfast.engine.execution.attempt_failures import AttemptFailures
 from holdfast.engine.execution.attempt_runtime import AttemptRuntime
 from holdfast.engine.execution.context import CURRENT
-from holdfast.engine.execution.execution_state import ExecutionState
+from holdfast.engine.execution.execution_state import Ended, ExecutionState
 from holdfast.engine.execution.interrupts import Interruption, LeaseLost
 from holdfast.engine.execution.invoke import call
 from holdfast.engine.execution.job_context import JobContext
@@ -65,7 +66,12 @@ class Attempt:
         self.task = task
 
     def interrupt(self, why: Interruption) -> None:
-        """Stop the attempt. The transition that `run` returns then depends on *why*."""
+        """Stop the attempt. The transition that `run` returns then depends on *why*.
+
+        A function that has completed its job is left to return: its lease has ended with the job.
+        """
+        if self.completes and why not in (Interruption.SHUTDOWN, Interruption.REPLACED):
+            return
         # A task that is cancelled before its first step, or after its last, returns no transition.
         if self._state.interrupt(why) and self._context is not None and not self._state.ended and self.task:
             self.task.cancel()
@@ -74,6 +80,11 @@ class Attempt:
     def is_over(self) -> bool:
         """Whether the attempt has ended or is interrupted: what the job's code does takes no effect any more."""
         return self._state.is_over
+
+    @property
+    def completes(self) -> bool:
+        """Whether its function has ended the job in a transaction of its own, which may not be committed yet."""
+        return self._state.completion is not None
 
     @property
     def trace(self) -> str | None:
@@ -87,15 +98,20 @@ class Attempt:
 
     def deadline_due(self) -> bool:
         """Whether the deadline has passed by this process's clock, and the store has yet to confirm it."""
-        return self._state.interruption is None and self._state.overdue() and not self.may_be_late
+        return (
+            self._state.interruption is None
+            and self._state.overdue()
+            and not self.may_be_late
+            and not self.completes
+        )
 
     def deadline_passed(self) -> None:
         """Stop the attempt, unless it may be late: the store has confirmed that the deadline has passed."""
         if not self.may_be_late:
             self.interrupt(Interruption.DEADLINE)
 
-    def run(self) -> Coroutine[Any, Any, Transition | None]:
-        """Run to an end and return the transition; `None` means that nothing may be written.
+    def run(self) -> Coroutine[Any, Any, Transition | Ended | None]:
+        """Run to an end and return the transition; `None` means that nothing may be written, `Ended` that it was.
 
         The coroutine that calls the function is returned as it is: another one around it would cost each job its frame.
         """
@@ -128,7 +144,7 @@ class Attempt:
         results = [row.result for row in self._state.rows.values()]
         return any(map(is_encoded, [*results, *(signal.data for signal in self._state.signals)]))
 
-    async def _in_span(self, span: Span, spec: JobSpec) -> Transition | None:
+    async def _in_span(self, span: Span, spec: JobSpec) -> Transition | Ended | None:
         """Call the function inside *span*, and end the span with the outcome."""
         self._state.enter_span(span.trace)
         change = None
@@ -138,7 +154,7 @@ class Attempt:
             span.end(*_span_end(change))
         return change
 
-    async def _call(self, spec: JobSpec) -> Transition | None:
+    async def _call(self, spec: JobSpec) -> Transition | Ended | None:
         """Call the function and return the transition that follows."""
         context = self._context = JobContext(self._state, spec, self._runtime)
         CURRENT.set(context)
@@ -151,12 +167,16 @@ class Attempt:
                 value = await spec.function(*args, **kwargs)
             else:
                 value = await call(spec, args, kwargs, executor=self._runtime.executor)
+            if self._state.completion is not None:
+                return await self._end_completed(self._state.completion, None, spec)
             if context.has_stages:
                 change = self._state.postponed or self._end_unawaited(context)
                 if change is not None:
                     return self._conclude(change, spec)
             return complete(self.claim, spec.signature.dump_result(value))
         except BaseException as error:  # noqa: BLE001 - the edge of an attempt: SystemExit too is only its failure
+            if self._state.completion is not None:
+                return await self._end_completed(self._state.completion, error, spec)
             return self._conclude(await self._end_after(error, spec), spec)
         finally:
             self._state.end()
@@ -172,6 +192,62 @@ class Attempt:
         if at_deadline is not None:
             return self._runtime.loop.call_at(due, at_deadline)
         return self._runtime.loop.call_at(due, self.interrupt, Interruption.DEADLINE)
+
+    async def _end_completed(
+        self, completion: Ended, error: BaseException | None, spec: JobSpec
+    ) -> Transition | Ended | None:
+        """Return what follows after the function has completed its job: its transaction may have been rolled back.
+
+        *error* is what the function has raised since, if it has.
+        """
+        if isinstance(error, GeneratorExit):
+            return None  # a coroutine that is being closed must not wait for anything
+        try:
+            outcome = await self._lease_outcome()
+        except asyncio.CancelledError:
+            return self._end_interrupted()
+        match outcome:
+            case LeaseOutcome.LOST:
+                return None
+            case LeaseOutcome.ENDED:
+                if error is not None:
+                    await self._warn_of_error_after_end(error)
+                return completion
+            case LeaseOutcome.HELD:
+                change = (
+                    self._retry_or_fail(rolled_back(), spec)
+                    if error is None
+                    else await self._end_after(error, spec)
+                )
+                return self._conclude(change, spec)
+            case _:
+                assert_never(outcome)
+
+    async def _warn_of_error_after_end(self, error: BaseException) -> None:
+        failures = AttemptFailures(self._state, self._runtime)
+        failure = None if failures.is_control_flow(error) else await _describe(error, failures)
+        if failure is not None:
+            claim = self.claim
+            self._runtime.logger.warning(
+                "error after completion",
+                job_id=claim.id,
+                name=claim.name,
+                queue=claim.queue,
+                error_class=failure.error_class.value,
+                message=failure.message,
+            )
+
+    async def _lease_outcome(self) -> LeaseOutcome:
+        store, claim = self._runtime.store, self.claim
+        try:
+            job = await self._runtime.store_retry.call(lambda _: store.get(claim.id))
+        except JobNotFound:
+            return LeaseOutcome.LOST
+        return lease_outcome(job, claim.token)
+
+    def _retry_or_fail(self, failure: Failure, spec: JobSpec) -> Finish | Requeue:
+        roll, claim = self._runtime.random.random(), self._state.claim
+        return fail(claim, failure, spec.policy, roll=roll, attempt=claim.attempt)
 
     def _end_unawaited(self, context: JobContext) -> Finish | None:
         """End the job as failed if its function called a stage and did not await it: the stage did not run."""
@@ -197,8 +273,7 @@ class Attempt:
         failure = await _describe(error, failures)
         if failure is None:
             return self._end_interrupted()
-        roll = self._runtime.random.random()
-        return fail(state.claim, failure, spec.policy, roll=roll, attempt=state.claim.attempt)
+        return self._retry_or_fail(failure, spec)
 
     def _end_interrupted(self) -> Finish | Requeue | None:
         match self._state.interruption:
@@ -208,6 +283,8 @@ class Attempt:
                 return None
             case Interruption.DEADLINE:
                 return time_out(self.claim)
+            case Interruption.TIME_LIMIT if self._spec is not None:
+                return self._retry_or_fail(over_time_limit(), self._spec)
             case _:
                 in_thread = self._spec is not None and not self._spec.is_async
                 # The thread runs until the process ends; no other worker may run the job beside it.
@@ -250,11 +327,13 @@ async def _describe(error: BaseException, failures: AttemptFailures) -> Failure 
         return None if failures.stopped_by_engine() else classified.without_text
 
 
-def _span_end(change: Transition | None) -> tuple[str, Failure | None]:
+def _span_end(change: Transition | Ended | None) -> tuple[str, Failure | None]:
     """Return the outcome of an attempt in a word, and its failure, for its span."""
     match change:
         case Finish() | Requeue():
             return end_of(change).value, change.failure
+        case Ended():
+            return end_of(change.end).value, None
         case _:
             return "lost", None
 

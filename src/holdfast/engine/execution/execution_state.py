@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.core.jobs.job import Claim, Signal
 from holdfast.core.jobs.stages import StageKey, StageRow
-from holdfast.core.jobs.transitions import Requeue, prevailing
+from holdfast.core.jobs.transitions import Finish, Requeue, prevailing
 from holdfast.engine.execution.context import STAGE
 from holdfast.engine.execution.interrupts import Interruption
+from holdfast.ports.store import Settled
 
 TURNS = 10
 """Iterations of the event loop that a branch of a job may need between two operations, through tasks and groups."""
@@ -53,6 +54,13 @@ class InFlight:
             await (asyncio.sleep(0) if self.idle else self._idle.wait())
 
 
+class Ended(NamedTuple):
+    """A job that has ended in a transaction of its function's own: *end* is written, and has yet to be reported."""
+
+    end: Finish
+    settled: Settled
+
+
 class ExecutionState:
     """The state that the modules of an attempt share. They read its attributes, and change it by its methods only.
 
@@ -64,6 +72,7 @@ class ExecutionState:
         "_in_flight",
         "_loop",
         "claim",
+        "completion",
         "due",
         "ended",
         "interruption",
@@ -90,6 +99,8 @@ class ExecutionState:
         """Whether the function has returned or raised."""
         self.postponed: Requeue | None = None
         """The transition that retries, holds or parks the job, even if its code swallows `Interrupted`."""
+        self.completion: Ended | None = None
+        """The end that the function has written in a transaction of its own, which may be rolled back."""
         self.notes = _NO_NOTES
         """The fields that the job's code has noted for its dead letter."""
         self.reused_children = _NO_JOBS
@@ -122,6 +133,10 @@ class ExecutionState:
     def is_over(self) -> bool:
         """Whether the attempt has ended or is interrupted: what the job's code does takes no effect any more."""
         return self.ended or self.interruption is not None
+
+    def complete(self, completion: "Ended | None") -> None:
+        """Note that the function ends the job in a transaction of its own; `None` means that it did not after all."""
+        self.completion = completion
 
     def postpone(self, change: Requeue) -> None:
         """Requeue the job with *change* when the function is unwound, unless an earlier change prevails over it."""

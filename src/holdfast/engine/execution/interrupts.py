@@ -14,6 +14,8 @@ class Interruption(StrEnum):
     REPLACED = "replaced"
     """The same worker has claimed the job again: every write of the older attempt would be fenced."""
     DEADLINE = "deadline"
+    TIME_LIMIT = "time limit"
+    """The attempt has reached the time limit of the fleet's worker that it runs in."""
 
 
 class Interrupted(BaseException):

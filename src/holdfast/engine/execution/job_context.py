@@ -8,13 +8,16 @@ from datetime import timedelta
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.core.errors import ConfigError, StateRefused, WithinUnsupported
+from holdfast.core.jobs.completion import Completion
 from holdfast.core.jobs.job import Claim, Receipt, Submission
 from holdfast.core.jobs.stages import RESTARTED
+from holdfast.core.jobs.transitions import complete
 from holdfast.core.providers.provider import ProviderSpec
 from holdfast.engine.execution.attempt_failures import AttemptFailures
 from holdfast.engine.execution.attempt_runtime import AttemptRuntime
 from holdfast.engine.execution.context import STAGE
-from holdfast.engine.execution.execution_state import ExecutionState
+from holdfast.engine.execution.execution_state import Ended, ExecutionState
 from holdfast.engine.execution.interrupts import Interrupted, LeaseLost
 from holdfast.engine.execution.provider_calls import ProviderCall, ProviderCalls
 from holdfast.engine.execution.stage_writer import StageWriter
@@ -22,6 +25,7 @@ from holdfast.engine.execution.stages import Stages
 from holdfast.engine.execution.suspension import Suspension
 from holdfast.engine.registry import JobSpec, StageSpec
 from holdfast.ports import Store
+from holdfast.ports.store import Settled
 
 if TYPE_CHECKING:
     from types import CoroutineType
@@ -100,6 +104,10 @@ class JobContext:
         self.ensure_going_on()
         return self._state.in_flight.track()
 
+    def completing(self) -> AbstractContextManager[None]:
+        """Count the job's completion as in flight in the block: the job is not parked in the middle of it."""
+        return nullcontext() if self._state.ended else self._state.in_flight.track()
+
     def submitted(self, batch: Sequence[Submission], receipts: Sequence[Receipt]) -> None:
         """Remember which of the submitted jobs an earlier generation had submitted already."""
         if self.claim.generation > self.origin:
@@ -114,10 +122,43 @@ class JobContext:
         """Raise `Interrupted` again, if the function swallowed the one that parks, holds or retries the job.
 
         The function continues without a result, and nothing that it does then may take effect. A stage that started
-        before goes on.
+        before goes on. Raises `StateRefused` if the function has completed the job.
         """
+        self._ensure_not_postponed()
+        if self._state.completion is not None and STAGE.get() is None:
+            raise StateRefused("the job was completed; return from its function")
+
+    def _ensure_not_postponed(self) -> None:
         if self._state.postponed is not None and STAGE.get() is None:
             raise Interrupted("the job is requeued; what its function does now is dropped")
+
+    async def complete(self, result: Any, within: Any) -> Completion:
+        """End the job with *result* in the transaction of the connection *within*.
+
+        A second call is for a transaction that was rolled back, and is repeated. Unwinds the function if the lease was
+        lost. Raises `StateRefused` if the job has ended, `PayloadInvalid`, `WithinUnsupported`, and what the driver raises.
+        """
+        state = self._state
+        if state.ended:
+            raise LeaseLost  # an abandoned thread: its job may be running elsewhere by now
+        if STAGE.get() is not None:
+            raise ConfigError("complete() was called inside a stage; call it in the job's function")
+        self._ensure_not_postponed()
+        end, earlier = complete(state.claim, self._spec.signature.dump_result(result)), state.completion
+        # Before it is sent: if the answer is lost, the store is asked what became of the lease.
+        state.complete(Ended(end, Settled.WRITTEN))
+        try:
+            settled = await self._runtime.store.settle_within(within, end)
+        except WithinUnsupported:
+            state.complete(earlier)
+            raise
+        if settled is Settled.FENCED:
+            state.complete(earlier)
+            if earlier is None:
+                raise LeaseLost
+            raise StateRefused("the job has ended already; return from its function")
+        state.complete(Ended(end, settled))
+        return Completion(late=settled is not Settled.WRITTEN)
 
     def run_stage(
         self, stage: StageSpec, key: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -99,7 +99,9 @@ class LeaseKeeper(Service):
         """Yield the attempts at these jobs, except what has ended or has a new lease since the store was asked."""
         for job_id in job_ids.intersection(tokens):
             attempt = self._held.get(job_id)
-            if attempt is not None and attempt.claim.token == tokens[job_id]:
+            if (
+                attempt is not None and attempt.claim.token == tokens[job_id] and not attempt.completes
+            ):  # one that its function completes has no lease once that is committed
                 yield attempt
 
     def _fields(self, attempt: Attempt) -> dict[str, Any]:

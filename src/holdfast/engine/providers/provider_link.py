@@ -189,7 +189,7 @@ class ProviderLink:
             return (
                 replace(state, breaker=breaker),
                 report.generation == state.breaker.generation,
-                _announcements(changes),
+                _history_of(changes),
             )
 
         # Repeated after a lost answer it may count twice, or find the breaker that it has opened itself: both only prolong the wait.
@@ -218,7 +218,7 @@ class ProviderLink:
         done = await swap(self._runtime.store, self.name, step, random=self._runtime.random, keys=keys)
         self.update(done.read)
         self._refresh_after = REFRESH_AFTER if not done.lost else REPORT_EVERY
-        for entry in done.announcements:
+        for entry in done.history:
             self._log_event(entry)
         return done.answer
 
@@ -298,12 +298,12 @@ class ProviderLink:
             self.spec, firsts=demand.firsts, requested=len(demand.retrying), now=now
         )
         state, grants = state.grant(self.spec, self._runtime.worker, demand.calls, now)
-        return state, LimitAnswer(retries, grants, state.keys, now), _announcements(changes)
+        return state, LimitAnswer(retries, grants, state.keys, now), _history_of(changes)
 
     def _has_leases(self) -> bool:
         """Whether this worker holds a trial or a share that has to be renewed."""
         return bool(self._trials) or self.limits.holds_share
 
 
-def _announcements(changes: Sequence[BreakerChange]) -> list[HistoryEntry]:
+def _history_of(changes: Sequence[BreakerChange]) -> list[HistoryEntry]:
     return [HistoryEntry(change.kind, event_details(change)) for change in changes]

@@ -140,7 +140,7 @@ class ProviderService(OperatorService):
         await self._access.open_for_change()
         await self._ensure_known(name)
         done = await swap(self._store, name, step, random=self._runtime.random)
-        for entry in done.announcements:
+        for entry in done.history:
             self._runtime.logger.info(f"provider {entry.kind}", provider=name, **entry.meta)
 
     async def _ensure_known(self, name: str) -> None:

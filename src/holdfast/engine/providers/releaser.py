@@ -3,14 +3,14 @@ wait for a worker which knows their name, if this one does."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import timedelta
 
 from holdfast.core.providers.breaker_state import calls_for_backup, lets_through
 from holdfast.core.providers.holder import Holder
 from holdfast.core.providers.limits import LIMIT_RELEASE_EVERY
 from holdfast.core.providers.provider_state import ProviderState
 from holdfast.core.providers.ramp import seconds_to_next_release
-from holdfast.engine.options import WorkerOptions
 from holdfast.engine.providers.admission import Admission
 from holdfast.engine.providers.provider_link import ProviderLink
 from holdfast.engine.providers.shared_state import HistoryEntry, SharedState
@@ -35,15 +35,16 @@ class Releaser(Service):
     def __init__(
         self,
         runtime: Runtime,
-        options: WorkerOptions,
+        poll: timedelta,
         admission: Admission,
         *,
+        queues: Collection[str],
         wake_worker: Callable[[], None],
         free_slots: Callable[[], int],
     ) -> None:
-        self._poll = options.poll.total_seconds()
+        self._poll = poll.total_seconds()
         super().__init__(runtime, store_pause=self._poll)
-        self._queues = options.queues
+        self._queues = queues
         self._admission = admission
         self._registry = runtime.registry
         self._wake_worker = wake_worker
@@ -116,9 +117,9 @@ class Releaser(Service):
         def step(
             state: ProviderState, now: float
         ) -> tuple[ProviderState, dict[Holder, int], Sequence[HistoryEntry]]:
-            elsewhere = calls_for_backup(state.breaker) and has_backup
+            to_backup = calls_for_backup(state.breaker) and has_backup
             after, counts = state.plan_release(
-                link.name, spec, holders, now, limit=BATCH, elsewhere=elsewhere
+                link.name, spec, holders, now, limit=BATCH, to_backup=to_backup
             )
             return after, counts, ()
 

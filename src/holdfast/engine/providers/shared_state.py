@@ -41,7 +41,7 @@ class Swapped(NamedTuple, Generic[T]):
 
     read: SharedState
     answer: T
-    announcements: Sequence[HistoryEntry]
+    history: Sequence[HistoryEntry]
     lost: int
     """How often another worker was faster."""
 
@@ -69,20 +69,18 @@ async def swap(
         requested = sorted(keys(before))
         found = await store.providers.read_keys(name, requested) if requested else {}
         before = before.with_keys(requested, {key: stored.state for key, stored in found.items()})
-        after, answer, announcements = step(before, now)
+        after, answer, history = step(before, now)
         changed = after.changed_keys(before, now)
         same = after.without_keys() == before.without_keys()
         if same and not changed:
             return Swapped(SharedState(after, version, now, asked_at), answer, (), lost)
-        events = [(entry.kind, json.dumps(entry.meta)) for entry in announcements]
+        events = [(entry.kind, json.dumps(entry.meta)) for entry in history]
         writes = [
             KeyWrite(key, found[key].version if key in found else 0, dump_quota(quota), quota.expires)
             for key, quota in sorted(changed.items())
         ]
         if await store.providers.swap(name, version, None if same else after.dump(), events, keys=writes):
-            return Swapped(
-                SharedState(after, version + (not same), now, asked_at), answer, announcements, lost
-            )
+            return Swapped(SharedState(after, version + (not same), now, asked_at), answer, history, lost)
         lost += 1
         # Writers that come one after the other succeed; many that try at the same time do not.
         await asyncio.sleep(random.random() * min(0.001 * 2.0**lost, LONGEST_REST))

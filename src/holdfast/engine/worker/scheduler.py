@@ -49,7 +49,13 @@ class Scheduler(Service):
 
     def _submission(self, recurring: Recurring) -> Submission:
         spec = recurring.job
-        args = spec.signature.dump_args((), {})
         return Submission(
-            self._runtime.ids.job_id(), spec.name, spec.queue, "", args, spec.priority, deadline=spec.deadline
+            self._runtime.ids.job_id(),
+            spec.name,
+            spec.queue,
+            "",
+            recurring.args,
+            spec.priority,
+            deadline=spec.deadline,
+            announces=spec.announces,
         )

@@ -13,6 +13,12 @@ from holdfast.ports.store import Settled
 
 BATCH = 2_000
 
+OnSettled = Callable[[AttemptOutcome, Settled], None]
+"""Called with the end of each attempt, and how the store settled it."""
+
+_UNSETTLED = (Settled.LOCKED, Settled.EARLY)
+"""It is written later, or another transition in its place."""
+
 
 class Settler:
     """Writes transitions, each fenced by its lease token, and has what was written reported."""
@@ -24,6 +30,7 @@ class Settler:
         *,
         written: Callable[[], None] = lambda: None,
         requeued: Callable[[], None] = lambda: None,
+        settled: OnSettled | None = None,
     ) -> None:
         self._worker = worker
         self._store = runtime.store
@@ -31,6 +38,7 @@ class Settler:
         self._reporter = AttemptReporter(worker, runtime)
         self._written = written
         self._requeued = requeued
+        self._settled = settled
         # Changes to jobs that another session has locked wait here, and do not delay the others.
         self._locked: Batcher[AttemptOutcome, Settled] = Batcher(
             self._write_all, limit=BATCH, name="holdfast settler of locked jobs", retry_on=Settled.LOCKED
@@ -62,6 +70,13 @@ class Settler:
         """Queue the end of an attempt for writing."""
         self.pending.add(outcome.change[:2])
         self._batcher.post(outcome)
+
+    def report(self, outcome: AttemptOutcome, settled: Settled) -> None:
+        """Report an end that was written before, in a transaction of the job's function."""
+        self._written()
+        self._reporter.report([outcome], [settled])
+        if self._settled is not None:
+            self._settled(outcome, settled)
 
     async def store_stage(self, change: StageWrite, claim: Claim, *, trace: str | None = None) -> Settled:
         """Write the state of a stage, and return how the store settled it."""
@@ -105,6 +120,10 @@ class Settler:
             self._release_early(batch, applied)
         if self._reporter.report(batch, applied):
             self._requeued()
+        if self._settled is not None:
+            for outcome, written in zip(batch, applied, strict=True):
+                if written not in _UNSETTLED and not isinstance(outcome.change, StageWrite):
+                    self._settled(outcome, written)
         return applied
 
     def _release_early(self, batch: list[AttemptOutcome], applied: Sequence[Settled]) -> None:

@@ -1,53 +1,41 @@
 """The worker: it claims as many jobs as it has free slots, runs them, and shuts down cleanly.
 
-`Claimer` claims jobs, `Launcher` starts attempts, and each attempt ends in a transition, which `Settler` writes in
-batches. Services run beside them. `LeaseKeeper` extends leases, and `CancelWatcher` reads requests to cancel;
-`LeaseGuard` extends leases from a thread while the event loop is blocked. `Maintenance` wakes parked jobs and reclaims
+`Claimer` claims jobs, and `JobRunner` runs them. Services run beside them. `Maintenance` wakes parked jobs and reclaims
 those of dead workers. `Releaser` releases jobs that are held for a provider. `Scheduler` submits recurring jobs. Four
-services work on dead letters: they replay, notify and archive.
+services work on dead letters: they replay, notify and archive. `Announcer` renders messages about ends of jobs. If
+brokers are declared, `Relay` publishes messages, and a `Consumer` for each declared queue receives them. A `Dispatcher`
+for each queue that a fleet serves dispatches its jobs.
 """
 
 import asyncio
-from datetime import timedelta
 
 from holdfast.engine.claiming.claim_signal import ClaimSignal
 from holdfast.engine.claiming.claimer import Claimer
-from holdfast.engine.claiming.launcher import Launcher
-from holdfast.engine.claiming.lost_claims import LostClaims
-from holdfast.engine.claiming.quarantine import Quarantine
-from holdfast.engine.claiming.slots import Slots
-from holdfast.engine.claiming.state_reader import StateReader
 from holdfast.engine.dead_letters.archiver import Archiver
 from holdfast.engine.dead_letters.auto_replayer import AutoReplayer
 from holdfast.engine.dead_letters.replayer import Replayer
 from holdfast.engine.dead_letters.ticket_notifier import TicketNotifier
-from holdfast.engine.execution.attempt_failures import FailureTexts
-from holdfast.engine.execution.attempt_runtime import AttemptRuntime
-from holdfast.engine.execution.interrupts import Interruption
-from holdfast.engine.leases.cancel_watcher import CancelWatcher
-from holdfast.engine.leases.lease_guard import guard_leases
-from holdfast.engine.leases.lease_keeper import LeaseKeeper
+from holdfast.engine.fleets.dispatcher import dispatchers
+from holdfast.engine.messages.announcer import Announcer
+from holdfast.engine.messages.broker_clients import BrokerClients
+from holdfast.engine.messages.receiving.consumer import consumers
+from holdfast.engine.messages.relays.relay import Relay
 from holdfast.engine.options import WorkerOptions
-from holdfast.engine.providers.admission import Admission
-from holdfast.engine.providers.provider_link import LinkRuntime
 from holdfast.engine.providers.releaser import Releaser
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.service import Service
-from holdfast.engine.store_availability import StoreAvailability
 from holdfast.engine.worker.garbage_collector import GARBAGE_COLLECTOR
+from holdfast.engine.worker.job_runner import JobRunner
 from holdfast.engine.worker.maintenance import Maintenance
 from holdfast.engine.worker.scheduler import Scheduler
-from holdfast.engine.worker.settler import Settler
 from holdfast.engine.worker.stop_request import StopRequest
-from holdfast.engine.worker.unrunnable import Unrunnable
 from holdfast.ports import Hint, HintKind
-
-LONGEST_RETRY = timedelta(seconds=10)
-"""Longest time for which a worker retries the reads and writes that start a claimed job."""
 
 
 class Worker:
     """Claims, runs and settles jobs until `stop` is called."""
+
+    kind = "worker"
 
     def __init__(self, name: str, runtime: Runtime, options: WorkerOptions) -> None:
         self.name = name
@@ -58,106 +46,75 @@ class Worker:
         self._stop = StopRequest()
         self._main: asyncio.Task[None] | None = None
         self._broken: BaseException | None = None
-        self._availability = StoreAvailability(name, runtime.clock, runtime.logger)
-        # Short beside a lease: there is time to read jobs together, and then each alone, before the lease expires.
-        within = min(LONGEST_RETRY, options.lease / 4)
-        quarantine = Quarantine(runtime, slots=options.slots, within=within)
-        self._signal = signal = ClaimSignal(quarantine)
-        self._maintenance = Maintenance(runtime, options, signal.wake)
-        self._settler = Settler(name, runtime, written=signal.wake_for_slot, requeued=self._wake_for_requeued)
-        self._slots = Slots(options.slots, quarantine, self._settler)
-        self._lease_keeper = LeaseKeeper(name, runtime, options, self._slots.held, self._settler.pending)
-        self._cancel_watcher = CancelWatcher(name, runtime, options, self._slots.held)
-        self.admission = Admission(runtime.registry, self._link_runtime())
-        """Admits calls to providers; holds the state of each as this worker knows it."""
-        self._releaser = Releaser(
-            runtime, options, self.admission, wake_worker=signal.wake, free_slots=self._slots.free
+        self._runner = JobRunner(
+            name,
+            runtime,
+            options,
+            stop=self._stop,
+            closing=self._closing,
+            written=self._wake_after_write,
+            requeued=self._wake_for_requeued,
+            slot_freed=self._slot_freed,
+            provider_changed=self._wake_releaser,
         )
-        self._launcher = self._new_launcher(quarantine, StateReader(name, runtime, within=within))
+        self.admission = self._runner.admission
+        """Admits calls to providers; holds the state of each as this worker knows it."""
+        self._signal = signal = ClaimSignal(self._runner.quarantine)
+        self._maintenance = Maintenance(runtime, options, signal.wake)
+        self._announcer = Announcer(runtime)
+        self._announces = any(spec.announce for spec in runtime.registry)
+        self._releaser = Releaser(
+            runtime,
+            options.poll,
+            self.admission,
+            queues=(*options.queues, *runtime.registry.transports),
+            wake_worker=signal.wake,
+            free_slots=self._runner.slots.free,
+        )
+        self._clients = BrokerClients(runtime)
+        self._relays = [Relay(name, runtime, self._clients)] if self._clients.declared else []
+        self._consumers = consumers(runtime, self._clients)
+        self._dispatchers = dispatchers(runtime, options.poll)
         self._claimer = self._new_claimer()
         self.ready = self._claimer.ready
         """Set when it has claimed jobs, or could have."""
 
-    def _link_runtime(self) -> LinkRuntime:
-        return LinkRuntime(
-            store=self._runtime.store,
-            worker=self.name,
-            store_retry=self._runtime.store_retry,
-            random=self._runtime.random,
-            logger=self._runtime.logger,
-            metrics=self._runtime.metrics,
-            changed=self._wake_releaser,
-        )
-
-    def _new_launcher(self, quarantine: Quarantine, state_reader: StateReader) -> Launcher:
-        return Launcher(
-            self._runtime,
-            self._attempt_runtime(),
-            slots=self._slots,
-            quarantine=quarantine,
-            state_reader=state_reader,
-            lease_keeper=self._lease_keeper,
-            availability=self._availability,
-            stop=self._stop,
-            slot_freed=self._slot_freed,
-        )
-
     def _new_claimer(self) -> Claimer:
+        runner = self._runner
         return Claimer(
             self.name,
             self._runtime,
             self.options,
-            slots=self._slots,
-            launcher=self._launcher,
-            lost_claims=LostClaims(
-                self.name, self._runtime, self.options, slots=self._slots, settler=self._settler
-            ),
+            slots=runner.slots,
+            launcher=runner.launcher,
+            lost_claims=runner.lost_claims,
             maintenance=self._maintenance,
             signal=self._signal,
-            availability=self._availability,
+            availability=runner.availability,
             stop=self._stop,
-        )
-
-    def _attempt_runtime(self) -> AttemptRuntime:
-        runtime = self._runtime
-        return AttemptRuntime(
-            settler=self._settler,
-            unrunnable=Unrunnable(self.name, runtime.clock, runtime.logger),
-            failures=FailureTexts(runtime.classifier, runtime.executor),
-            random=runtime.random,
-            executor=runtime.executor,
-            logger=runtime.logger,
-            store=runtime.store,
-            store_retry=runtime.store_retry,
-            loop=asyncio.get_running_loop(),
-            closing=self._closing,
-            admission=self.admission,
-            tracer=runtime.tracer,
-            fingerprint=runtime.fingerprint,
-            code_version=runtime.letters.code_version,
-            allowed=runtime.redactor.context,
-            at_deadline=self._lease_keeper.wake,
-            bind_job=runtime.bind_job,
         )
 
     def _services(self) -> list[Service]:
         """Return what runs beside the claimer, in the order in which it starts."""
         return [
-            self._lease_keeper,
-            self._cancel_watcher,
+            *self._runner.services,
             self._maintenance,
             self._releaser,
             Scheduler(self._runtime),
             Replayer(self._runtime, self._signal.wake),
             AutoReplayer(self._runtime),
             TicketNotifier(self._runtime),
+            self._announcer,
             Archiver(self._runtime),
+            *self._relays,
+            *self._consumers,
+            *self._dispatchers.values(),
         ]
 
     @property
     def running(self) -> int:
         """How many attempts are running."""
-        return self._slots.running
+        return self._runner.slots.running
 
     @property
     def stopping(self) -> bool:
@@ -167,7 +124,7 @@ class Worker:
     @property
     def unsettled(self) -> int:
         """How many attempts have ended without their end being written yet."""
-        return self._settler.unsettled
+        return self._runner.settler.unsettled
 
     def stop(self) -> None:
         """Stop claiming and finish running attempts; a second call ends the grace time at once."""
@@ -185,17 +142,11 @@ class Worker:
         runtime, services = self._runtime, self._services()
         self._main = asyncio.current_task()
         unsubscribe = runtime.store.listen(self._on_hint, (HintKind.READY, HintKind.TAKEN, HintKind.CANCEL))
-        tasks = [service.start(self.name, self._availability) for service in services]
+        tasks = [service.start(self.name, self._runner.availability) for service in services]
         for task in tasks:
             task.add_done_callback(self._service_ended)
         runtime.logger.info("worker started", worker=self.name, slots=self.options.slots)
-        stop_guard = guard_leases(
-            self.name,
-            runtime,
-            lease=self.options.lease,
-            lease_keeper=self._lease_keeper,
-            held=self._slots.held,
-        )
+        stop_guard = self._runner.guard_leases()
         try:
             await self._claimer.run()
         finally:
@@ -209,6 +160,9 @@ class Worker:
                     service.stop()
             try:
                 await asyncio.wait(tasks)
+                await self._clients.close()
+                for dispatcher in self._dispatchers.values():
+                    await dispatcher.close()
             finally:
                 await stop_guard()
             self.stopped = True
@@ -244,6 +198,12 @@ class Worker:
         """Release held jobs: a provider takes calls again. Admission, which the releaser needs, comes before it."""
         self._releaser.wake()
 
+    def _wake_after_write(self) -> None:
+        """Claim for a slot that has become free, and announce what was written, if jobs announce anything here."""
+        self._signal.wake_for_slot()
+        if self._announces:
+            self._announcer.wake()
+
     def _wake_for_requeued(self) -> None:
         """Look for jobs that were requeued: ready now, or due soon."""
         self._maintenance.wake()
@@ -252,38 +212,28 @@ class Worker:
     def _on_hint(self, hint: Hint) -> None:
         self._signal.hint_arrived()
         if hint.kind is HintKind.CANCEL:
-            self._cancel_watcher.cancel(hint.subject)
-        else:
-            self._claimer.on_hint(hint)
+            self._runner.cancel_watcher.cancel(hint.subject)
+            return
+        self._claimer.on_hint(hint)
+        if self._dispatchers and hint.kind is HintKind.READY:
+            self._wake_dispatchers(hint.subject)
+
+    def _wake_dispatchers(self, queue: str) -> None:
+        """Dispatch jobs that have become ready; an empty name stands for any queue."""
+        for name, dispatcher in self._dispatchers.items():
+            if queue in ("", name):
+                dispatcher.wake()
 
     async def _shut_down(self) -> None:
-        """Let attempts end within the grace time, then release their jobs; drain the settler last."""
-        self._launcher.release_quarantined()
+        """Let attempts end within the grace time, then release their jobs; write what is left last."""
+        drains = [
+            asyncio.create_task(relay.drain(), name=f"{self.name} relay drain") for relay in self._relays
+        ]
+        for consumer in self._consumers:
+            consumer.stop()  # what it has not stored is delivered to another worker
         await self._claimer.release_lost_claims()
-        await self._finish(self.options.grace, unless=self._stop.at_once)
-        for attempt in list(self._slots.held.values()):
-            attempt.interrupt(Interruption.SHUTDOWN)
-        # A second stop() does not shorten this: an interrupted attempt still has to return its transition.
-        await self._finish(timedelta(seconds=5), unless=asyncio.Event())
-        try:
-            async with asyncio.timeout(10):
-                await self._settler.drain()
-                await self.admission.close()
-        except TimeoutError:
-            self._runtime.logger.error(
-                "transitions unwritten at shutdown", worker=self.name, jobs=self._settler.unsettled
-            )
-            self._settler.give_up()
+        await self._runner.shut_down(drains, at_once=self._stop.at_once, interrupting=self._abandon_relays)
 
-    async def _finish(self, limit: timedelta, *, unless: asyncio.Event) -> None:
-        """Wait until the attempts have ended, for at most *limit*, or until *unless* is set."""
-        tasks = [attempt.task for attempt in self._slots.held.values() if attempt.task is not None]
-        if not tasks:
-            return
-        stop_now = asyncio.create_task(unless.wait())
-        done = asyncio.ensure_future(asyncio.wait(tasks))
-        await asyncio.wait(
-            [stop_now, done], timeout=limit.total_seconds(), return_when=asyncio.FIRST_COMPLETED
-        )
-        for waiting in (stop_now, done):
-            waiting.cancel()
+    def _abandon_relays(self) -> None:
+        for relay in self._relays:
+            relay.abandon()

@@ -146,7 +146,8 @@ class Listener:
             await connection.add_listener(self._channel, self._receive)
             self.listeners = await connection.fetchval(_COUNT, self._name)
             await connection.execute("SELECT pg_notify($1, $2)", self._channel, LISTENING)
-            self._subscriptions.notify(Hint(HintKind.READY, ""))  # a hint may have been sent meanwhile
+            for kind in (HintKind.READY, HintKind.MESSAGE):  # a hint may have been sent meanwhile
+                self._subscriptions.notify(Hint(kind, ""))
             while not await _happens(lost, within=self._heartbeat):
                 # A dead connection and an idle one look the same until a statement is sent.
                 self.listeners = await connection.fetchval(_COUNT, self._name)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from holdfast.core.jobs.job import Submission
 from holdfast.stores.postgres.connections import Connections
-from holdfast.stores.postgres.submitting import submit_unique
+from holdfast.stores.postgres.jobs.submitting import submit_unique
 from holdfast.stores.queries import Queries
 
 

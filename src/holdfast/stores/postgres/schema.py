@@ -26,7 +26,7 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 5.0
 """Seconds between two attempts, in which all other sessions proceed; each pause is twice as long as the one before."""
 
-LOOK = 0.2
+POLL_SECONDS = 0.2
 """Seconds between two queries for the holders of the lock."""
 
 _STATEMENT_TIMEOUT = 3_600.0  # seconds; the connection's own limit is for the short statements of a worker
@@ -148,6 +148,6 @@ class _Watch:
         # If the query fails, only the details of the message are missing.
         with suppress(StoreUnavailable, asyncpg.PostgresError):
             while True:
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(POLL_SECONDS)
                 rows = await self._connections.fetch(self._sql, pid)
                 self.holders = tuple(LockHolder(*row) for row in rows) or self.holders

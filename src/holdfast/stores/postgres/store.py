@@ -24,26 +24,30 @@ from holdfast.core.jobs.job import (
 )
 from holdfast.core.jobs.stages import StageKey, StageRow, StageStatus
 from holdfast.core.jobs.states import Status
-from holdfast.core.jobs.transitions import Transition
+from holdfast.core.jobs.transitions import Finish, Transition
 from holdfast.ports import Hint, HintKind, Promotion, SchemaState
 from holdfast.ports.schema import APPLY_LIMIT, LockWait
 from holdfast.ports.store import Extension, Leased, Settled, SubmissionRefusal
 from holdfast.stores.find_statement import find_statement
-from holdfast.stores.postgres import submitting
 from holdfast.stores.postgres.connections import ANSWER, LONG_ANSWER, Connections
 from holdfast.stores.postgres.dead_letters.dead_letters import PostgresDeadLetters
 from holdfast.stores.postgres.dead_letters.replay_plans import PostgresReplayPlans
 from holdfast.stores.postgres.dead_letters.retention import PostgresRetention
 from holdfast.stores.postgres.dead_letters.tickets import PostgresTickets
-from holdfast.stores.postgres.lease_extender import PostgresLeaseExtender
+from holdfast.stores.postgres.jobs import submitting
+from holdfast.stores.postgres.jobs.dispatches import PostgresDispatches
+from holdfast.stores.postgres.jobs.lease_extender import PostgresLeaseExtender
+from holdfast.stores.postgres.jobs.settlement import Settlement
+from holdfast.stores.postgres.jobs.submitting import PostgresSubmissions
+from holdfast.stores.postgres.messages.announcements import PostgresAnnouncements
+from holdfast.stores.postgres.messages.inbox import PostgresInbox
+from holdfast.stores.postgres.messages.outbox import PostgresOutbox
 from holdfast.stores.postgres.namespace import DEFAULT, Namespace
 from holdfast.stores.postgres.notify import Listener, Sender
 from holdfast.stores.postgres.providers import PostgresProviders
 from holdfast.stores.postgres.queues import PostgresQueues
 from holdfast.stores.postgres.schedules import PostgresSchedules
 from holdfast.stores.postgres.schema import Schema
-from holdfast.stores.postgres.settlement import Settlement
-from holdfast.stores.postgres.submitting import PostgresSubmissions
 from holdfast.stores.postgres.within import run_within
 from holdfast.stores.queries import Queries
 from holdfast.stores.rows import (
@@ -85,12 +89,16 @@ class PostgresStore:
         self._settlement = Settlement(*access)
         self._submissions = PostgresSubmissions(*access, self._sender)
         self.queues = PostgresQueues(*access)
+        self.dispatches = PostgresDispatches(*access)
         self.schedules = PostgresSchedules(*access)
         self.providers = PostgresProviders(*access)
         self.dead_letters = PostgresDeadLetters(*access)
         self.replay_plans = PostgresReplayPlans(*access)
         self.tickets = PostgresTickets(*access)
         self.retention = PostgresRetention(*access)
+        self.inbox = PostgresInbox(*access, self._sender)
+        self.outbox = PostgresOutbox(*access)
+        self.announcements = PostgresAnnouncements(*access)
 
     async def open(self) -> None:
         await self._connections.open()
@@ -134,11 +142,14 @@ class PostgresStore:
         knows: Sequence[str] | None = None,
     ) -> list[Claim]:
         known = None if knows is None else list(knows)
-        rows = await self._connections.fetch(self._sql["claim"], worker, queue, limit, lease, known)
+        rows = await self._connections.fetch(self._sql["claim"], worker, lease, known, queue, limit)
         return claims_from(rows)
 
     async def settle(self, worker: str, batch: Sequence[Transition]) -> list[Settled]:
         return await self._settlement.settle(batch)
+
+    async def settle_within(self, connection: Any, end: Finish) -> Settled:
+        return await run_within(connection, lambda runner: self._settlement.settle_within(runner, end))
 
     async def signal(
         self, job_id: str, name: str, data: str, *, owner: str | None = None, actor: str = ""

@@ -9,16 +9,17 @@ from holdfast.core.jobs.transitions import Finish
 from holdfast.stores.rows import Lease
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.submitting import submit
+from holdfast.stores.sqlite.within import SqliteRunner
 
 
-def overdue(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str]:
+def overdue(connection: SqliteRunner, now: int, *, limit: int) -> list[str]:
     """Return the ids of jobs whose deadline has passed."""
     [ids] = connection.execute(SQL["overdue"], {"now": now, "limit": limit}).fetchone()
     return list(json.loads(ids))
 
 
 def overdue_among(
-    connection: sqlite3.Connection, now: int, leases: Sequence[Finish] | Sequence[Lease]
+    connection: SqliteRunner, now: int, leases: Sequence[Finish] | Sequence[Lease]
 ) -> frozenset[str]:
     """Return the jobs of *leases* whose deadline has passed. They are read only if there is any such job at all."""
     if not overdue(connection, now, limit=1):

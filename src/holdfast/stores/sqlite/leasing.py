@@ -10,6 +10,7 @@ from holdfast.stores import rows
 from holdfast.stores.rows import Lease
 from holdfast.stores.sqlite.deadlines import overdue_among
 from holdfast.stores.sqlite.queries import SQL
+from holdfast.stores.sqlite.within import SqliteRunner
 
 LeaseRow = TypeVar("LeaseRow", bound=Sequence[Any])
 """A row that begins with a job's id and token."""
@@ -69,7 +70,7 @@ def reclaim(connection: sqlite3.Connection, now: int, *, limit: int) -> list[str
     return list(json.loads(ids))
 
 
-def apply(connection: sqlite3.Connection, now: int, batch: list[list[Any]], *statements: str) -> list[Lease]:
+def apply(connection: SqliteRunner, now: int, batch: list[list[Any]], *statements: str) -> list[Lease]:
     """Keep the rows of *batch* whose lease still holds, run *statements* on them, and return their leases."""
     kept = still_leased(connection, batch)
     if kept:
@@ -80,7 +81,7 @@ def apply(connection: sqlite3.Connection, now: int, batch: list[list[Any]], *sta
     return [(row[0], row[1]) for row in kept]
 
 
-def still_leased(connection: sqlite3.Connection, batch: Sequence[LeaseRow]) -> Sequence[LeaseRow]:
+def still_leased(connection: SqliteRunner, batch: Sequence[LeaseRow]) -> Sequence[LeaseRow]:
     """Keep the rows of *batch* whose job is still leased under their token."""
     leases = {"batch": json.dumps([row[:2] for row in batch])}
     [count] = connection.execute(SQL["count_still_leased"], leases).fetchone()
@@ -90,7 +91,7 @@ def still_leased(connection: sqlite3.Connection, batch: Sequence[LeaseRow]) -> S
     return [batch[index] for index in json.loads(indexes)]
 
 
-def lease_outcomes(connection: sqlite3.Connection, leases: Sequence[Lease]) -> dict[Lease, Settled]:
+def lease_outcomes(connection: SqliteRunner, leases: Sequence[Lease]) -> dict[Lease, Settled]:
     """Return what became of leases under which nothing was written; nearly always there is none."""
     return (
         rows.lease_outcomes(connection.execute(SQL["lease_outcomes"], {"batch": json.dumps(leases)}))

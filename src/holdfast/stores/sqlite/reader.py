@@ -83,4 +83,5 @@ class Reader:
             if seen != row[0]:  # the first poll counts, too: a process may have committed before it
                 self.notify(Hint(HintKind.READY, ""))
                 self.notify(Hint(HintKind.FINISHED, ""))
+                self.notify(Hint(HintKind.MESSAGE, ""))
             seen = row[0]

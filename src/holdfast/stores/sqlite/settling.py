@@ -13,9 +13,10 @@ from holdfast.stores.sqlite import leasing
 from holdfast.stores.sqlite.deadlines import overdue, overdue_among
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.times import micros_of
+from holdfast.stores.sqlite.within import SqliteRunner
 
 
-def settle(connection: sqlite3.Connection, now: int, *, batch: Sequence[Transition]) -> list[Settled]:
+def settle(connection: SqliteRunner, now: int, *, batch: Sequence[Transition]) -> list[Settled]:
     """Write *batch*, and return the outcome of each change."""
     ends = [change for change in batch if isinstance(change, Finish)]
     applied: list[Lease] = []
@@ -26,7 +27,7 @@ def settle(connection: sqlite3.Connection, now: int, *, batch: Sequence[Transiti
         if stages:
             applied += leasing.apply(connection, now, stages, "reset_attempts", "store_stages")
         if backs:
-            applied += leasing.apply(connection, now, backs, "requeue_history", "requeue")
+            applied += leasing.apply(connection, now, backs, "requeue_history", "requeue", "announce_retries")
     if ends:
         overdue = overdue_among(connection, now, ends)
         if overdue:
@@ -52,34 +53,34 @@ def _late(ends: Sequence[Finish], written: Sequence[Lease], overdue: Collection[
     return [name for name in written if name[0] in overdue and name[0] not in cancelled]
 
 
-def _complete(connection: sqlite3.Connection, ends: Sequence[Finish], now: int) -> list[Lease]:
+def _complete(connection: SqliteRunner, ends: Sequence[Finish], now: int) -> list[Lease]:
     """Move completed jobs to the finished ones: the path of nearly every job."""
     results = {f"{end.token}:{end.id}": end.result for end in ends}
     values = {"batch": json.dumps(results, ensure_ascii=False), "now": now}
     return _moved(connection, ends, connection.execute(SQL["finish_completed"], values).rowcount)
 
 
-def _finish(connection: sqlite3.Connection, ends: Sequence[Finish], now: int, statement: str) -> list[Lease]:
+def _finish(connection: SqliteRunner, ends: Sequence[Finish], now: int, statement: str) -> list[Lease]:
     """Move jobs that end to the finished ones."""
     rows = [_end_row(end) for end in ends]
     values = {"batch": json.dumps(rows, ensure_ascii=False), "now": now, "timeout": TIMEOUT}
     return _moved(connection, ends, connection.execute(SQL[statement], values).rowcount)
 
 
-def _moved(connection: sqlite3.Connection, ends: Sequence[Finish], copied: int) -> list[Lease]:
+def _moved(connection: SqliteRunner, ends: Sequence[Finish], copied: int) -> list[Lease]:
     """Delete jobs that were copied to the finished ones from the hot table; the copy checks the lease token."""
     kept = ends if copied == len(ends) else leasing.still_leased(connection, ends)
     remove(connection, [end.id for end in kept])
     return [end[:2] for end in kept]
 
 
-def remove(connection: sqlite3.Connection, ended: Sequence[str]) -> None:
+def remove(connection: SqliteRunner, ended: Sequence[str]) -> None:
     """Delete ended jobs from the hot table, whose trigger records the ends for the jobs that wait for them."""
     connection.execute(SQL["delete_jobs"], {"ids": json.dumps(list(ended))})
 
 
 def _keep_late(
-    connection: sqlite3.Connection, ends: Sequence[Finish], now: int, *, besides: Sequence[Lease]
+    connection: SqliteRunner, ends: Sequence[Finish], now: int, *, besides: Sequence[Lease]
 ) -> list[Lease]:
     """Keep the results among *ends* whose lease the deadline ended."""
     kept = []

@@ -43,7 +43,11 @@ from holdfast.stores.sqlite.dead_letters.replay_plans import SqliteReplayPlans
 from holdfast.stores.sqlite.dead_letters.replaying import retry
 from holdfast.stores.sqlite.dead_letters.retention import SqliteRetention
 from holdfast.stores.sqlite.dead_letters.tickets import SqliteTickets
+from holdfast.stores.sqlite.dispatches import SqliteDispatches
 from holdfast.stores.sqlite.lease_extender import SqliteLeaseExtender
+from holdfast.stores.sqlite.messages.announcements import SqliteAnnouncements
+from holdfast.stores.sqlite.messages.inbox import SqliteInbox
+from holdfast.stores.sqlite.messages.outbox import SqliteOutbox
 from holdfast.stores.sqlite.providers import SqliteProviders
 from holdfast.stores.sqlite.queries import SQL
 from holdfast.stores.sqlite.queues import SqliteQueues
@@ -70,12 +74,16 @@ class SqliteStore:
         self._writer = writer = Writer(path, writing, clock)
         self._reader = reader = reader or Reader(path, reading)
         self.queues = SqliteQueues(writer, reader, clock)
+        self.dispatches = SqliteDispatches(writer)
         self.schedules = SqliteSchedules(writer, reader, clock)
         self.providers = SqliteProviders(writer, reader, clock)
         self.dead_letters = SqliteDeadLetters(writer, reader, clock)
         self.replay_plans = SqliteReplayPlans(writer, reader, clock)
         self.tickets = SqliteTickets(writer, reader, clock)
         self.retention = SqliteRetention(writer, reader, clock)
+        self.inbox = SqliteInbox(writer, reader, clock)
+        self.outbox = SqliteOutbox(path, writer, reader, clock)
+        self.announcements = SqliteAnnouncements(writer, reader, clock)
 
     async def open(self) -> None:
         """Open the file, and create the schema in a new one: the embedded store needs no operator."""
@@ -149,6 +157,14 @@ class SqliteStore:
             if done in _ENDED and isinstance(change, Finish)
         )
         return answers
+
+    async def settle_within(self, connection: Any, end: Finish) -> Settled:
+        def settle_there(runner: SqliteRunner) -> Settled:
+            runner.execute(SQL["take_write_lock"])
+            [settled] = settling.settle(runner, micros(self._clock.now()), batch=[end])
+            return settled
+
+        return await run_within(connection, self._path, settle_there)
 
     def _notify_ends(self, job_ids: Iterable[str]) -> None:
         if not self._reader.subscriptions.exist_for(HintKind.FINISHED):

@@ -64,6 +64,8 @@ def _row(item: Submission) -> list[Any]:
         item.version,
         item.trace,
         None if item.deadline is None else micros_of(item.deadline),
+        None if item.deadline_at is None else micros(item.deadline_at),
+        item.announces,
     ]
 
 

@@ -111,14 +111,18 @@ class AiosqliteAdapter:
         async with self._connection.cursor() as cursor:
             cursor.row_factory = None
             await cursor.execute(sql, parameters)
-            return FetchedRows(await cursor.fetchall())
+            return FetchedRows(await cursor.fetchall(), cursor.rowcount)
 
 
 class FetchedRows:
-    """Rows that were fetched already."""
+    """Rows that were fetched already, and the number of those that were changed."""
 
-    def __init__(self, rows: Any) -> None:
-        self._rows = iter(rows)
+    def __init__(self, rows: Any, rowcount: int) -> None:
+        self._rows: Iterator[Any] = iter(rows)
+        self.rowcount = rowcount
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows
 
     def fetchone(self) -> Any:
         return next(self._rows, None)

@@ -74,6 +74,13 @@ class Writer:
             outcome.reraise()
         return outcome  # type: ignore[no-any-return]  # what the operation gave
 
+    def write_here(self, operation: Operation[T]) -> T:
+        """Run *operation* in a transaction of its own, in this thread. Raises what it raises."""
+        [outcome] = self._write_batch_here([operation])
+        if isinstance(outcome, _Failed):
+            outcome.reraise()
+        return outcome  # type: ignore[no-any-return]  # what the operation gave
+
     async def execute(self, sql: str, values: Mapping[str, Any]) -> int:
         """Run one statement as an operation of its own, with the time as `:now`; return the number of rows it changed."""
         return await self.write(
@@ -83,14 +90,14 @@ class Writer:
     async def _write_batch(self, batch: list[Operation[Any]]) -> list[Any]:
         """Commit in another thread; the outcome of an operation that failed is a `_Failed`."""
         try:
-            return await run_in(self._executor, lambda: self._write_here(batch))
+            return await run_in(self._executor, lambda: self._write_batch_here(batch))
         except StoreUnavailable as error:
             return [_Failed(error) for _ in batch]
         except asyncio.CancelledError:
             self._batcher.give_up()  # the thread may be blocked: every caller that waits for it gets the error
             raise
 
-    def _write_here(self, batch: list[Operation[Any]]) -> list[Any]:
+    def _write_batch_here(self, batch: list[Operation[Any]]) -> list[Any]:
         """Write *batch*, and block forks meanwhile."""
         if self._opened is None:
             return [_Failed(StoreUnavailable("the store was closed; open a new Holdfast")) for _ in batch]

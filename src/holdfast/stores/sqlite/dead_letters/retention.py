@@ -199,6 +199,9 @@ def _restore(connection: sqlite3.Connection, kept: LetterRows, now: int) -> bool
 
 def _restore_job(connection: sqlite3.Connection, kept: LetterRows, job: Columns) -> None:
     connection.execute(SQL["restore_job"], _stored(job))
+    # Apart: a trigger announces the end of a job that is inserted with these values.
+    announces = {name: job[name] or 0 for name in ("announces", "runs", "announced_again")}
+    connection.execute(SQL["restore_announces"], {**announces, "id": job["id"]})
     connection.execute(SQL["restore_args"], {"id": job["id"], "args": kept.args})
     rows = {"restore_stage": kept.stages, "restore_event": kept.events, "restore_signal": kept.signals}
     for statement, found in rows.items():

@@ -9,5 +9,6 @@ SELECT letter.job_id::text
    AND NOT EXISTS (SELECT FROM holdfast.plans WHERE token = letter.plan AND running)
    AND NOT EXISTS (SELECT FROM holdfast.awaited WHERE child_id = letter.job_id)
    AND NOT EXISTS (SELECT FROM holdfast.awaited_ends WHERE child_id = letter.job_id)
+   AND NOT EXISTS (SELECT FROM holdfast.announcements WHERE job_id = letter.job_id)
  ORDER BY letter.job_id
    FOR UPDATE OF letter

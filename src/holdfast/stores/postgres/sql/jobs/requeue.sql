@@ -4,7 +4,7 @@
 -- next claim ends it. A waiting job is not parked if it has an unread signal or if all jobs that it waits for have
 -- ended. Jobs for which it waited before and waits no longer are deleted from its waits.
 -- The run that ends here is written to the history, under the name of its holder: the row is joined as it was, since
--- an update returns it as it becomes.
+-- an update returns it as it becomes. A retry is announced, if the job announces retries.
 WITH clock AS MATERIALIZED (
     SELECT now FROM holdfast.clock
 ), back AS (
@@ -34,7 +34,8 @@ WITH clock AS MATERIALIZED (
        AND job.id = want.id::uuid
        AND job.lease_token = want.token
        AND job.leased_by IS NOT NULL
-    RETURNING job.id, want.token, before.leased_by, job.last_attempt, job.last_attempt_at, want.kind, want.meta
+    RETURNING job.id, want.token, before.leased_by, job.last_attempt, job.last_attempt_at, want.kind, want.meta,
+              job.name, job.generation, job.failed_runs, job.announces
 ), history AS (
     INSERT INTO holdfast.job_events (job_id, at, kind, meta)
     SELECT id, last_attempt_at, 'processing', json_build_object('attempt', last_attempt, 'worker', leased_by)::text
@@ -42,5 +43,12 @@ WITH clock AS MATERIALIZED (
      UNION ALL
     SELECT id, clock.now, kind, meta
       FROM back, clock
+), announced AS (
+    INSERT INTO holdfast.announcements (job_id, name, kind, generation, attempt, failure, at, due_at)
+    SELECT id, name, 'retrying', generation, failed_runs, meta, clock.now, clock.now
+      FROM back, clock
+     WHERE kind = 'retry'
+       AND announces & 16 <> 0
+        ON CONFLICT DO NOTHING
 )
 SELECT id::text, token FROM back

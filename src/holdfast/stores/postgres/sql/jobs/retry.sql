@@ -67,11 +67,11 @@ WITH clock AS MATERIALIZED (
 ), back AS (
     INSERT INTO holdfast.jobs (
         id, name, queue, owner, priority, generation, lease_token, stages, created_at, queued_at, updated_at,
-        started_at, deadline_at, subject, version, trace, signals)
+        started_at, deadline_at, subject, version, trace, signals, announces)
     SELECT id, name, queue, owner, priority, generation + 1, lease_token + lease_token % 2,
            CASE WHEN $5 THEN 1 ELSE stages END, created_at, clock.now, clock.now,
            started_at, CASE WHEN $6::boolean THEN deadline_at ELSE clock.now + (deadline_at - queued_at) END,
-           subject, version, trace, (SELECT count(*) FROM holdfast.signals WHERE job_id = id)
+           subject, version, trace, (SELECT count(*) FROM holdfast.signals WHERE job_id = id), announces
       FROM failed, clock
     RETURNING id, queue, generation, lease_token
 ), restarted AS (

@@ -5,9 +5,10 @@ WITH payload AS (
     SELECT now FROM holdfast.clock
 )
 INSERT INTO holdfast.jobs (
-    id, name, queue, owner, priority, created_at, queued_at, updated_at, retry_after, subject, version, trace,
+    id, name, queue, owner, priority, announces, created_at, queued_at, updated_at, retry_after, subject, version, trace,
     deadline_at)
-SELECT $1::uuid, $3, $4, $5, $6, now, now, now,
-       CASE WHEN $8::timestamptz > now THEN $8 ELSE now + $7::interval END, $9, $10, $11, now + $12::interval
+SELECT $1::uuid, $3, $4, $5, $6, $7, now, now, now,
+       CASE WHEN $9::timestamptz > now THEN $9 ELSE now + $8::interval END, $10, $11, $12,
+       coalesce($14::timestamptz, now + $13::interval)
   FROM clock
-RETURNING CASE WHEN $13 THEN pg_notify('holdfast', 'ready:' || queue) END
+RETURNING CASE WHEN $15 THEN pg_notify('holdfast', 'ready:' || queue) END

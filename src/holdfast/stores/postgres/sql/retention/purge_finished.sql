@@ -30,6 +30,7 @@ WITH age AS MATERIALIZED (
        AND NOT EXISTS (SELECT FROM holdfast.dead_letters WHERE job_id = job.id)
        AND NOT EXISTS (SELECT FROM holdfast.awaited WHERE child_id = job.id)
        AND NOT EXISTS (SELECT FROM holdfast.awaited_ends WHERE child_id = job.id)
+       AND NOT EXISTS (SELECT FROM holdfast.announcements WHERE job_id = job.id)
      ORDER BY job.id
      LIMIT $2
        FOR UPDATE OF job SKIP LOCKED

@@ -9,4 +9,5 @@ SELECT DISTINCT letter.job_id
    AND NOT EXISTS (SELECT 1 FROM holdfast_plans WHERE token = letter.plan AND running = 1)
    AND NOT EXISTS (SELECT 1 FROM holdfast_awaited WHERE child_id = letter.job_id)
    AND NOT EXISTS (SELECT 1 FROM holdfast_awaited_ends WHERE child_id = letter.job_id)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_announcements WHERE job_id = letter.job_id)
  ORDER BY letter.job_id

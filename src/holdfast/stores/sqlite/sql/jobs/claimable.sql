@@ -1,10 +1,6 @@
 -- Reads the jobs to claim as one row of JSON, so that the interpreter's lock is taken once, not once per job. Runs in
 -- the same immediate transaction as claim.sql, so no other writer comes between.
-SELECT json_group_array(id),
-       json_group_array(json_array(id, name, queue, owner, args, max(attempt - (excused = 1), 0) + 1, generation,
-                                   lease_token + 1, max(losses - (excused = 1), 0), stages, cancel_requested, trace,
-                                   (deadline_at - :now) / 1e6, signals, let_out_by, failed_runs,
-                                   excused > 0))
+{claims}
   FROM (SELECT job.*, payload.args
           FROM holdfast_jobs AS job INDEXED BY holdfast_jobs_ready
          CROSS JOIN holdfast_payloads AS payload ON payload.job_id = job.id

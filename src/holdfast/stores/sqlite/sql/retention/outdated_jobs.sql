@@ -8,7 +8,8 @@ SELECT CASE WHEN count(*) = :walk THEN max(walked.id) END AS reached,
              AND walked.status <> 'failed'
              AND NOT EXISTS (SELECT 1 FROM holdfast_dead_letters WHERE job_id = walked.id)
              AND NOT EXISTS (SELECT 1 FROM holdfast_awaited WHERE child_id = walked.id)
-             AND NOT EXISTS (SELECT 1 FROM holdfast_awaited_ends WHERE child_id = walked.id)) AS ids
+             AND NOT EXISTS (SELECT 1 FROM holdfast_awaited_ends WHERE child_id = walked.id)
+             AND NOT EXISTS (SELECT 1 FROM holdfast_announcements WHERE job_id = walked.id)) AS ids
   FROM (SELECT id, status, finished_at
           FROM holdfast_finished
          WHERE id > :after AND id < :before

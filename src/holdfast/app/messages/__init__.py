@@ -1,0 +1,1 @@
+"""Declarations of what receives messages."""

@@ -1,0 +1,1 @@
+"""The intake: calls that other programs enqueue in Redis become durable jobs."""

@@ -1,0 +1,1 @@
+"""Running dispatched jobs inside an arq worker."""

@@ -1,0 +1,1 @@
+"""Dispatches to Celery workers: the transport, its message, and the senders."""

@@ -1,0 +1,1 @@
+"""Running dispatched jobs inside a process of a Celery worker."""

@@ -1,0 +1,1 @@
+"""Tasks of a team as durable jobs: how they are called, retried, scheduled and answered."""

@@ -1,0 +1,1 @@
+"""Commands for jobs that run on Celery and arq workers."""

@@ -1,0 +1,1 @@
+"""The commands about messages between systems."""

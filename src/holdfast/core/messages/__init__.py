@@ -1,0 +1,1 @@
+"""Messages between systems: what is published through the outbox, and received through the inbox."""

@@ -1,0 +1,1 @@
+"""Fleets: jobs that run in the Celery or arq workers that a team has."""

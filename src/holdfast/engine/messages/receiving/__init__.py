@@ -1,0 +1,1 @@
+"""Receiving messages: decode them, store what they ask for, and acknowledge them."""

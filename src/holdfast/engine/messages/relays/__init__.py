@@ -1,0 +1,1 @@
+"""Relays publish what is in the outbox."""

@@ -1,0 +1,1 @@
+"""Messages between systems: brokers, and the tables of the store for messages."""

@@ -1,0 +1,1 @@
+DELETE FROM holdfast.dispatches WHERE job_id = ANY ($1::uuid[])

@@ -1,0 +1,1 @@
+DELETE FROM holdfast_outbox_relays WHERE name = :relay

@@ -1,0 +1,1 @@
+UPDATE holdfast_outbox_routes SET probe_at = :now + :again WHERE route = :route
