@@ -12,6 +12,9 @@ from tests.integration.celery.celery_processes import Fleet
 LIMIT = 60
 """Seconds; less than a lease, so that what is claimed within it has not waited for one to expire."""
 
+ENOUGH_TO_BEGIN = 5
+"""Seconds until a time limit is reached: a new process has to begin the job before, also on a busy machine."""
+
 on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
@@ -63,7 +66,7 @@ def test_the_soft_time_limit_fails_an_attempt_plain_or_async_and_the_job_is_retr
     idle_fleet: Fleet, kind: str
 ) -> None:
     fleet = idle_fleet
-    with fleet.dispatcher(), fleet.worker("-c", "1", "--soft-time-limit=2"):
+    with fleet.dispatcher(), fleet.worker("-c", "1", f"--soft-time-limit={ENOUGH_TO_BEGIN}"):
         job = getattr(fleet.jobs, kind).submit_sync(f"limited {kind}")
         fleet.await_event(job.id, "begun", times=2)
         fleet.log.allow(f"limited {kind}")
@@ -75,15 +78,36 @@ def test_the_soft_time_limit_fails_an_attempt_plain_or_async_and_the_job_is_retr
 
 @on_sqlite
 @pytest.mark.clause("GRD-8")
-def test_a_job_that_was_killed_by_the_hard_time_limit_runs_again_at_once(idle_fleet: Fleet) -> None:
+@pytest.mark.parametrize("kind", ["blocked", "waiting"])
+def test_a_job_that_was_killed_by_the_hard_time_limit_runs_again_at_once(
+    idle_fleet: Fleet, kind: str
+) -> None:
     fleet = idle_fleet
-    with fleet.dispatcher(), fleet.worker("-c", "1", "--time-limit=2"):
-        job = fleet.jobs.blocked.submit_sync("killed by limit")
+    with fleet.dispatcher(), fleet.worker("-c", "1", f"--time-limit={ENOUGH_TO_BEGIN}"):
+        job = getattr(fleet.jobs, kind).submit_sync(f"killed {kind}")
         fleet.await_event(job.id, "begun", times=2)
-        fleet.log.allow("killed by limit")
+        fleet.log.allow(f"killed {kind}")
 
         assert job.result_sync(LIMIT) == "done"
     assert len(set(fleet.pids(job.id))) == 2
+
+
+@on_sqlite
+@pytest.mark.clause("JOB-10")
+@pytest.mark.parametrize("kind", ["blocked", "waiting"])
+def test_a_process_that_is_terminated_leaves_its_job_to_another_and_the_loss_counts(
+    idle_fleet: Fleet, kind: str
+) -> None:
+    fleet = idle_fleet
+    with fleet.dispatcher(), fleet.worker("-c", "1"):
+        job = getattr(fleet.jobs, kind).submit_sync(f"terminated {kind}")
+        os.kill(fleet.await_event(job.id, "begun")["pid"], signal.SIGTERM)
+        fleet.await_event(job.id, "begun", times=2)
+        attempt = job.read_sync().attempt
+        fleet.log.allow(f"terminated {kind}")
+
+        assert job.result_sync(LIMIT) == "done"
+    assert attempt == 2
 
 
 @on_sqlite

@@ -24,6 +24,7 @@ class ProcessRunner:
         self._options = options
         self._threads = TaskThreads(hold.runtime.executor)
         self._stop = asyncio.Event()
+        self._terminated = False
         started: Future[tuple[asyncio.AbstractEventLoop, FleetRunner]] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(started)), name="holdfast-celery", daemon=True
@@ -44,11 +45,21 @@ class ProcessRunner:
         with self._threads.waiting_for(job_id) as thread:
             running = asyncio.run_coroutine_threadsafe(self._runner.run(job_id), self._loop)
             running.add_done_callback(lambda _: thread.wake())
-            thread.serve(running.done, at_soft_limit=lambda: self._reached_time_limit(job_id))
+            try:
+                thread.serve(running.done, at_soft_limit=lambda: self._reached_time_limit(job_id))
+            except SystemExit:
+                self._terminated = True
+                raise
             return running.result()
 
     def close(self) -> None:
-        """Let what runs end within the grace time, release the rest, and disconnect."""
+        """Let what runs end within the grace time, release the rest, and disconnect.
+
+        A terminated process leaves its job leased: the next process finds the lease of a dead one, and the loss counts.
+        A release would give the attempt back, and a job that always reaches the hard time limit would run for ever.
+        """
+        if self._terminated:
+            return
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()

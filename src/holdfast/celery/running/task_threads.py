@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Lock
+from traceback import walk_tb
 from typing import Any, TypeVar
 
+from billiard.common import _shutdown_cleanup as exit_at_signal
 from billiard.exceptions import SoftTimeLimitExceeded
 
 from holdfast.engine.execution.context import CURRENT
@@ -84,7 +86,8 @@ class TaskThread:
     def serve(self, ended: Callable[[], bool], *, at_soft_limit: Callable[[], object]) -> None:
         """Run the functions of the job until it has *ended*.
 
-        A soft time limit is raised in the function that runs here; while none runs, *at_soft_limit* is called.
+        A soft time limit is raised in the function that runs here; while none runs, *at_soft_limit* is called. Raises
+        `SystemExit` if the process was terminated, and the function that ran has no result then.
         """
         call: FunctionCall | None = None
         while True:
@@ -125,7 +128,9 @@ class FunctionCall:
             error = RuntimeError(f"the function raised {stray!r}")
             error.__cause__ = stray
             self.fail(error)
-        except BaseException as error:  # noqa: BLE001 - it is raised in the caller that awaits the answer
+        except BaseException as error:
+            if _terminated(error):
+                raise
             self.fail(error)
         else:
             self._settle(lambda: self.answer.set_result(outcome))
@@ -141,3 +146,10 @@ class FunctionCall:
         self._answered = True
         # The caller may have been cancelled; the effects of the function remain.
         self._loop.call_soon_threadsafe(lambda: None if self.answer.done() else settle())
+
+
+def _terminated(error: BaseException) -> bool:
+    """Return whether the pool ends this process, as it does at the hard time limit; else the function itself exits."""
+    if not isinstance(error, SystemExit):
+        return False
+    return any(frame.f_code is exit_at_signal.__code__ for frame, _ in walk_tb(error.__traceback__))
