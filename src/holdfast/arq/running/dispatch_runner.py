@@ -4,8 +4,6 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from holdfast.app import Holdfast
 from holdfast.arq.running.in_progress import InProgress
 from holdfast.arq.worker_context import set_worker_context
@@ -63,13 +61,8 @@ class DispatchRunner:
             raise RuntimeError(
                 "the worker has not started; on_startup of holdfast.arq.Settings was not called"
             )
-        try:
-            await in_progress.begin(arq_id)
-        except (RedisError, OSError) as error:
-            # The job may run all the same: the lease in the database is what excludes a second run.
-            self._hold.runtime.logger.warning(
-                "dispatches not marked", queue=self._queue, message=self._hold.runtime.describe(error)
-            )
+        # The job runs whether or not its mark is written: the lease in the database is what excludes a second run.
+        in_progress.begin(arq_id)
         running = asyncio.create_task(self._run_job(runner, job_id), name=f"holdfast dispatch {job_id}")
         try:
             return str(await asyncio.shield(running))

@@ -7,6 +7,7 @@ others are looked for. So the marks of dispatches are short, are extended while 
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from arq.connections import ArqRedis
 from arq.utils import timestamp_ms
@@ -17,6 +18,9 @@ from holdfast.engine.runtime import Runtime
 
 INTERVAL = 2.0
 """Seconds between two extensions."""
+
+BATCH_AFTER = 0.02
+"""Seconds in which dispatches that begin are marked together. One that has ended by then needs no mark."""
 
 LIFETIME_MS = 30_000
 """How long a mark lives that is not extended."""
@@ -40,6 +44,8 @@ class InProgress:
         self._worker = worker
         self._is_dead = is_dead
         self._running: set[str] = set()
+        self._unmarked: set[str] = set()
+        self._begun = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -52,14 +58,16 @@ class InProgress:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def begin(self, arq_id: str) -> None:
-        """Mark a dispatch as running here."""
+    def begin(self, arq_id: str) -> None:
+        """Note that a dispatch runs here; it is marked soon, while the job is claimed already."""
         self._running.add(arq_id)
-        await self._mark([arq_id])
+        self._unmarked.add(arq_id)
+        self._begun.set()
 
     def end(self, arq_id: str) -> None:
         """Note that a dispatch does not run any more; arq removes its mark."""
         self._running.discard(arq_id)
+        self._unmarked.discard(arq_id)
 
     async def withdraw(self, arq_id: str) -> None:
         """Remove a dispatch from the queue that was interrupted: its job is released, and dispatched again."""
@@ -71,19 +79,31 @@ class InProgress:
 
     async def run_once(self) -> None:
         """Extend the marks of what runs here, and free the dispatches of dead workers."""
-        if self._running:
-            await self._mark(sorted(self._running))
+        await self._mark(self._running)
         await self._free_dead()
 
     async def _run(self) -> None:
+        now, due = self._runtime.clock.monotonic, 0.0
         while True:
             try:
-                await self.run_once()
+                if now() < due:
+                    await self._mark(self._unmarked)
+                else:
+                    due = now() + INTERVAL
+                    await self.run_once()
             except Exception as error:  # noqa: BLE001 - the edge of a loop; the next round tries again
                 self._report(error)
-            await asyncio.sleep(INTERVAL)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(due - now()):
+                    await self._begun.wait()
+                    await asyncio.sleep(BATCH_AFTER)
 
-    async def _mark(self, arq_ids: list[str]) -> None:
+    async def _mark(self, running: set[str]) -> None:
+        arq_ids = sorted(running)
+        self._begun.clear()
+        self._unmarked.clear()
+        if not arq_ids:
+            return
         async with self._redis.pipeline(transaction=False) as pipeline:
             for arq_id in arq_ids:
                 # Only what exists: after FLUSHALL, or at its end, a dispatch must not get a mark that arq never removes.

@@ -1,29 +1,19 @@
 """The settings of an arq worker that runs dispatched jobs."""
 
-from collections.abc import Mapping
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from arq.utils import to_ms
 from arq.worker import Function, func
-from redis.exceptions import RedisError
 
 from holdfast.app import Holdfast
 from holdfast.arq.arq_transport import ArqTransport
-from holdfast.arq.protocol import RUN, dump_json, in_progress_key, load_json
+from holdfast.arq.protocol import RUN, dump_json, load_json
 from holdfast.arq.running.dispatch_runner import DispatchRunner
 from holdfast.arq.settings_class import Hook, fill, hold_of, hooks, refuse_own
 from holdfast.core.errors import ConfigError
 
 LONGEST_RUN = timedelta(days=30)
 """arq's own time limit for a dispatch, which no job reaches: timeouts and deadlines are the engine's."""
-
-MARK_MARGIN_MS = 10_000
-"""How much longer than a call's time limit arq's mark lives that it is in progress."""
-
-DEFAULT_TIMEOUT = 300
-"""Seconds that arq gives a function by default."""
 
 REFUSED = {
     "job_serializer": "dispatches are JSON, and a worker has one serialiser",
@@ -62,11 +52,11 @@ class Settings:
         max_jobs = given.get("max_jobs", transport.slots)
         queue = given.get("queue_name", transport.queue)
         runner = DispatchRunner(hold, queue, slots=max_jobs)
-        functions = given.get("functions", ())
+        run, around = _run_function(runner), hooks(runner, cls)
         fixed: dict[str, Any] = {
-            "functions": [*functions, _run_function(runner)],
-            **hooks(runner, cls),
-            "on_job_start": _shorten_mark(given, given.get("on_job_start")),
+            "functions": [*given.get("functions", ()), run],
+            "on_startup": _lift_time_limit(run, around["on_startup"]),
+            "on_shutdown": around["on_shutdown"],
             "job_serializer": dump_json,
             "job_deserializer": load_json,
             "max_tries": 1,
@@ -103,27 +93,18 @@ def _run_function(runner: DispatchRunner) -> Function:
     async def run(ctx: dict[Any, Any], job_id: str) -> str:
         return await runner.run(ctx, job_id)
 
-    return func(run, name=RUN, timeout=LONGEST_RUN, max_tries=1, keep_result=0)
+    return func(run, name=RUN, max_tries=1, keep_result=0)
 
 
-def _shorten_mark(given: Mapping[str, Any], own: Hook | None) -> Hook:
-    """Return a hook that gives arq's mark of a call the time to live that it had without Holdfast's function.
+def _lift_time_limit(function: Function, start: Hook) -> Hook:
+    """Return a hook that gives *function* its time limit, and then calls *start*.
 
-    arq derives it from the longest time limit of all functions of the worker; the calls of a killed worker would be kept
-    from others for as long.
+    A worker derives from the longest time limit of its functions, before it calls this hook, how long its marks of calls
+    in progress live. The calls of a killed worker, the team's own among them, would be kept from others for as long.
     """
-    functions = [*given.get("functions", ()), *(given.get("cron_jobs") or ())]
-    default = to_ms(given.get("job_timeout", DEFAULT_TIMEOUT))
-    lifetime = (
-        max([default, *(to_ms(getattr(each, "timeout_s", None)) or 0 for each in functions)]) + MARK_MARGIN_MS
-    )
 
-    async def shorten(ctx: dict[Any, Any]) -> None:
-        with suppress(
-            RedisError, OSError
-        ):  # it lives longer then, which only matters if the worker is killed
-            await ctx["redis"].pexpire(in_progress_key(ctx["job_id"]), lifetime)
-        if own is not None:
-            await own(ctx)
+    async def lift(ctx: dict[Any, Any]) -> None:
+        function.timeout_s = LONGEST_RUN.total_seconds()
+        await start(ctx)
 
-    return shorten
+    return lift
