@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers import PrivateRabbitMQ, PrivateRedis
 from tests.examples.conftest import Installed, run
 from tests.pages import DOCS, ROOT, blocks
 
 EXAMPLES = ROOT / "examples"
 NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
+FLEETS = ("arq", "celery")
+"""Before and after: their guides show projects of their own."""
 
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestDeprecationWarning")
 
@@ -26,7 +29,7 @@ def test_holdfast_comes_from_the_wheel(installed: Installed, tmp_path: Path) -> 
     assert Path(place.strip()).is_relative_to(installed.python.parent.parent)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*FLEETS}))
 def test_an_example_passes_its_own_tests(name: str, installed: Installed, tmp_path: Path) -> None:
     project = shutil.copytree(EXAMPLES / name, tmp_path / name)
     words = ("manage.py", "test") if (project / "manage.py").exists() else PYTEST
@@ -38,7 +41,33 @@ def test_an_example_passes_its_own_tests(name: str, installed: Installed, tmp_pa
     assert "3 passed" in said or "Ran 3 tests" in said
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.clause("GRD-4")
+def test_a_celery_project_loses_orders_before_and_none_after_it_adopted_holdfast(
+    installed: Installed, tmp_path: Path, private_rabbitmq: PrivateRabbitMQ
+) -> None:
+    project = shutil.copytree(EXAMPLES / "celery", tmp_path / "celery")
+
+    said = run(
+        installed.python, *PYTEST, cwd=project, env=installed.settings | {"BROKER_URL": private_rabbitmq.url}
+    )
+
+    assert "3 passed" in said
+
+
+@pytest.mark.clause("GRD-2")
+def test_an_arq_project_loses_orders_before_and_none_after_it_adopted_holdfast(
+    installed: Installed, tmp_path: Path, private_redis: PrivateRedis
+) -> None:
+    project = shutil.copytree(EXAMPLES / "arq", tmp_path / "arq")
+
+    said = run(
+        installed.python, *PYTEST, cwd=project, env=installed.settings | {"REDIS_URL": private_redis.url}
+    )
+
+    assert "3 passed" in said
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*FLEETS}))
 def test_the_files_on_an_examples_page_are_those_of_the_example(name: str) -> None:
     shown = {
         block.title: block.text
