@@ -119,6 +119,21 @@ async def test_a_result_after_the_deadline_is_kept_as_late_and_not_applied(
 
 
 @pytest.mark.clause("SLA-3")
+async def test_a_result_is_late_beside_a_cancellation_under_a_lost_lease_of_its_job(
+    store: Store, clock: DatabaseClock
+) -> None:
+    lost = await a_claim_with_a_deadline(store)
+    await clock.advance(LEASE)
+    await store.reclaim(limit=10)
+    claim = await claimed(store)
+    await clock.advance(SOON)
+
+    answers = await store.settle("worker", [cancel(lost), complete(claim, '"too late"')])
+
+    assert answers == [Settled.FENCED, Settled.TIMED_OUT]
+
+
+@pytest.mark.clause("SLA-3")
 async def test_a_result_before_the_deadline_is_on_time(store: Store, clock: DatabaseClock) -> None:
     claim = await a_claim_with_a_deadline(store)
     await clock.advance(SOON - timedelta(seconds=30))

@@ -96,7 +96,7 @@ class _ShutdownIsALostLease:
     REPLACED = Interruption.REPLACED
 
 
-async def _give_nothing_back(self: Any) -> None:
+async def _give_nothing_back(self: Any, unstarted: Any = frozenset()) -> None:
     self._until = float("-inf")
 
 

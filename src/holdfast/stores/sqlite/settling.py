@@ -49,8 +49,8 @@ def settle(connection: SqliteRunner, now: int, *, batch: Sequence[Transition]) -
 
 def _late(ends: Sequence[Finish], written: Sequence[Lease], overdue: Collection[str]) -> list[Lease]:
     """Return the leases that were written after the deadline; a cancellation is never late."""
-    cancelled = {end.id for end in ends if end.status is Status.CANCELLED}
-    return [name for name in written if name[0] in overdue and name[0] not in cancelled]
+    cancelled = {end[:2] for end in ends if end.status is Status.CANCELLED}
+    return [name for name in written if name[0] in overdue and name not in cancelled]
 
 
 def _complete(connection: SqliteRunner, ends: Sequence[Finish], now: int) -> list[Lease]:
