@@ -202,7 +202,8 @@ async def test_a_dispatch_whose_worker_was_killed_before_it_owned_it_is_freed(ow
 
 async def _lives(redis: Redis, arq_id: str, *, at_most: int) -> bool:
     """Whether a call is marked as in progress, for so many milliseconds at most."""
-    return 0 < await redis.pttl(f"arq:in-progress:{arq_id}") <= at_most
+    left: int = await redis.pttl(f"arq:in-progress:{arq_id}")
+    return 0 < left <= at_most
 
 
 async def _exists(redis: Redis, name: str) -> bool:
